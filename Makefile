@@ -1,0 +1,58 @@
+# Each target sets up all it needs: a virtual environment in .venv with pinned packages.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+BENCH  := $(VENV)/.bench-ready
+
+.PHONY: help install demo test check fmt bench soak lock clean
+
+help:
+	@echo "make demo   collect 500 templates from a practice web with faults, here and now"
+	@echo "make test   check, then every test (no internet needed once the packages are there)"
+	@echo "make check  format, lint and types"
+	@echo "make fmt    format and mend what can be mended"
+	@echo "make bench  measure against a bare loop and Scrapy; writes docs/performance.md"
+	@echo "make soak   the slow proofs: kill matrix, zero 429, whole catalogue; writes docs/soak.md"
+	@echo "make lock   pin the newest packages in constraints.txt"
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(READY)
+
+$(BENCH): $(READY)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"
+	@touch $(BENCH)
+
+install: $(READY)
+
+demo: $(READY)
+	@$(BIN)/longline demo
+
+test: check
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(BENCH)
+	$(BIN)/python bench/throughput.py
+
+soak: $(BENCH)
+	$(BIN)/python bench/soak.py
+
+lock:
+	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	@.venv-lock/bin/python -m pip install -qq --disable-pip-version-check ".[dev,bench]"
+	@.venv-lock/bin/python -m pip freeze --exclude longline | grep -v " @ " > constraints.txt
+	@rm -rf .venv-lock && echo "constraints.txt is new; run make test"
+
+clean:
+	rm -rf $(VENV) .venv-lock .mypy_cache .ruff_cache .pytest_cache .longline build dist

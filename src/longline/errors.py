@@ -1,0 +1,500 @@
+"""Every error longline raises, and what a caller does about it.
+
+LonglineError                  the command line prints its sentence and exits with `exit_code`
+├── ConfigError                what the user wrote is wrong: mend it (exit 2)
+│   ├── UnknownSource          no such source; the message lists those there are
+│   ├── BadOption              a setting of a source or a command is wrong
+│   ├── BadFile                a YAML file is broken; says file, line and column
+│   ├── BadSource              a Python file holds no usable source
+│   ├── HomeUnwritable         the data folder cannot be made or written
+│   ├── UnknownJob             no such job in this home
+│   ├── UnknownRecord          no such record in this home
+│   ├── NotResumable           the job has ended; start a new one
+│   └── DestinationUnwritable  an export cannot be written where it was asked for
+├── StoreError                 the database
+│   ├── StoreUnreachable       wrong address or no rights: mend it (exit 2)
+│   ├── StoreTooNew            a newer longline wrote it: upgrade (exit 2)
+│   ├── StoreFull              the disk is full: make room, run again (exit 4)
+│   ├── StoreBusy              others held the write lock too long: run again (exit 4)
+│   └── LeaseLost              another worker has the item now: drop what was done
+├── FetchError                 one request failed; its `kind` decides what happens next
+│   ├── ConnectFailed          network: retried
+│   ├── TimedOut               timeout: retried
+│   ├── BodyCut                network: the answer ended early: retried
+│   ├── BadAnswer              invalid: not HTTP as we can use it: quarantined
+│   ├── BadStatus              the status says no
+│   │   ├── Throttled          overload (429, 503): the domain waits, then retried
+│   │   ├── ServerFailed       server (other 5xx): retried
+│   │   ├── Refused            refused (401, 403 and other 4xx): never retried
+│   │   └── Gone               gone (404, 410): skipped
+│   ├── RobotsDisallowed       refused: asks for an explicit override
+│   └── CircuitOpen            the domain rests: the item is parked
+├── ExtractError               the answer came but is not what the source expects
+│   ├── UnexpectedShape        invalid: quarantined with the reason
+│   └── SkipItem               the source decided that this is not an item: skipped
+├── LayerFailed                a source's own code raised: bug
+└── DiscoveryFailed            the source could not list its items
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+
+class FailureKind(StrEnum):
+    """What sort of thing went wrong; decides between retry, park, skip, fail and quarantine."""
+
+    NETWORK = "network"
+    TIMEOUT = "timeout"
+    OVERLOAD = "overload"
+    SERVER = "server"
+    REFUSED = "refused"
+    GONE = "gone"
+    BLOCKED = "blocked"
+    INVALID = "invalid"
+    BUG = "bug"
+
+
+class LonglineError(Exception):
+    """Anything longline raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+# ---------------------------------------------------------------- what the user wrote
+
+
+class ConfigError(LonglineError):
+    """Something the user wrote cannot be used; the sentence says what to change."""
+
+    exit_code = 2
+
+
+class UnknownSource(ConfigError):
+    """There is no source of this name."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"there is no source called {self.name!r}; known sources: {', '.join(self.known)}. "
+            "A file (my_source.py, job.yaml) or package.module:Class works too"
+        )
+
+
+class BadOption(ConfigError):
+    """An option has a value that cannot be used."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option = option
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.option}: {self.problem}"
+
+
+class BadFile(ConfigError):
+    """A file the user wrote cannot be read; `line` and `column` count from 1, 0 is unknown."""
+
+    def __init__(self, path: str, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(path, problem, line, column)
+        self.path = path
+        self.problem = problem
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{where}: {self.problem}"
+
+
+class BadSource(ConfigError):
+    """A Python file or module holds no source that can be used."""
+
+    def __init__(self, reference: str, problem: str) -> None:
+        super().__init__(reference, problem)
+        self.reference = reference
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.reference} cannot be used as a source: {self.problem}"
+
+
+class HomeUnwritable(ConfigError):
+    """The folder for longline's data cannot be made or written."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"the data folder {self.path} cannot be written ({self.problem}); "
+            "set LONGLINE_HOME or --home to a folder of yours"
+        )
+
+
+class UnknownJob(ConfigError):
+    """There is no such job."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(job)
+        self.job = job
+
+    def __str__(self) -> str:
+        return f"there is no job {self.job!r} here; `longline jobs` lists them"
+
+
+class UnknownRecord(ConfigError):
+    """There is no such record."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return f"there is no record {self.key!r} here; `longline records list` lists them"
+
+
+class NotResumable(ConfigError):
+    """The job has ended and has nothing left to do."""
+
+    def __init__(self, job: str, state: str) -> None:
+        super().__init__(job, state)
+        self.job = job
+        self.state = state
+
+    def __str__(self) -> str:
+        return f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
+
+
+class DestinationUnwritable(ConfigError):
+    """An export cannot be written where it was asked for."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be written ({self.problem}); nothing was left behind"
+
+
+# ---------------------------------------------------------------- the database
+
+
+class StoreError(LonglineError):
+    """The database did not do what was asked."""
+
+
+class StoreUnreachable(StoreError):
+    """The database cannot be opened."""
+
+    exit_code = 2
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"the database {self.address} cannot be opened ({self.problem}); "
+            "check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite"
+        )
+
+
+class StoreTooNew(StoreError):
+    """A newer longline has written this database."""
+
+    exit_code = 2
+
+    def __init__(self, address: str, found: str, known: str) -> None:
+        super().__init__(address, found, known)
+        self.address = address
+        self.found = found
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"the database {self.address} is at version {self.found}, newer than this longline "
+            f"knows ({self.known}); upgrade longline, or use another LONGLINE_HOME. "
+            "Nothing was changed"
+        )
+
+
+class StoreFull(StoreError):
+    """There is no room left for the database."""
+
+    exit_code = 4
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return (
+            f"no room is left for {self.address}; everything committed is safe. "
+            "Make room and run the same command again to go on"
+        )
+
+
+class StoreBusy(StoreError):
+    """Other processes held the write lock longer than we are willing to wait."""
+
+    exit_code = 4
+
+    def __init__(self, address: str, seconds: float) -> None:
+        super().__init__(address, seconds)
+        self.address = address
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"another process has kept {self.address} locked for {self.seconds:g} s; "
+            "everything committed is safe. Run the same command again to go on"
+        )
+
+
+class LeaseLost(StoreError):
+    """The item was given to another worker while we worked on it; its commit is refused."""
+
+    def __init__(self, key: str, token: int) -> None:
+        super().__init__(key, token)
+        self.key = key
+        self.token = token
+
+    def __str__(self) -> str:
+        return f"the lease {self.token} of item {self.key} was taken over; this try is dropped"
+
+
+# ---------------------------------------------------------------- one request
+
+
+class FetchError(LonglineError):
+    """One request failed."""
+
+    kind: ClassVar[FailureKind] = FailureKind.NETWORK
+
+    def __init__(self, url: str, *rest: object) -> None:
+        super().__init__(url, *rest)  # pickle rebuilds the error from these
+        self.url = url
+
+    @property
+    def host(self) -> str:
+        """The host that was asked."""
+        return urlsplit(self.url).netloc
+
+
+class ConnectFailed(FetchError):
+    """No connection, or it broke before an answer came."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.url} could not be reached ({self.problem})"
+
+
+class TimedOut(FetchError):
+    """The whole answer did not arrive within the deadline."""
+
+    kind = FailureKind.TIMEOUT
+
+    def __init__(self, url: str, seconds: float) -> None:
+        super().__init__(url, seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{self.url} did not answer in full within {self.seconds:g} s"
+
+
+class BodyCut(FetchError):
+    """The answer ended before its announced end."""
+
+    def __init__(self, url: str, received_bytes: int) -> None:
+        super().__init__(url, received_bytes)
+        self.received_bytes = received_bytes
+
+    def __str__(self) -> str:
+        return f"the answer of {self.url} was cut off after {self.received_bytes} bytes"
+
+
+class BadAnswer(FetchError):
+    """An answer that cannot be used: too large, undecodable, or redirected in circles."""
+
+    kind = FailureKind.INVALID
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"the answer of {self.url} cannot be used: {self.problem}"
+
+
+class BadStatus(FetchError):
+    """The status of the answer says no."""
+
+    kind = FailureKind.REFUSED
+
+    def __init__(self, url: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(url, status, retry_after)
+        self.status = status
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        pause = "" if self.retry_after is None else f" and asks for {self.retry_after:g} s of pause"
+        return f"{self.url} answered {self.status}{pause}"
+
+
+class Throttled(BadStatus):
+    """The site asks for a pause (429, 503)."""
+
+    kind = FailureKind.OVERLOAD
+
+
+class ServerFailed(BadStatus):
+    """The site failed (5xx other than 503)."""
+
+    kind = FailureKind.SERVER
+
+
+class Refused(BadStatus):
+    """The site does not want this request (401, 403, and the other 4xx)."""
+
+    kind = FailureKind.REFUSED
+
+
+class Gone(BadStatus):
+    """There is nothing at this address (404, 410)."""
+
+    kind = FailureKind.GONE
+
+
+class RobotsDisallowed(FetchError):
+    """robots.txt of the host forbids this address."""
+
+    kind = FailureKind.REFUSED
+    exit_code = 4
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"robots.txt of {self.host} does not allow {self.url} ({self.reason}). Point the source "
+            f"at a mirror, or, if you have the right to, add --ignore-robots {self.host}; "
+            "the override is recorded in the job"
+        )
+
+
+class CircuitOpen(FetchError):
+    """The domain failed too often and rests until `until`, in seconds since the epoch."""
+
+    kind = FailureKind.NETWORK
+
+    def __init__(self, url: str, until: float) -> None:
+        super().__init__(url, until)
+        self.until = until
+
+    def __str__(self) -> str:
+        moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+        return f"{self.host or self.url} has failed too often and rests until {moment}"
+
+
+# ---------------------------------------------------------------- extraction
+
+
+class ExtractError(LonglineError):
+    """The answer came, but the source cannot make a record of it."""
+
+    kind: ClassVar[FailureKind] = FailureKind.INVALID
+
+
+class UnexpectedShape(ExtractError):
+    """The answer does not have the shape the source knows."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem)
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class SkipItem(ExtractError):
+    """The source says that there is nothing to collect here; not a failure."""
+
+    kind = FailureKind.GONE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class LayerFailed(LonglineError):
+    """The code of a layer raised something of its own."""
+
+    kind: ClassVar[FailureKind] = FailureKind.BUG
+
+    def __init__(self, layer: str, problem: str) -> None:
+        super().__init__(layer, problem)
+        self.layer = layer
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"layer {self.layer} raised {self.problem}"
+
+
+class DiscoveryFailed(LonglineError):
+    """The source could not list its items, so nobody knows how many there are."""
+
+    def __init__(self, source: str, problem: str) -> None:
+        super().__init__(source, problem)
+        self.source = source
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.source} could not list its items: {self.problem}"
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """Return the kind of any error; what we do not know is a bug."""
+    if isinstance(error, (FetchError, ExtractError, LayerFailed)):
+        return error.kind
+    if isinstance(error, TimeoutError):
+        return FailureKind.TIMEOUT
+    if isinstance(error, (ConnectionError, OSError)):
+        return FailureKind.NETWORK
+    return FailureKind.BUG
+
+
+_SERVER_FLOOR = 500
+_GONE = frozenset({404, 410})
+_OVERLOAD = frozenset({429, 503})
+
+
+def bad_status(url: str, status: int, retry_after: float | None = None) -> BadStatus:
+    """Return the error that fits a status of 400 or more."""
+    if status in _GONE:
+        return Gone(url, status)
+    if status in _OVERLOAD:
+        return Throttled(url, status, retry_after)
+    if status >= _SERVER_FLOOR:
+        return ServerFailed(url, status, retry_after)
+    return Refused(url, status)

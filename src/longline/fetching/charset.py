@@ -1,0 +1,42 @@
+"""Which characters the bytes of a page stand for."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+_DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]+)", re.IGNORECASE)
+_SNIFFED_BYTES = 2048
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+def decode(body: bytes, content_type: str) -> str:
+    """Return the text of a body.
+
+    A byte order mark wins, then the header, then the page's own declaration, then UTF-8; each
+    only if every byte fits, because sites declare what they do not send. What is left is guessed
+    from the bytes, and replaced where nothing fits: a page is never lost to its character set.
+    """
+    for name in _candidates(body, content_type):
+        try:
+            return body.decode(name)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return _guess(body)
+
+
+def _candidates(body: bytes, content_type: str) -> list[str]:
+    names = [name for bom, name in _BOMS if body.startswith(bom)]
+    for text in (content_type.encode("latin-1", "ignore"), body[:_SNIFFED_BYTES]):
+        if found := _DECLARED.search(text):
+            names.append(found[1].decode("ascii"))
+    names.append("utf-8")
+    return names
+
+
+def _guess(body: bytes) -> str:
+    # Slow to import and seldom needed: most pages are what they say or UTF-8.
+    from charset_normalizer import from_bytes  # noqa: PLC0415
+
+    best = from_bytes(body[:65536]).best()
+    return body.decode(best.encoding if best else "utf-8", "replace")

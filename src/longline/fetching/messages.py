@@ -1,0 +1,102 @@
+"""What goes out and what comes back: Request and Page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from longline.errors import UnexpectedShape
+from longline.fetching.charset import decode
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. `accept` names statuses of 400 and more that the caller wants to see."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    accept: frozenset[int] = frozenset()
+    timeout: float | None = None
+
+    @property
+    def domain(self) -> str:
+        """The host and port whose pace and breaker this request obeys."""
+        return urlsplit(self.url).netloc.lower()
+
+    def to(self, url: str, *, method: str | None = None) -> Request:
+        """Return the same request for another address."""
+        return replace(self, url=url, method=method or self.method)
+
+
+@dataclass(frozen=True)
+class Page:
+    """An answer, read to its end. `url` is the address that answered, after redirects."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float = 0.0
+
+    @cached_property
+    def text(self) -> str:
+        """The body as text: by the declared character set if it fits, else by what it holds."""
+        return decode(self.body, self.headers.get("content-type", ""))
+
+    @cached_property
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            UnexpectedShape: the body is not JSON.
+        """
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return self._json_from_text()
+
+    def _json_from_text(self) -> Any:
+        # JSON must be UTF-8, yet some hosts send it in the character set of their pages.
+        try:
+            return orjson.loads(self.text)
+        except orjson.JSONDecodeError as error:
+            start = self.text[:60].replace("\n", " ")
+            raise UnexpectedShape(self.url, f"not JSON ({error}): {start!r}") from error
+
+    @cached_property
+    def tree(self) -> LexborHTMLParser:
+        """The body as an HTML tree."""
+        return LexborHTMLParser(self.text)
+
+    def css(self, selector: str) -> list[LexborNode]:
+        """Return the elements that match a CSS selector, in document order."""
+        return self.tree.css(selector)
+
+    def first(self, selector: str) -> LexborNode | None:
+        """Return the first element that matches, or None."""
+        return self.tree.css_first(selector)
+
+    def first_text(self, selector: str) -> str | None:
+        """Return the stripped text of the first match; None when there is none or it is empty."""
+        node = self.first(selector)
+        return (node.text(strip=True) or None) if node else None
+
+    def first_attribute(self, selector: str, name: str) -> str | None:
+        """Return an attribute of the first match; None when there is none or it is empty."""
+        node = self.first(selector)
+        return (node.attributes.get(name) or None) if node else None
+
+
+def with_query(url: str, params: Mapping[str, str | int] | None) -> str:
+    """Return the address with these parameters added to its query."""
+    if not params:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"

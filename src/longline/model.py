@@ -1,0 +1,192 @@
+"""The words everyone shares: item, record, outcome, job, event. No I/O, no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from longline.errors import FailureKind
+
+
+class ItemState(StrEnum):
+    """Where an item stands in its job; the last five are final."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    STORED = "stored"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    QUARANTINED = "quarantined"
+
+
+FINAL_STATES = (
+    ItemState.STORED,
+    ItemState.UNCHANGED,
+    ItemState.SKIPPED,
+    ItemState.FAILED,
+    ItemState.QUARANTINED,
+)
+
+
+class JobState(StrEnum):
+    """Where a job stands; the last four are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN_STATES = (JobState.PENDING, JobState.RUNNING, JobState.PAUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One unit of work of a source. `data` is what discovery already knows, as JSON."""
+
+    key: str
+    url: str
+    priority: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far discovery has come; given back to the source when it goes on after a crash."""
+
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Why a field is empty, or what was odd about it: nothing is left unexplained."""
+
+    field: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QualityPart:
+    """One part of a score: how much of its weight was earned, and why not all."""
+
+    name: str
+    weight: float
+    earned: float
+    reasons: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """A score from 0 to 100, its class, its parts and the cross-checks that failed."""
+
+    score: float
+    grade: str
+    parts: Sequence[QualityPart] = ()
+    conflicts: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What an item became.
+
+    `provenance` names the layer and address each field came from; `layers` says how each
+    layer ended ("ok", or why not).
+    """
+
+    source: str
+    key: str
+    url: str
+    data: Mapping[str, Any]
+    fingerprint: str
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[Note] = ()
+    layers: Mapping[str, str] = field(default_factory=dict)
+    quality: Quality | None = None
+
+
+class Verdict(StrEnum):
+    """How one try at an item ended."""
+
+    STORE = "store"
+    SKIP = "skip"
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+    LATER = "later"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of one try at an item.
+
+    Whether a stored record is new, changed or unchanged is known only to the transaction that
+    commits it. `due` is the moment (seconds since the epoch) of the next try, for LATER.
+    """
+
+    verdict: Verdict
+    record: Record | None = None
+    kind: FailureKind | None = None
+    reason: str | None = None
+    due: float | None = None
+    raw: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Account:
+    """What one try at an item cost; filled by the request chain, committed with the outcome."""
+
+    requests: int = 0
+    retries: int = 0
+    rate_limited: int = 0
+    received_bytes: int = 0
+    waits: int = 0
+    waited: float = 0.0
+
+    def as_counts(self) -> dict[str, float]:
+        """Return the figures that are not zero, by name."""
+        names = ("requests", "retries", "rate_limited", "received_bytes", "waits", "waited")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to work on an item until it expires; `token` fences off earlier holders."""
+
+    id: int
+    job: str
+    item: Item
+    token: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a source. `settings` is the frozen snapshot it was created with."""
+
+    id: str
+    source: str
+    state: JobState
+    settings: Mapping[str, Any]
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    reason: str | None = None
+    cursor: Mapping[str, Any] | None = None
+    is_discovered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fact that happened; appended, never changed."""
+
+    id: int
+    job: str
+    at: float
+    kind: str
+    key: str | None
+    data: Mapping[str, Any]

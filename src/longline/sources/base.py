@@ -1,0 +1,113 @@
+"""Source: a site or API to collect from. Subclass it, say how items are found and read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from longline.errors import BadOption
+from longline.model import Cursor, Item
+from longline.sources.visit import Visit
+
+LayerMethod = Callable[[Any, Visit], Awaitable[Mapping[str, Any]]]
+_Method = TypeVar("_Method", bound=LayerMethod)
+
+
+class Options(BaseModel):
+    """What a user may set of a source with `--set name=value`. Subclass it to add fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One named extraction step: the method to call, what it needs, whether it may fail."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    is_optional: bool = False
+
+
+def layer(*, needs: tuple[str, ...] = (), optional: bool = False) -> Callable[[_Method], _Method]:
+    """Mark a method as a layer. Layers run in the order in which they are written.
+
+    Args:
+        needs: layers whose results it reads; if one of them failed, this one is not run.
+        optional: its failure is recorded in the record and does not fail the item.
+    """
+
+    def mark(method: _Method) -> _Method:
+        method.__layer__ = Layer(  # type: ignore[attr-defined]  # a mark on the function itself
+            method.__name__, needs, optional
+        )
+        return method
+
+    return mark
+
+
+class Source:
+    """A site or API to collect from.
+
+    A subclass has a `name`, a `discover` that yields items, and at least one `@layer`, each of
+    which returns fields of the record. One object serves one job; it keeps no state between items.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str] = "1"
+    Options: ClassVar[type[Options]] = Options
+    Record: ClassVar[type[BaseModel] | None] = None
+    """The model that a record's data must satisfy; what does not is quarantined."""
+    rate: ClassVar[float | None] = 2.0
+    """Requests a second and domain unless the user says otherwise; None is unlimited."""
+    burst: ClassVar[int] = 5
+    volatile: ClassVar[frozenset[str]] = frozenset()
+    """Fields that change all the time (view counts) and do not make a record a new version."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options: Any = options if options is not None else self.Options()
+
+    @classmethod
+    def with_options(cls, values: Mapping[str, Any]) -> Source:
+        """Make the source from what a user wrote.
+
+        Raises:
+            BadOption: a name is unknown or a value does not fit.
+        """
+        try:
+            return cls(cls.Options.model_validate(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            known = ", ".join(sorted(cls.Options.model_fields)) or "none"
+            raise BadOption(
+                f"--set {name}", f"{first['msg']}; settings of {cls.name}: {known}"
+            ) from error
+
+    @classmethod
+    def layers(cls) -> tuple[Layer, ...]:
+        """Return the layers in the order in which they run."""
+        found: dict[str, Layer] = {}
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if isinstance(mark := getattr(value, "__layer__", None), Layer):
+                    found[name] = mark
+        return tuple(found.values())
+
+    async def prepare(self, visit: Visit) -> None:
+        """Check before the first item what the source needs; raise to stop the job with a reason."""
+
+    def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+        """Yield the items, and now and then a Cursor that says how far this has come.
+
+        A cursor is committed together with the items before it; after a crash `visit.cursor`
+        holds the last one. An item yielded twice is queued once.
+        """
+        raise NotImplementedError  # the one method every source must write
+
+    def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Make the record's data of the layers' results; as it stands, all fields side by side."""
+        del item
+        return {name: value for result in layers.values() for name, value in result.items()}

@@ -1,0 +1,110 @@
+"""Visit: what a layer is given to do its work with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import orjson
+
+from longline.clock import Clock
+from longline.fetching.messages import Page, Request, with_query
+from longline.model import Account, Item, Note
+
+T = TypeVar("T")
+
+
+class Fetch(Protocol):
+    """The request chain, as a visit sees it."""
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        """Return the answer, or raise a FetchError; what it cost is added to `account`."""
+
+
+class Visit:
+    """One try at an item (or at discovery): its requests, its notes and its earlier results."""
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        clock: Clock,
+        *,
+        item: Item | None = None,
+        cursor: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._fetch = fetch
+        self._item = item
+        self._memory: dict[str, Any] = {}
+        self.clock = clock
+        self.cursor = cursor
+        self.results: dict[str, Mapping[str, Any]] = {}
+        """What the layers before this one returned, by layer name."""
+        self.notes: list[Note] = []
+        self.found: list[Item] = []
+        self.account = Account()
+        self.address: str | None = None
+        """The address of the last answer: where the fields of the running layer come from."""
+
+    @property
+    def item(self) -> Item:
+        """The item this visit is about; discovery has none."""
+        if self._item is None:
+            message = "discovery visits no item"
+            raise LookupError(message)
+        return self._item
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        params: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        json: Any = None,
+        accept: frozenset[int] = frozenset(),
+        timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
+    ) -> Page:
+        """Return the answer to one request, politely and with retries.
+
+        Args:
+            accept: statuses of 400 and more to return instead of raising.
+            timeout: seconds for the whole answer, in place of the job's.
+
+        Raises:
+            FetchError: the request failed for good; its kind decides what becomes of the item.
+        """
+        headers = dict(headers or {})
+        if json is not None:
+            body = orjson.dumps(json)
+            headers.setdefault("content-type", "application/json")
+        request = Request(
+            with_query(url, params), method, headers, body, frozenset(accept), timeout
+        )
+        page = await self._fetch(request, self.account)
+        self.address = page.url
+        return page
+
+    def note(self, field: str, text: str) -> None:
+        """Say why a field is empty, or what was odd about it."""
+        self.notes.append(Note(field, text))
+
+    def add(self, item: Item) -> None:
+        """Queue another item; it is committed together with this item's outcome."""
+        self.found.append(item)
+
+    async def once(self, name: str, make: Callable[[Visit], Awaitable[T]]) -> T:
+        """Return what `make(visit)` returned the first time it was asked for in this visit."""
+        if name not in self._memory:
+            self._memory[name] = await make(self)
+        result: T = self._memory[name]
+        return result
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Run blocking code beside the event loop and return its result."""
+        return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+    def fetch_from_thread(self, loop: asyncio.AbstractEventLoop, request: Request) -> Page:
+        """Send a request through the chain from code that runs under `in_thread`."""
+        return asyncio.run_coroutine_threadsafe(self._fetch(request, self.account), loop).result()

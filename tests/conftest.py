@@ -1,0 +1,24 @@
+"""Fixtures that every room's tests share: virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+from virtual import VirtualClock, VirtualLoop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run every async test on virtual time, except those marked `real_time`."""
+    del config
+    if item.get_closest_marker("real_time"):
+        return {"real": asyncio.new_event_loop}
+    return {"virtual": VirtualLoop}
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()

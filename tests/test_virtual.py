@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from virtual import EPOCH, VirtualClock
+
+
+async def test_an_hour_of_sleep_takes_no_time(clock: VirtualClock) -> None:
+    started = time.monotonic()
+
+    await clock.sleep(3600)
+
+    assert clock.now() == pytest.approx(EPOCH + 3600)
+    assert time.monotonic() - started < 5
+
+
+async def test_sleeps_side_by_side_last_as_long_as_the_longest(clock: VirtualClock) -> None:
+    await asyncio.gather(clock.sleep(10), clock.sleep(30), clock.sleep(20))
+
+    assert clock.now() == pytest.approx(EPOCH + 30)
+
+
+async def test_time_stands_still_while_a_thread_works(clock: VirtualClock) -> None:
+    async with asyncio.timeout(1):
+        await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.05)
+
+    assert clock.now() == pytest.approx(EPOCH)

@@ -1,0 +1,77 @@
+"""Virtual time: an event loop whose clock jumps to the next timer when nobody has work to do.
+
+Every `asyncio.sleep`, timeout and `loop.time()` in the program under test obeys it, sockets
+included, as long as both ends live in this loop. Threads (the store's writer) are waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+from longline.clock import Clock
+
+EPOCH = 1_800_000_000.0
+"""The virtual moment, in seconds since 1970, at which every test begins."""
+_KERNEL_GRACE = 0.001  # loopback packets may be a moment on their way
+_THREAD_GRACE = 0.25  # a thread that waits for the loop must not stop the clock for ever
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop that sleeps in no time."""
+
+    def __init__(self, *, has_sockets: bool = True) -> None:
+        self._elapsed = 0.0
+        self._abroad = 0
+        super().__init__(_JumpingSelector(self, has_sockets=has_sockets))
+
+    def time(self) -> float:
+        return self._elapsed
+
+    def jump(self, seconds: float) -> None:
+        self._elapsed += seconds
+
+    @property
+    def is_waiting_for_a_thread(self) -> bool:
+        return self._abroad > 0
+
+    def run_in_executor(  # type: ignore[override]  # the base class is generic over the arguments
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        self._abroad += 1
+        future.add_done_callback(self._come_home)
+        return future
+
+    def _come_home(self, _future: asyncio.Future[Any]) -> None:
+        self._abroad -= 1
+
+
+class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]  # chosen at run time
+    """Waits for real when something real is under way, and jumps otherwise."""
+
+    def __init__(self, loop: VirtualLoop, *, has_sockets: bool) -> None:
+        super().__init__()
+        self._loop = loop
+        self._grace = _KERNEL_GRACE if has_sockets else 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        grace = _THREAD_GRACE if self._loop.is_waiting_for_a_thread else self._grace
+        ready = super().select(0) or (super().select(grace) if grace else [])
+        if not ready:
+            self._loop.jump(timeout)
+        return ready
+
+
+class VirtualClock(Clock):
+    """Wall time that follows the running virtual loop."""
+
+    def now(self) -> float:
+        return EPOCH + asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
