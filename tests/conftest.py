@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
+
 from virtual import VirtualClock, VirtualLoop
 
 

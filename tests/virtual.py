@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._abroad -= 1
 
 
-class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]  # chosen at run time
+class _JumpingSelector(selectors.DefaultSelector):
     """Waits for real when something real is under way, and jumps otherwise."""
 
     def __init__(self, loop: VirtualLoop, *, has_sockets: bool) -> None:

@@ -9,6 +9,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── HomeUnwritable         the data folder cannot be made or written
 │   ├── UnknownJob             no such job in this home
 │   ├── UnknownRecord          no such record in this home
+│   ├── UnknownCheckpoint      no such checkpoint document in this home
 │   ├── NotResumable           the job has ended; start a new one
 │   └── DestinationUnwritable  an export cannot be written where it was asked for
 ├── StoreError                 the database
@@ -28,7 +29,8 @@ LonglineError                  the command line prints its sentence and exits wi
 │   │   ├── Refused            refused (401, 403 and other 4xx): never retried
 │   │   └── Gone               gone (404, 410): skipped
 │   ├── RobotsDisallowed       refused: asks for an explicit override
-│   └── CircuitOpen            the domain rests: the item is parked
+│   ├── CircuitOpen            the domain rests: the item is parked
+│   └── Postponed              the wait is too long to sit out: the item is parked
 ├── ExtractError               the answer came but is not what the source expects
 │   ├── UnexpectedShape        invalid: quarantined with the reason
 │   └── SkipItem               the source decided that this is not an item: skipped
@@ -164,6 +166,17 @@ class UnknownRecord(ConfigError):
         return f"there is no record {self.key!r} here; `longline records list` lists them"
 
 
+class UnknownCheckpoint(ConfigError):
+    """There is no such checkpoint."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is no checkpoint {self.name!r} here; `longline checkpoints` lists them"
+
+
 class NotResumable(ConfigError):
     """The job has ended and has nothing left to do."""
 
@@ -173,7 +186,9 @@ class NotResumable(ConfigError):
         self.state = state
 
     def __str__(self) -> str:
-        return f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
+        return (
+            f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
+        )
 
 
 class DestinationUnwritable(ConfigError):
@@ -393,8 +408,8 @@ class RobotsDisallowed(FetchError):
 
     def __str__(self) -> str:
         return (
-            f"robots.txt of {self.host} does not allow {self.url} ({self.reason}). Point the source "
-            f"at a mirror, or, if you have the right to, add --ignore-robots {self.host}; "
+            f"robots.txt of {self.host} does not allow {self.url} ({self.reason}). Point the "
+            f"source at a mirror, or, if you have the right to, add --ignore-robots {self.host}; "
             "the override is recorded in the job"
         )
 
@@ -411,6 +426,23 @@ class CircuitOpen(FetchError):
     def __str__(self) -> str:
         moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
         return f"{self.host or self.url} has failed too often and rests until {moment}"
+
+
+class Postponed(FetchError):
+    """The next try lies so far ahead (`until`, seconds since the epoch) that nobody waits for it.
+
+    `kind` is that of the failure behind it.
+    """
+
+    def __init__(self, url: str, until: float, problem: str, kind: FailureKind) -> None:
+        super().__init__(url, until, problem, kind)
+        self.until = until
+        self.problem = problem
+        self.kind = kind  # type: ignore[misc]  # the only error whose kind is that of another
+
+    def __str__(self) -> str:
+        moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
+        return f"{self.problem}; tried again after {moment}"
 
 
 # ---------------------------------------------------------------- extraction

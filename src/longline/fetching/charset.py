@@ -7,7 +7,11 @@ import re
 
 _DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]+)", re.IGNORECASE)
 _SNIFFED_BYTES = 2048
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 def decode(body: bytes, content_type: str) -> str:
@@ -27,11 +31,9 @@ def decode(body: bytes, content_type: str) -> str:
 
 def _candidates(body: bytes, content_type: str) -> list[str]:
     names = [name for bom, name in _BOMS if body.startswith(bom)]
-    for text in (content_type.encode("latin-1", "ignore"), body[:_SNIFFED_BYTES]):
-        if found := _DECLARED.search(text):
-            names.append(found[1].decode("ascii"))
-    names.append("utf-8")
-    return names
+    places = (content_type.encode("latin-1", "ignore"), body[:_SNIFFED_BYTES])
+    declared = [found[1].decode("ascii") for text in places if (found := _DECLARED.search(text))]
+    return [*names, *declared, "utf-8"]
 
 
 def _guess(body: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -13,6 +13,13 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.errors import UnexpectedShape
 from longline.fetching.charset import decode
+
+
+@dataclass(slots=True)
+class Sent:
+    """When a request really left, in seconds since the epoch; filled by the transport."""
+
+    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +32,12 @@ class Request:
     body: bytes | None = None
     accept: frozenset[int] = frozenset()
     timeout: float | None = None
+    sent: Sent | None = field(default=None, compare=False)
 
     @property
     def domain(self) -> str:
         """The host and port whose pace and breaker this request obeys."""
         return urlsplit(self.url).netloc.lower()
-
-    def to(self, url: str, *, method: str | None = None) -> Request:
-        """Return the same request for another address."""
-        return replace(self, url=url, method=method or self.method)
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class Source:
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
 
-    def __init__(self, options: Options | None = None) -> None:
-        self.options: Any = options if options is not None else self.Options()
+    def __init__(self, options: BaseModel | None = None) -> None:
+        self.options: Any = self.Options() if options is None else options
 
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Source:
@@ -97,7 +97,7 @@ class Source:
         return tuple(found.values())
 
     async def prepare(self, visit: Visit) -> None:
-        """Check before the first item what the source needs; raise to stop the job with a reason."""
+        """Check before the first item what the source needs; what it raises stops the job."""
 
     def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield the items, and now and then a Cursor that says how far this has come.

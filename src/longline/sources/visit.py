@@ -32,12 +32,15 @@ class Visit:
         *,
         item: Item | None = None,
         cursor: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
         self._fetch = fetch
         self._item = item
         self._memory: dict[str, Any] = {}
         self.clock = clock
         self.cursor = cursor
+        self.params: Mapping[str, Any] = params or {}
+        """What the user gave with `--param`."""
         self.results: dict[str, Mapping[str, Any]] = {}
         """What the layers before this one returned, by layer name."""
         self.notes: list[Note] = []
@@ -68,9 +71,8 @@ class Visit:
     ) -> Page:
         """Return the answer to one request, politely and with retries.
 
-        Args:
-            accept: statuses of 400 and more to return instead of raising.
-            timeout: seconds for the whole answer, in place of the job's.
+        `accept` names statuses of 400 and more to return instead of raising; `json` is a body to
+        send as JSON; `timeout` is seconds for the whole answer, in place of the job's.
 
         Raises:
             FetchError: the request failed for good; its kind decides what becomes of the item.

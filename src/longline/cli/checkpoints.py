@@ -1,0 +1,30 @@
+"""longline checkpoints: list checkpoint documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from longline.cli.options import home_option, json_option, print_json
+from longline.config.settings import load_settings
+from longline.jobs.checkpoints import Checkpoints
+
+
+@click.command("checkpoints")
+@click.argument("job", required=False)
+@home_option
+@json_option
+def command(job: str | None, *, home: Path | None, as_json: bool) -> None:
+    """List checkpoint documents, of all jobs or of one."""
+    documents = Checkpoints(load_settings(home=home).checkpoints).list(job)
+    if as_json:
+        print_json(documents)
+        return
+    for one in documents:
+        click.echo(
+            f"{one['checkpoint_id']}  {one['job']}  {one['state']}  "
+            f"{one['processed']} of {one['total']} processed, {one['failed']} failed"
+        )
+    if not documents:
+        click.echo("no checkpoints yet")

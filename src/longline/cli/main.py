@@ -1,0 +1,74 @@
+"""The command line: its commands by name, each imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+COMMANDS = {
+    "run": "Collect from SOURCE; run the same command again to resume it.",
+    "resume": "Go on with an unfinished job.",
+    "jobs": "List jobs, or show one.",
+    "checkpoints": "List checkpoint documents.",
+    "records": "Look at what was collected.",
+    "export": "Write records to a file.",
+    "report": "Write a performance and validation report of a job.",
+    "sources": "List sources, or show the settings of one.",
+    "sandbox": "Start a practice web to collect from.",
+    "demo": "See it all work: collect 500 templates from a practice web with faults.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Knows the names of its commands and what they are for before any is imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"longline.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="longline", message="longline %(version)s")
+def cli() -> None:
+    """Run scrapers politely, durably and visibly.
+
+    Data lives in LONGLINE_HOME (./.longline unless set). Exit codes: 0 complete, 1 failed,
+    2 wrong usage, 3 partial, 4 paused (resumable), 130 interrupted (resumable).
+
+    New here? Try: longline demo
+    """
+
+
+def main() -> None:
+    """Run the command line; every error of ours becomes one sentence and its exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; run the same command again to go on", err=True)
+        sys.exit(130)
+    except Exception as error:
+        # Imported only now, so that --help stays quick.
+        from longline.errors import LonglineError  # noqa: PLC0415
+
+        if not isinstance(error, LonglineError):
+            raise
+        click.echo(f"longline: {error}", err=True)
+        sys.exit(error.exit_code)

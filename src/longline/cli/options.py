@@ -1,0 +1,86 @@
+"""Options that several commands share, and how their text becomes values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import orjson
+
+from longline.config.settings import Settings, load_settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """`name=value`."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, separator, text = str(value).partition("=")
+        if not separator or not name:
+            self.fail(f"{value!r} is not of the form name=value", param, ctx)
+        return name, text
+
+
+class Rate(click.ParamType[float | str]):
+    """Requests a second, or `unlimited`."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str:
+        if value == "unlimited":
+            return "unlimited"
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor 'unlimited'", param, ctx)
+        if not 0 < number < float("inf"):
+            self.fail("must be more than 0; for no limit at all say 'unlimited'", param, ctx)
+        return number
+
+
+def home_option(command: Command) -> Command:
+    """Add `--home`."""
+    return click.option(
+        "--home",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Folder of the data [LONGLINE_HOME or ./.longline].",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
+
+
+def settings_of(home: Path | None) -> Settings:
+    """Return the settings, with the home of the command line."""
+    return load_settings(home=home)
+
+
+def values_of(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return `name=value` pairs as a mapping; true, false and numbers keep their type."""
+    return {name: _typed(text) for name, text in pairs}
+
+
+def _typed(text: str) -> Any:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text
+
+
+def print_json(value: Any) -> None:
+    """Print one line of JSON."""
+    click.echo(orjson.dumps(value, default=str).decode())

@@ -1,0 +1,45 @@
+"""longline resume: go on with an unfinished job."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.running import run_shown
+from longline.orchestrator import Orchestrator
+
+
+@click.command("resume")
+@click.argument("job", required=False)
+@click.option("--checkpoint", help="The job of this checkpoint document, or 'latest'.")
+@click.option("--from-key", help="Leave out unfinished items that were found before this one.")
+@home_option
+@json_option
+def command(
+    job: str | None,
+    *,
+    checkpoint: str | None,
+    from_key: str | None,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Go on with an unfinished job.
+
+    Without JOB, the newest unfinished one. The beginning of a job's id is enough.
+    """
+    orchestrator = Orchestrator(settings=settings_of(home))
+    sys.exit(
+        asyncio.run(
+            run_shown(
+                orchestrator,
+                lambda hooks: orchestrator.resume(
+                    job, checkpoint=checkpoint, from_key=from_key, **hooks
+                ),
+                as_json=as_json,
+            )
+        )
+    )

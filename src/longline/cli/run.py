@@ -1,0 +1,67 @@
+"""longline run: collect from a source."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longline.cli.options import Pair, Rate, home_option, json_option, settings_of, values_of
+from longline.cli.running import run_shown
+from longline.orchestrator import Orchestrator
+
+
+@click.command("run")
+@click.argument("source")
+@click.option("--limit", type=click.IntRange(min=1), help="Collect at most this many items.")
+@click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
+@click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
+@click.option("--rate", type=Rate(), help="Requests a second and domain, or 'unlimited'.")
+@click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
+@click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True)
+@click.option(
+    "--ignore-robots",
+    multiple=True,
+    metavar="HOST",
+    help="Go on although robots.txt of HOST says no; recorded in the job.",
+)
+@click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one is there.")
+@home_option
+@json_option
+def command(
+    source: str,
+    *,
+    engine: str,
+    fresh: bool,
+    home: Path | None,
+    as_json: bool,
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+    **given: Any,
+) -> None:
+    """Collect from SOURCE; run the same command again to resume it.
+
+    SOURCE is a name (longline sources), a Python file with a Source in it, package.module:Class,
+    or a YAML job file.
+    """
+    del engine  # only one so far; the option is part of the contract
+    values = {name: value for name, value in given.items() if value not in (None, ())}
+    if options:
+        values["set"] = values_of(options)
+    if params:
+        values["params"] = values_of(params)
+    orchestrator = Orchestrator(settings=settings_of(home))
+    sys.exit(
+        asyncio.run(
+            run_shown(
+                orchestrator,
+                lambda hooks: orchestrator.execute(source, values, fresh=fresh, **hooks),
+                as_json=as_json,
+            )
+        )
+    )

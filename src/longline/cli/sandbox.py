@@ -1,0 +1,60 @@
+"""longline sandbox: start a practice web to collect from."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from longline.cli.options import Rate
+from longline.errors import BadOption
+from longline.sandbox.web import PracticeWeb, WebOptions
+
+
+@click.command("sandbox")
+@click.option("--items", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("--rate", type=Rate(), default="unlimited", help="Requests a second and client.")
+@click.option("--burst", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--faults", type=click.FloatRange(0, 1), default=0.0, help="Share of bad addresses.")
+@click.option("--missing", type=click.FloatRange(0, 1), default=0.0, help="Share of 404s.")
+@click.option("--latency", type=click.FloatRange(min=0), default=0.0, help="Seconds an answer.")
+@click.option("--disallow", is_flag=True, help="robots.txt closes the API.")
+@click.option("--seed", type=int, default=7, show_default=True, help="The same seed, the same web.")
+@click.option(
+    "--corpus",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Serve the real templates of this file (JSON Lines, may be gzipped).",
+)
+def command(*, host: str, port: int, rate: float | str, **options: object) -> None:
+    """Start a practice web to collect from.
+
+    It serves a catalogue of n8n templates (generated, or real ones with --corpus) with honest
+    limits and seeded faults, until it is interrupted.
+    """
+    limit = None if isinstance(rate, str) else rate
+    web = PracticeWeb(WebOptions(rate=limit, **options), host=host, port=port)  # type: ignore[arg-type]  # click has checked them
+    asyncio.run(_serve(web))
+
+
+async def _serve(web: PracticeWeb) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await web.start()
+    except OSError as error:
+        raise BadOption("--port", f"cannot listen there ({error.strerror})") from error
+    click.echo(f"practice web at {web.url} with {len(web.catalogue.ids):,} templates; try:")
+    click.echo(
+        f"  longline run n8n --set site_url={web.site_url} --set api_url={web.api_url} "
+        f"--set youtube_url={web.youtube_url}"
+    )
+    click.echo(f"what it saw: {web.url}/__practice__/tally   stop it with ctrl-c")
+    await stop.wait()
+    await web.stop()
+    click.echo(f"{web.tally.requests} requests, {web.tally.rate_limited} of them answered 429")

@@ -1,0 +1,103 @@
+"""JobSpec: all that a user says about one run, from the command line, a file or Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from longline.errors import BadFile, BadOption
+
+Rate = float | Literal["unlimited"]
+
+
+class JobSpec(BaseModel):
+    """One run of a source. What is None is left to the source or to the settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str = Field(min_length=1)
+    options: dict[str, Any] = Field(default_factory=dict, alias="set")
+    params: dict[str, Any] = Field(default_factory=dict)
+    limit: int | None = Field(default=None, ge=1)
+    rate: Rate | None = None
+    burst: int | None = Field(default=None, ge=1)
+    concurrency: int | None = Field(default=None, ge=1, le=1000)
+    timeout: float | None = Field(default=None, gt=0)
+    ignore_robots: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes two runs the same job: what is collected, not how fast."""
+        return self.model_dump(include={"options", "params", "limit"}, mode="json")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything as JSON, to be kept in the job."""
+        return self.model_dump(by_alias=True, mode="json")
+
+
+def make_spec(values: Mapping[str, Any]) -> JobSpec:
+    """Check what a user wrote.
+
+    Raises:
+        BadOption: a name is unknown or a value does not fit.
+    """
+    try:
+        spec = JobSpec.model_validate(values)
+    except ValidationError as error:
+        name, problem = _first(error)
+        raise BadOption(name, problem) from error
+    if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
+        problem = "must be more than 0 requests a second, or 'unlimited'"
+        raise BadOption("rate", problem)
+    return spec
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """Read a job file: YAML with the fields of JobSpec.
+
+    Raises:
+        BadFile: it cannot be read, or is not such a file; with line and column where known.
+    """
+    try:
+        values = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise BadFile(str(path), error.strerror or str(error)) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        problem = f"not valid YAML: {error.problem or error.context}"
+        raise BadFile(str(path), problem, line, column) from error
+    except yaml.YAMLError as error:
+        raise BadFile(str(path), f"not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        problem = "a job file holds names and values, for example 'source: n8n' and 'limit: 10'"
+        raise BadFile(str(path), problem, 1, 1)
+    try:
+        make_spec(values)
+    except BadOption as error:
+        raise BadFile(str(path), str(error), *_place(path, error.option)) from error
+    return values
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"]) or "job"
+    if first["type"] == "extra_forbidden":
+        known = (field.alias or name for name, field in JobSpec.model_fields.items())
+        return name, f"there is no such setting; known are {', '.join(known)}"
+    return name, first["msg"]
+
+
+def _place(path: Path, option: str) -> tuple[int, int]:
+    """Return line and column of a top-level name in a YAML file, or zeros."""
+    tree = yaml.compose(path.read_text("utf-8"))
+    if not isinstance(tree, yaml.MappingNode):
+        return 0, 0
+    top = option.split(".", maxsplit=1)[0]
+    for name, _ in tree.value:
+        if name.value == top:
+            return name.start_mark.line + 1, name.start_mark.column + 1
+    return 0, 0

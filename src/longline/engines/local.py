@@ -1,0 +1,303 @@
+"""The local engine: runs a job in this process, several items at once, on one event loop.
+
+Other processes may run the same job at the same time: leases keep them apart, and whoever commits
+the last item ends the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from longline.clock import Clock
+from longline.errors import DiscoveryFailed, LeaseLost, LonglineError, RobotsDisallowed
+from longline.jobs.collector import Collector
+from longline.jobs.owner import dead_among, this_process
+from longline.model import OPEN_STATES, Account, Cursor, Item, Job, JobState, Lease
+from longline.sources.visit import Visit
+from longline.stores.queue import Claim, Discovered, Finish
+from longline.stores.store import Store
+
+_LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
+_HEARTBEAT = 5.0
+_LARGEST_CHUNK = 200
+_OLDEST_CHUNK = 0.25  # seconds found items wait to be queued together
+_IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others or parked
+_PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
+
+Discovery = Callable[[Visit], AsyncIterator[Item | Cursor]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a job is run here; none of it changes what is collected."""
+
+    concurrency: int = 8
+    limit: int | None = None
+    patience: float = _PATIENCE
+
+
+class LocalEngine:
+    """Runs one job; one object a run."""
+
+    def __init__(
+        self,
+        store: Store,
+        collector: Collector,
+        clock: Clock,
+        options: RunOptions,
+        *,
+        discovery: Discovery | None = None,
+        on_item: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._collector = collector
+        self._clock = clock
+        self._options = options
+        self._discovery = discovery or collector.source.discover
+        self._on_item = on_item
+        self._owner = this_process()
+        self._stop_reason: str | None = None
+        self._failure: LonglineError | None = None
+        self._wake = asyncio.Event()
+        self._ready: asyncio.Queue[Lease | None] = asyncio.Queue()
+        self._commits = asyncio.Semaphore(options.concurrency * 4)
+        self._in_hand = 0
+        self._last_finish = clock.now()
+
+    def stop(self, reason: str) -> None:
+        """Begin nothing more; what is in flight is finished and committed."""
+        self._stop_reason = self._stop_reason or reason
+        self._wake.set()
+
+    async def run(self, job: Job) -> JobState:
+        """Run a job to its end, or until it is stopped; return the state it is left in.
+
+        Raises:
+            StoreError: the database does not take any more; all that was committed is safe.
+        """
+        await self._reclaim(job.id)
+        try:
+            async with asyncio.TaskGroup() as group:
+                beats = group.create_task(self._beat(job.id))
+                finding = group.create_task(self._find(job))
+                workers = [
+                    group.create_task(self._work(group)) for _ in range(self._options.concurrency)
+                ]
+                await self._feed(job.id, finding)
+                if self._stop_reason:
+                    finding.cancel()
+                for _ in workers:
+                    self._ready.put_nowait(None)
+                await asyncio.wait([*workers, finding])
+                beats.cancel()
+        except* LonglineError as several:
+            raise _first(several) from several
+        return await self._end(job.id)
+
+    # ------------------------------------------------------------ discovery
+
+    async def _find(self, job: Job) -> None:
+        """Discover, if nobody else does; a failure ends discovery, not the items already found."""
+        while not self._stop_reason:
+            if (await self._store.jobs.get(job.id)).is_discovered:
+                return
+            if await self._take_discovery(job.id):
+                break
+            await self._clock.sleep(_IDLE_LOOK)
+        else:
+            return
+        visit = self._collector.visit(cursor=(await self._store.jobs.get(job.id)).cursor)
+        try:
+            await self._collector.source.prepare(visit)
+            await self._queue_all(job.id, visit)
+        except RobotsDisallowed as error:
+            self._failure = error
+        except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
+            problem = str(error) if isinstance(error, LonglineError) else repr(error)
+            self._failure = DiscoveryFailed(self._collector.source.name, problem)
+            self._failure.__cause__ = error
+        finally:
+            await self._store.journal.add_up(job.id, _taken(visit).as_counts())
+            self._wake.set()
+
+    async def _take_discovery(self, job: str) -> bool:
+        now = self._clock.now()
+        dead = dead_among(await self._store.queue.owners(job))
+        return await self._store.jobs.take_discovery(job, self._owner, now, now + _LEASE, dead)
+
+    async def _queue_all(self, job: str, visit: Visit) -> None:
+        chunk: list[Item] = []
+        cursor: Cursor | None = None
+        since = self._clock.now()
+        limit = self._options.limit
+        total = 0
+        async with aclosing(_closing(self._discovery(visit))) as stream:
+            async for found in stream:
+                if isinstance(found, Cursor):
+                    cursor = found
+                else:
+                    chunk.append(found)
+                is_old = self._clock.now() - since >= _OLDEST_CHUNK
+                if len(chunk) < _LARGEST_CHUNK and not is_old:
+                    continue
+                total = await self._queue(job, chunk, cursor, visit)
+                chunk, since = [], self._clock.now()
+                if self._stop_reason or (limit is not None and total >= limit):
+                    break
+        if not self._stop_reason:
+            await self._queue(job, chunk, cursor, visit, is_last=True)
+
+    async def _queue(
+        self,
+        job: str,
+        chunk: list[Item],
+        cursor: Cursor | None,
+        visit: Visit,
+        *,
+        is_last: bool = False,
+    ) -> int:
+        found = Discovered(
+            job,
+            chunk,
+            self._clock.now(),
+            cursor=cursor.value if cursor else None,
+            is_last=is_last,
+            limit=self._options.limit,
+            account=_taken(visit),
+        )
+        total = await self._store.queue.add(found)
+        self._wake.set()
+        return total
+
+    # ------------------------------------------------------------ collection
+
+    async def _feed(self, job: str, finding: asyncio.Task[None]) -> None:
+        """Keep the workers supplied until the job has ended, stops, or has to rest."""
+        while not self._stop_reason:
+            self._wake.clear()
+            room = self._options.concurrency * 2 - self._in_hand
+            leases = await self._lease(job, room) if room >= self._options.concurrency else []
+            if leases:
+                continue
+            if self._in_hand or await self._is_over(job, finding):
+                if not self._in_hand:
+                    return
+                await self._nap(_IDLE_LOOK)
+                continue
+            await self._rest(job)
+
+    async def _lease(self, job: str, count: int) -> list[Lease]:
+        now = self._clock.now()
+        claim = Claim(job, self._owner, count, now, now + _LEASE)
+        leases = await self._store.queue.lease(claim)
+        self._in_hand += len(leases)
+        for lease in leases:
+            self._ready.put_nowait(lease)
+        return leases
+
+    async def _is_over(self, job: str, finding: asyncio.Task[None]) -> bool:
+        if await self._store.jobs.finish(job, self._clock.now()) is not None:
+            return True
+        if finding.done() and self._failure and await self._store.queue.next_due(job) is None:
+            return True
+        return (await self._store.jobs.get(job)).state not in OPEN_STATES
+
+    async def _rest(self, job: str) -> None:
+        """Wait for parked items to fall due, for discovery, or for other processes."""
+        due = await self._store.queue.next_due(job)
+        now = self._clock.now()
+        if due is not None and due > now and now - self._last_finish > self._options.patience:
+            self.stop("every item is parked: the site has not answered for too long")
+            return
+        await self._reclaim(job)
+        await self._nap(_IDLE_LOOK if due is None else min(max(due - now, 0.01), _IDLE_LOOK))
+
+    async def _nap(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        while (lease := await self._ready.get()) is not None:
+            if self._stop_reason:
+                await self._store.queue.release([lease])
+                self._in_hand -= 1
+                continue
+            extraction = await self._collector.collect(lease.item, tries=lease.tries)
+            finish = Finish(
+                lease,
+                extraction.outcome,
+                self._clock.now(),
+                extraction.seconds,
+                extraction.account,
+                extraction.found,
+            )
+            # The next item need not wait for this one's commit; the semaphore bounds how many do.
+            await self._commits.acquire()
+            group.create_task(self._commit(finish))
+
+    async def _commit(self, finish: Finish) -> None:
+        try:
+            await self._store.queue.finish(finish)
+        except LeaseLost:
+            return  # somebody else has the item and will commit it
+        finally:
+            self._commits.release()
+            self._in_hand -= 1
+            self._wake.set()
+        self._last_finish = self._clock.now()
+        self._on_item()
+
+    # ------------------------------------------------------------ leases and the end
+
+    async def _beat(self, job: str) -> None:
+        while True:
+            await self._clock.sleep(_HEARTBEAT)
+            await self._store.queue.renew(job, self._owner, self._clock.now() + _LEASE)
+            await self._reclaim(job)
+
+    async def _reclaim(self, job: str) -> None:
+        owners = [owner for owner in await self._store.queue.owners(job) if owner != self._owner]
+        await self._store.queue.reclaim(job, self._clock.now(), dead_among(owners))
+
+    async def _end(self, job: str) -> JobState:
+        now = self._clock.now()
+        # The last commit may have come after the last look.
+        if await self._store.jobs.finish(job, now) is None:
+            await self._leave_open(job, now)
+        return (await self._store.jobs.get(job)).state
+
+    async def _leave_open(self, job: str, now: float) -> None:
+        found = sum((await self._store.queue.counts(job)).values())
+        if isinstance(self._failure, DiscoveryFailed) and not found:
+            await self._store.jobs.fail(job, now, str(self._failure))
+        elif self._failure or self._stop_reason:
+            await self._store.jobs.pause(job, now, str(self._failure or self._stop_reason))
+
+
+def _first(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
+    error: BaseException = several
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, LonglineError) else LonglineError(str(error))
+
+
+def _taken(visit: Visit) -> Account:
+    """Return what discovery has spent since it was last asked."""
+    spent, visit.account = visit.account, Account()
+    return spent
+
+
+async def _closing(stream: AsyncIterator[Item | Cursor]) -> AsyncGenerator[Item | Cursor]:
+    """Yield from a source's stream, and close it when we stop early."""
+    try:
+        async for found in stream:
+            yield found
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()

@@ -1,0 +1,1 @@
+"""Records as files, a file a format."""

@@ -1,0 +1,63 @@
+"""The link that obeys robots.txt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from urllib.parse import urlsplit
+
+from protego import Protego
+
+from longline.clock import Clock
+from longline.errors import RobotsDisallowed
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.fetching.redirects import Redirects
+from longline.model import Account
+
+AGENT = "longline"
+_LIFETIME = 24 * 3600.0
+_LARGEST = 500 * 1024  # bytes that RFC 9309 asks a crawler to read
+_CLIENT_ERRORS = frozenset(range(400, 500)) - {429}
+
+
+class Robots(Link):
+    """Refuses what a host's robots.txt disallows, unless the host was named as an override.
+
+    A host without one (any 4xx) allows all. One that cannot be had (5xx, no connection) fails the
+    request with that failure, which is retried like any other: not knowing is not a permission.
+    """
+
+    def __init__(self, inner: Link, clock: Clock, *, ignored: frozenset[str] = frozenset()) -> None:
+        self._inner = inner
+        self._redirected = Redirects(inner)
+        self._clock = clock
+        self._ignored = ignored
+        self._rules: dict[str, tuple[float, Protego]] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        parts = urlsplit(request.url)
+        if parts.netloc not in self._ignored and parts.hostname not in self._ignored:
+            rules = await self._rules_of(f"{parts.scheme}://{parts.netloc}", account)
+            if not rules.can_fetch(request.url, AGENT):
+                raise RobotsDisallowed(request.url, f"it applies to {AGENT}")
+        return await self._inner(request, account)
+
+    async def _rules_of(self, origin: str, account: Account) -> Protego:
+        until, rules = self._rules.get(origin, (0.0, None))
+        if rules is not None and until > self._clock.now():
+            return rules
+        async with self._locks[origin]:
+            until, rules = self._rules.get(origin, (0.0, None))
+            if rules is None or until <= self._clock.now():
+                rules = await self._ask(origin, account)
+                self._rules[origin] = (self._clock.now() + _LIFETIME, rules)
+            return rules
+
+    async def _ask(self, origin: str, account: Account) -> Protego:
+        request = Request(f"{origin}/robots.txt", accept=_CLIENT_ERRORS)
+        page = await self._redirected(request, account)
+        text = b"" if page.status in _CLIENT_ERRORS else page.body[:_LARGEST]
+        # Protego does not know the byte order mark that some editors write.
+        return Protego.parse(text.decode("utf-8-sig", "replace"))

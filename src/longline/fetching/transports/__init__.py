@@ -1,0 +1,1 @@
+"""The end of the chain: what really sends a request."""

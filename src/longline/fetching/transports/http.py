@@ -1,0 +1,130 @@
+"""The end of the chain: one HTTP request with aiohttp, under one deadline and one size limit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from longline.clock import Clock
+from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.model import Account
+
+USER_AGENT = "longline/0.1 (scraping orchestrator; set user_agent to name a contact)"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How requests are made: seconds for a whole answer, and bytes of a body once unpacked."""
+
+    timeout: float = 30.0
+    largest_body: int = 50_000_000
+    user_agent: str = USER_AGENT
+    connections: int = 100
+
+
+class HttpTransport(Link):
+    """Sends requests over kept-open connections. Open it as a context manager."""
+
+    def __init__(self, options: HttpOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        if self._session is None:
+            self._session = self._open()
+        account.requests += 1
+        seconds = request.timeout or self._options.timeout
+        try:
+            # A total deadline: a server that drips a byte now and then defeats any other.
+            async with asyncio.timeout(seconds):
+                page = await self._exchange(self._session, request)
+        except TimeoutError as error:
+            raise TimedOut(request.url, seconds) from error
+        account.received_bytes += len(page.body)
+        return page
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._note_sent)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._options.connections),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._options.user_agent},
+            timeout=aiohttp.ClientTimeout(total=None),
+            trace_configs=[trace],
+            middlewares=(_no_hidden_retry,),
+        )
+
+    async def _note_sent(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
+    ) -> None:
+        if context.trace_request_ctx is not None:
+            context.trace_request_ctx.at = self._clock.now()
+
+    async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Page:
+        started = self._clock.now()
+        try:
+            async with session.request(
+                request.method,
+                request.url,
+                headers=request.headers,
+                data=request.body,
+                allow_redirects=False,
+                trace_request_ctx=request.sent,
+            ) as response:
+                body = await self._read(request, response)
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise BadAnswer(request.url, f"not an address that can be asked ({error})") from error
+        except aiohttp.ClientError as error:
+            raise ConnectFailed(request.url, _sentence(error)) from error
+        except OSError as error:
+            raise ConnectFailed(request.url, _sentence(error)) from error
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return Page(request.url, response.status, headers, body, self._clock.now() - started)
+
+    async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
+        pieces, size = [], 0
+        try:
+            async for piece in response.content.iter_any():  # already unpacked
+                size += len(piece)
+                if size > self._options.largest_body:
+                    raise self._too_large(request)
+                pieces.append(piece)
+        except aiohttp.ClientPayloadError as error:
+            raise BodyCut(request.url, size) from error
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _too_large(self, request: Request) -> FetchError:
+        limit = self._options.largest_body
+        return BadAnswer(request.url, f"its body is larger than {limit} bytes once unpacked")
+
+
+async def _no_hidden_retry(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Turn a broken connection into our error before aiohttp sees it.
+
+    It would send the request once more by itself, and that one would have paid no token.
+    """
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise ConnectFailed(str(request.url), _sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    cause = getattr(error, "os_error", None) or error
+    return str(cause) or type(error).__name__

@@ -1,0 +1,76 @@
+"""Checkpoint documents: dated pictures of a job for people and tools.
+
+The truth is the item table: a job goes on from there, whether or not a checkpoint was written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from longline.clock import moment
+from longline.errors import UnknownCheckpoint
+from longline.jobs.progress import Progress
+
+_KEPT = 100
+
+
+class Checkpoints:
+    """The checkpoint documents of a home, a folder a job, newest kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, progress: Progress, at: float) -> Path:
+        """Write a document, whole or not at all; one of the same second is replaced."""
+        document = picture(progress, at)
+        folder = self._folder / progress.job
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{document['checkpoint_id']}.json"
+        beside = path.with_suffix(".tmp")
+        beside.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        os.replace(beside, path)  # noqa: PTH105  # the name says what it does
+        for old in sorted(folder.glob("*.json"))[:-_KEPT]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def list(self, job: str | None = None) -> list[dict[str, Any]]:
+        """Return the documents, oldest first."""
+        found = self._folder.glob(f"{job or '*'}/*.json")
+        documents = [orjson.loads(path.read_bytes()) for path in sorted(found)]
+        return sorted(documents, key=lambda document: str(document["checkpoint_id"]))
+
+    def get(self, name: str) -> dict[str, Any]:
+        """Return the newest document of this id; "latest" is the newest of all.
+
+        Raises:
+            UnknownCheckpoint: there is none.
+        """
+        documents = self.list()
+        if name != "latest":
+            documents = [one for one in documents if one["checkpoint_id"] == name]
+        if not documents:
+            raise UnknownCheckpoint(name)
+        return documents[-1]
+
+
+def picture(progress: Progress, at: float) -> dict[str, Any]:
+    """Return a checkpoint document."""
+    return {
+        "checkpoint_id": f"{moment(at):%Y%m%d_%H%M%S}",
+        "timestamp": moment(at).isoformat(),
+        "job": progress.job,
+        "source": progress.source,
+        "state": progress.state.value,
+        "total": progress.total,
+        "processed": progress.processed,
+        "successful": progress.successful,
+        "failed": progress.failed,
+        "remaining": progress.remaining,
+        "last_key": progress.last_key,
+        "mean_seconds": progress.mean_seconds,
+        "eta_seconds": progress.eta,
+    }

@@ -1,0 +1,148 @@
+"""One try at an item: its layers, the pipeline, and what came of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longline.clock import Clock
+from longline.errors import (
+    CircuitOpen,
+    ExtractError,
+    FailureKind,
+    FetchError,
+    LayerFailed,
+    LonglineError,
+    Postponed,
+    kind_of,
+)
+from longline.fetching.link import Link
+from longline.model import Account, Item, Outcome, Record, Verdict
+from longline.pipeline.fingerprint import fingerprint
+from longline.pipeline.quality import score
+from longline.pipeline.validate import validated
+from longline.sources.base import Layer, Source
+from longline.sources.visit import Visit
+
+_MOST_POSTPONEMENTS = 10
+_VERDICTS = {
+    FailureKind.GONE: Verdict.SKIP,
+    FailureKind.INVALID: Verdict.QUARANTINE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The whole result of one try, before anything is stored."""
+
+    item: Item
+    outcome: Outcome
+    layers: Mapping[str, str]
+    results: Mapping[str, Mapping[str, Any]]
+    account: Account
+    seconds: float
+    found: list[Item] = field(default_factory=list)
+
+    @property
+    def record(self) -> Record | None:
+        """The record, when there is one."""
+        return self.outcome.record
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a record."""
+        return self.outcome.record is not None
+
+
+class Collector:
+    """Takes items of one source through every layer and the pipeline; stores nothing."""
+
+    def __init__(
+        self, source: Source, link: Link, clock: Clock, params: Mapping[str, Any] | None = None
+    ) -> None:
+        self.source = source
+        self._link = link
+        self._clock = clock
+        self._params = params or {}
+        self._layers = source.layers()
+
+    def visit(self, item: Item | None = None, cursor: Mapping[str, Any] | None = None) -> Visit:
+        """Return a fresh visit for an item, or for discovery."""
+        return Visit(self._link, self._clock, item=item, cursor=cursor, params=self._params)
+
+    async def collect(self, item: Item, *, tries: int = 1) -> Extraction:
+        """Try an item once. Errors become outcomes; only a cancellation goes through."""
+        started = self._clock.now()
+        visit = self.visit(item)
+        layers: dict[str, str] = {}
+        try:
+            outcome = await self._attempt(visit, layers)
+        except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job
+            outcome = _judged(error, tries, visit)
+        seconds = self._clock.now() - started
+        return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
+
+    async def _attempt(self, visit: Visit, layers: dict[str, str]) -> Outcome:
+        provenance: dict[str, str] = {}
+        for layer in self._layers:
+            layers[layer.name] = await self._run_layer(layer, visit)
+            origin = f"{layer.name} {visit.address or ''}".strip()
+            provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
+        return Outcome(Verdict.STORE, record=self._record(visit, layers, provenance))
+
+    async def _run_layer(self, layer: Layer, visit: Visit) -> str:
+        missing = [name for name in layer.needs if name not in visit.results]
+        if missing and layer.is_optional:
+            return f"not run: needs {', '.join(missing)}"
+        try:
+            visit.results[layer.name] = await getattr(self.source, layer.name)(visit)
+        except Exception as error:
+            told = _told(layer.name, error)
+            if not layer.is_optional:
+                raise told from error
+            visit.note(layer.name, str(told))
+            return str(told)
+        return "ok"
+
+    def _record(
+        self, visit: Visit, layers: Mapping[str, str], provenance: Mapping[str, str]
+    ) -> Record:
+        source, item = self.source, visit.item
+        composed = source.compose(item, visit.results)
+        data = validated(source.Record, composed, f"item {item.key}")
+        return Record(
+            source=source.name,
+            key=item.key,
+            url=item.url,
+            data=data,
+            fingerprint=fingerprint(data, volatile=source.volatile),
+            provenance={name: origin for name, origin in provenance.items() if name in data},
+            notes=tuple(visit.notes),
+            layers=dict(layers),
+            quality=score(source, data, layers, visit.notes),
+        )
+
+
+def _told(layer: str, error: Exception) -> LonglineError:
+    """Return the error in our words; what is not ours is a bug of the layer, with its place."""
+    if isinstance(error, LonglineError):
+        return error
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return LayerFailed(layer, f"{type(error).__name__}: {error}{place}")
+
+
+def _judged(error: Exception, tries: int, visit: Visit) -> Outcome:
+    kind = kind_of(error)
+    if isinstance(error, CircuitOpen):  # the domain rests: nobody's fault, however often
+        return Outcome(Verdict.LATER, kind=kind, reason=str(error), due=error.until)
+    if isinstance(error, Postponed) and tries < _MOST_POSTPONEMENTS:
+        return Outcome(Verdict.LATER, kind=kind, reason=str(error), due=error.until)
+    verdict = _VERDICTS.get(kind, Verdict.FAIL)
+    is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
+    reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
+    raw = dict(visit.results) if verdict is Verdict.QUARANTINE else None
+    return Outcome(verdict, kind=kind, reason=reason, raw=raw)

@@ -1,0 +1,176 @@
+"""How far a job is: read from what was committed, so that it can never disagree with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from longline.clock import Clock
+from longline.model import FINAL_STATES, ItemState, Job, JobState
+from longline.resilience.limiter import RateLimiter
+from longline.stores.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PaceStatus:
+    """What this run asked of one domain, and how its limit stands; None is unlimited."""
+
+    domain: str
+    requests: int
+    rate: float | None
+    capacity: int | None
+    tokens: float | None
+    waits: int
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A picture of a job at one moment.
+
+    `success_rate` is of the items that could be had: what was skipped (gone from the site) is
+    neither a success nor a failure. It, `mean_seconds` and `eta` are None while unknown; `eta` is
+    a lower bound while discovery goes on.
+    """
+
+    job: str
+    source: str
+    state: JobState
+    counts: Mapping[ItemState, int]
+    figures: Mapping[str, float]
+    is_discovered: bool
+    elapsed: float
+    items_per_minute: float
+    mean_seconds: float | None
+    eta: float | None
+    last_key: str | None = None
+    last_checkpoint_at: float | None = None
+    pace: tuple[PaceStatus, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Items discovered so far."""
+        return sum(self.counts.values())
+
+    @property
+    def processed(self) -> int:
+        """Items that are finished, however they ended."""
+        return sum(self.counts[state] for state in FINAL_STATES)
+
+    @property
+    def remaining(self) -> int:
+        """Items still to be worked on."""
+        return self.total - self.processed
+
+    @property
+    def successful(self) -> int:
+        """Items whose record is in the database as the site has it now."""
+        return self.counts[ItemState.STORED] + self.counts[ItemState.UNCHANGED]
+
+    @property
+    def failed(self) -> int:
+        """Items that failed or whose data was quarantined."""
+        return self.counts[ItemState.FAILED] + self.counts[ItemState.QUARANTINED]
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of successes among the items that could be had."""
+        tried = self.successful + self.failed
+        return self.successful / tried if tried else None
+
+    def figure(self, name: str) -> int:
+        """Return a counter of the job, such as requests, retries or rate_limited."""
+        return int(self.figures.get(name, 0))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything, computed figures included, for JSON."""
+        computed = ("total", "processed", "remaining", "successful", "failed", "success_rate")
+        return asdict(self) | {name: getattr(self, name) for name in computed}
+
+
+class ProgressTracker:
+    """Takes pictures of a job while it runs."""
+
+    def __init__(
+        self, store: Store, job: str, clock: Clock, *, limiter: RateLimiter | None = None
+    ) -> None:
+        self._store = store
+        self._job = job
+        self._clock = clock
+        self._limiter = limiter
+        self._started = clock.now()
+        self._before: int | None = None
+        self.last_checkpoint_at: float | None = None
+
+    async def snapshot(self) -> Progress:
+        """Return how far the job is now."""
+        job = await self._store.jobs.get(self._job)
+        counts = await self._store.queue.counts(self._job)
+        figures = await self._store.journal.statistics(self._job)
+        processed = sum(counts[state] for state in FINAL_STATES)
+        if self._before is None:
+            self._before = processed
+        elapsed = self._clock.now() - self._started
+        here = _Here(processed - self._before, elapsed, self._pace())
+        return Progress(
+            job=job.id,
+            source=job.source,
+            state=job.state,
+            counts=counts,
+            figures=figures,
+            is_discovered=job.is_discovered,
+            elapsed=elapsed,
+            items_per_minute=here.speed * 60,
+            mean_seconds=figures.get("item_seconds", 0.0) / processed if processed else None,
+            eta=_eta(job, sum(counts.values()) - processed, here),
+            last_key=await self._store.journal.last_key(self._job),
+            last_checkpoint_at=self.last_checkpoint_at,
+            pace=here.pace,
+        )
+
+    def _pace(self) -> tuple[PaceStatus, ...]:
+        if self._limiter is None:
+            return ()
+        domains = self._limiter.get_statistics().domains
+        return tuple(
+            PaceStatus(
+                domain=name,
+                requests=one.requests,
+                rate=one.rate,
+                capacity=one.capacity,
+                tokens=one.tokens,
+                waits=one.waits,
+                waited=one.total_wait,
+            )
+            for name, one in domains.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What this run did so far; earlier runs of the same job say nothing about its speed."""
+
+    processed: int
+    elapsed: float
+    pace: tuple[PaceStatus, ...]
+
+    @property
+    def speed(self) -> float:
+        return self.processed / self.elapsed if self.elapsed > 0 else 0.0
+
+
+def _eta(job: Job, remaining: int, here: _Here) -> float | None:
+    """Return the seconds that remain: requests to come ÷ the allowed rate, or the speed if lower.
+
+    The first minutes of a polite crawl are a burst; an ETA from speed alone would promise too
+    much. None while no item is finished, since nobody knows yet what an item costs.
+    """
+    if not remaining:
+        return 0.0 if job.is_discovered else None
+    if not here.processed or not here.speed:
+        return None
+    by_pace = [
+        remaining * (one.requests / here.processed) / one.rate for one in here.pace if one.rate
+    ]
+    return max(remaining / here.speed, *by_pace, 0.0)

@@ -1,0 +1,435 @@
+"""Orchestrator: the one public class that takes a source from its name to records in a database.
+
+In a notebook, three lines:
+
+    from longline import Orchestrator
+    async with Orchestrator() as longline:
+        report = await longline.execute("n8n", {"limit": 10})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from longline.clock import Clock, SystemClock
+from longline.config.settings import Settings, load_settings, prepare_home
+from longline.config.spec import JobSpec, make_spec, read_spec
+from longline.engines.local import Discovery, LocalEngine, RunOptions
+from longline.errors import BadOption, NotResumable, UnknownJob
+from longline.fetching.link import Link
+from longline.jobs.checkpoints import Checkpoints
+from longline.jobs.collector import Collector, Extraction
+from longline.jobs.progress import Progress, ProgressTracker
+from longline.jobs.report import JobReport
+from longline.model import OPEN_STATES, Cursor, Item, ItemState, Job
+from longline.sources.base import Source
+from longline.sources.load import load_source
+from longline.stores.jobs import NewJob
+from longline.stores.store import Store, open_store
+from longline.wiring import Fetching, open_fetching
+
+_CHECKPOINT_ITEMS = 50
+_CHECKPOINT_SECONDS = 1.0  # a checkpoint's id is its second
+_LOOK = 0.5  # seconds between two pictures of the progress
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """What became of one item."""
+
+    success: bool
+    key: str
+    quality_score: float | None
+    processing_time: float
+    stored: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What became of a list of items."""
+
+    total: int
+    processed: int
+    successful: int
+    failed: int
+    success_rate: float | None
+    results: tuple[ItemResult, ...]
+    statistics: Mapping[str, float]
+    job: str
+
+
+class Orchestrator:
+    """Collects items of sources into the database of a home.
+
+    Args:
+        source: the source that `process_item`, `process_batch` and `extract` work for.
+        options: its settings, as with `--set` on the command line.
+        home: the folder for all data; LONGLINE_HOME or ./.longline by default.
+        spec: rate, burst, concurrency and the like, by the names of JobSpec.
+    """
+
+    def __init__(
+        self,
+        source: str = "n8n",
+        options: Mapping[str, Any] | None = None,
+        *,
+        home: Path | str | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        transport: Link | None = None,
+        **spec: Any,
+    ) -> None:
+        self._settings = settings or load_settings(home=Path(home) if home else None)
+        self._spec = make_spec({"source": source, "set": dict(options or {}), **spec})
+        self._clock = clock or SystemClock()
+        self._transport = transport
+        self._store: Store | None = None
+        self._checkpoints = Checkpoints(self._settings.checkpoints)
+        self._engine: LocalEngine | None = None
+        self._is_interrupted = False
+
+    @property
+    def store(self) -> Store:
+        """The database; open from `async with` on."""
+        if self._store is None:
+            message = "use the Orchestrator in `async with Orchestrator() as …:`"
+            raise RuntimeError(message)
+        return self._store
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoint documents of this home."""
+        return self._checkpoints
+
+    async def __aenter__(self) -> Self:
+        prepare_home(self._settings)
+        self._store = open_store(self._settings.database)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    # ------------------------------------------------------------ single items and lists
+
+    async def extract(self, key: str, url: str) -> Extraction:
+        """Take one item through every layer and return all that was found; store nothing."""
+        async with self._collecting(self._spec) as (collector, _):
+            return await collector.collect(Item(key, url))
+
+    async def process_item(self, key: str, url: str) -> ItemResult:
+        """Collect and store one item."""
+        batch = await self.process_batch([Item(key, url)])
+        return batch.results[0]
+
+    async def process_batch(
+        self,
+        items: Iterable[Item | tuple[str, str]],
+        batch_size: int = 10,
+        resume_from: str | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> BatchResult:
+        """Collect and store items, `batch_size` at once; an item's error never ends the batch.
+
+        Args:
+            items: Items, or pairs of key and address.
+            batch_size: how many are worked on at the same time.
+            resume_from: a key; items before it in the list are left out.
+            on_progress: called now and then while it runs.
+
+        Raises:
+            BadOption: `resume_from` is not in the list, or `batch_size` is not positive.
+        """
+        wanted = [one if isinstance(one, Item) else Item(*one) for one in items]
+        wanted = _from_key(wanted, resume_from)
+        spec = make_spec({**self._spec.snapshot(), "concurrency": batch_size, "limit": None})
+        job = await self._create(spec, batch=[item.key for item in wanted])
+        report = await self._run(
+            job, spec, discovery=lambda _visit: _stream(wanted), on_progress=on_progress
+        )
+        return await self._batch_result(report, len(wanted))
+
+    # ------------------------------------------------------------ jobs
+
+    async def execute(
+        self,
+        source: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        fresh: bool = False,
+        on_progress: OnProgress | None = None,
+        on_start: Callable[[Job, bool], None] | None = None,
+    ) -> JobReport:
+        """Run a source to its end; an unfinished job of the same settings goes on.
+
+        Args:
+            source: a name, a Python file, package.module:Class, or a YAML job file.
+            params: fields of JobSpec (limit, rate, set, …) that differ from this object's.
+            fresh: start a new job in any case.
+            on_progress: called about twice a second.
+            on_start: called with the job, and whether it is new.
+
+        Raises:
+            LonglineError: it could not be started, or the database gave up.
+        """
+        spec = self._merged(source, params or {})
+        load_source(spec.source)  # a wrong name is told before anything is made
+        if fresh:
+            job, is_new = await self._create(spec), True
+        else:
+            job, is_new = await self.store.jobs.find_or_create(self._new(spec))
+        if on_start:
+            on_start(job, is_new)
+        return await self._run(job, spec, on_progress=on_progress)
+
+    async def resume(
+        self,
+        job: str | None = None,
+        *,
+        checkpoint: str | None = None,
+        from_key: str | None = None,
+        on_progress: OnProgress | None = None,
+        on_start: Callable[[Job, bool], None] | None = None,
+    ) -> JobReport:
+        """Go on with an unfinished job: the newest, a named one, or that of a checkpoint.
+
+        Args:
+            job: its id, or the beginning of it.
+            checkpoint: the id of a checkpoint document, or "latest".
+            from_key: leave out the unfinished items that were found before this one.
+            on_progress: called about twice a second.
+            on_start: called with the job.
+
+        Raises:
+            UnknownJob: there is none to resume.
+            NotResumable: the job has ended.
+        """
+        if checkpoint is not None:
+            job = str(self._checkpoints.get(checkpoint)["job"])
+        found = await self._unfinished(job)
+        if from_key is not None:
+            reason = f"left out: resumed from {from_key}"
+            if await self.store.queue.skip_before(found.id, from_key, reason) is None:
+                raise BadOption("--from-key", f"job {found.id} has no item {from_key!r}")
+        if on_start:
+            on_start(found, False)
+        return await self._run(found, make_spec(found.settings), on_progress=on_progress)
+
+    def interrupt(self) -> None:
+        """Finish what is in flight, commit, write a checkpoint, and return from the run."""
+        self._is_interrupted = True
+        if self._engine is not None:
+            self._engine.stop("interrupted")
+
+    @contextlib.contextmanager
+    def handling_signals(self, on_stop: Callable[[], None] | None = None) -> Any:
+        """Stop well on the first SIGINT or SIGTERM, and at once on the second.
+
+        Args:
+            on_stop: called at the first one, to tell a person what happens now.
+        """
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def stop() -> None:
+            if self._is_interrupted and task is not None:
+                task.cancel()
+                return
+            self.interrupt()
+            if on_stop:
+                on_stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    # ------------------------------------------------------------ inside
+
+    def _merged(self, source: str | None, params: Mapping[str, Any]) -> JobSpec:
+        values = {k: v for k, v in self._spec.snapshot().items() if v}
+        if source is not None and source != self._spec.source:
+            values.pop("set", None)  # the settings of another source do not fit this one
+        if source and source.endswith((".yaml", ".yml")):
+            values.update(read_spec(Path(source)))
+        elif source:
+            values["source"] = source
+        for name, value in params.items():
+            merged = {**values.get(name, {}), **value} if isinstance(value, Mapping) else value
+            values[name] = merged
+        return make_spec(values)
+
+    def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
+        name = load_source(spec.source).name
+        return NewJob(name, spec.snapshot(), {**spec.identity(), **identity}, self._clock.now())
+
+    async def _create(self, spec: JobSpec, **identity: Any) -> Job:
+        return await self.store.jobs.create(self._new(spec, **identity))
+
+    async def _unfinished(self, job: str | None) -> Job:
+        if job is None:
+            found = await self.store.jobs.list(limit=1, is_open=True)
+            if not found:
+                raise UnknownJob("(unfinished)")
+            return found[0]
+        named = await self.store.jobs.get(job)
+        if named.state not in OPEN_STATES:
+            raise NotResumable(named.id, named.state.value)
+        return named
+
+    @contextlib.asynccontextmanager
+    async def _collecting(self, spec: JobSpec) -> AsyncIterator[tuple[Collector, Fetching]]:
+        kind = load_source(spec.source)
+        source: Source = kind.with_options(spec.options)
+        async with open_fetching(
+            self._settings, spec, kind, self._clock, self._transport
+        ) as fetching:
+            yield Collector(source, fetching.link, self._clock, spec.params), fetching
+
+    async def _run(
+        self,
+        job: Job,
+        spec: JobSpec,
+        *,
+        discovery: Discovery | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JobReport:
+        started = self._clock.now()
+        async with self._collecting(spec) as (collector, fetching):
+            tracker = ProgressTracker(self.store, job.id, self._clock, limiter=fetching.limiter)
+            concurrency = spec.concurrency or self._settings.concurrency
+            watch = _Watch(self, tracker, on_progress)
+            self._engine = LocalEngine(
+                self.store,
+                collector,
+                self._clock,
+                RunOptions(concurrency=concurrency, limit=spec.limit),
+                discovery=discovery,
+                on_item=watch.count,
+            )
+            if self._is_interrupted:
+                self._engine.stop("interrupted")
+            overrides = {"ignore_robots": list(spec.ignore_robots)} if spec.ignore_robots else {}
+            await self.store.jobs.start(job.id, started, concurrency=concurrency, **overrides)
+            await tracker.snapshot()  # the state before this run, which speeds are measured from
+            try:
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(watch.run())
+                    await self._engine.run(job)
+                    watching.cancel()
+            except* Exception as several:
+                raise several.exceptions[0] from several
+            finally:
+                self._engine = None
+            progress = await watch.checkpoint()
+        ended = await self.store.jobs.get(job.id)
+        return JobReport(
+            progress,
+            self._clock.now() - started,
+            reason=ended.reason,
+            is_interrupted=self._is_interrupted,
+        )
+
+    async def _batch_result(self, report: JobReport, total: int) -> BatchResult:
+        rows = await self.store.queue.finished(report.job)
+        scores = await self.store.records.scores(report.progress.source, [r["key"] for r in rows])
+        results = tuple(_item_result(row, scores) for row in rows)
+        progress = report.progress
+        return BatchResult(
+            total=total,
+            processed=progress.processed,
+            successful=progress.successful,
+            failed=progress.failed,
+            success_rate=progress.success_rate,
+            results=results,
+            statistics=dict(progress.figures),
+            job=report.job,
+        )
+
+
+class _Watch:
+    """Looks at a running job: shows its progress and writes its checkpoints."""
+
+    def __init__(
+        self, owner: Orchestrator, tracker: ProgressTracker, on_progress: OnProgress | None
+    ) -> None:
+        self._checkpoints = owner.checkpoints
+        self._clock = owner._clock  # noqa: SLF001  # the other half of the same module
+        self._tracker = tracker
+        self._on_progress = on_progress
+        self._due = asyncio.Event()
+        self._items = 0
+
+    def count(self) -> None:
+        """Note that an item was committed."""
+        self._items += 1
+        if self._items % _CHECKPOINT_ITEMS == 0:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Show progress twice a second, and write a checkpoint after every fifty items."""
+        last = 0.0
+        while True:
+            await self._clock.sleep(_LOOK)
+            if self._due.is_set() and self._clock.now() - last >= _CHECKPOINT_SECONDS:
+                self._due.clear()
+                last = self._clock.now()
+                await self.checkpoint()
+            elif self._on_progress:
+                self._on_progress(await self._tracker.snapshot())
+
+    async def checkpoint(self) -> Progress:
+        """Write a checkpoint of this moment."""
+        now = self._clock.now()
+        self._tracker.last_checkpoint_at = now
+        progress = await self._tracker.snapshot()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._checkpoints.write, progress, now)
+        if self._on_progress:
+            self._on_progress(progress)
+        return progress
+
+
+def _from_key(items: list[Item], key: str | None) -> list[Item]:
+    if key is None:
+        return items
+    keys = [item.key for item in items]
+    if key not in keys:
+        raise BadOption("resume_from", f"there is no item {key!r} in the batch")
+    return items[keys.index(key) :]
+
+
+async def _stream(items: list[Item]) -> AsyncIterator[Item | Cursor]:
+    for item in items:
+        yield item
+
+
+def _item_result(row: Mapping[str, Any], scores: Mapping[str, float | None]) -> ItemResult:
+    is_stored = row["state"] in {ItemState.STORED, ItemState.UNCHANGED}
+    return ItemResult(
+        success=is_stored,
+        key=row["key"],
+        quality_score=scores.get(row["key"]) if is_stored else None,
+        processing_time=row["seconds"] or 0.0,
+        stored=is_stored,
+        error=None if is_stored else row["reason"],
+    )

@@ -1,0 +1,1 @@
+"""What happens to the results of the layers before they are a record, a file a stage."""

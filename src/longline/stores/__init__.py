@@ -1,0 +1,1 @@
+"""What is kept, by one schema: jobs, items and their leases, records, events, statistics."""

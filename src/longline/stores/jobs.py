@@ -1,0 +1,228 @@
+"""The life of a job as rows: created once, found again, finished exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
+
+from longline.clock import moment
+from longline.errors import UnknownJob
+from longline.model import FINAL_STATES, OPEN_STATES, ItemState, Job, JobState
+from longline.stores.database import Database
+from longline.stores.journal import append, fact
+from longline.stores.queue import counts
+from longline.stores.schema import items, jobs
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be created. `identity` are the settings that make two runs the same job."""
+
+    source: str
+    settings: Mapping[str, Any]
+    identity: Mapping[str, Any]
+    at: float
+
+
+JobList = list[Job]  # spelled out here, since `Jobs.list` hides the builtin below it
+
+
+class Jobs:
+    """All jobs in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, new: NewJob) -> Job:
+        """Create a job."""
+        job: Job = await self._database.write(_create, new)
+        return job
+
+    async def find_or_create(self, new: NewJob) -> tuple[Job, bool]:
+        """Return the unfinished job of the same identity, or a new one; True when it is new."""
+        found: tuple[Job, bool] = await self._database.write(_find_or_create, new)
+        return found
+
+    async def get(self, job: str) -> Job:
+        """Return a job by its id, or by the beginning of it when only one job fits.
+
+        Raises:
+            UnknownJob: none or several fit.
+        """
+        rows = await self._read(select(jobs).where(jobs.c.id.startswith(job, autoescape=True)))
+        exact = [row for row in rows if row.id == job]
+        if len(exact or rows) != 1:
+            raise UnknownJob(job)
+        return (exact or rows)[0]
+
+    async def list(self, *, limit: int | None = 50, is_open: bool = False) -> JobList:
+        """Return the newest jobs first."""
+        query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
+        return await self._read(query.where(jobs.c.state.in_(OPEN_STATES)) if is_open else query)
+
+    async def start(self, job: str, at: float, **data: Any) -> None:
+        """Say that work on a job begins, or goes on."""
+        await self._database.write(_start, (job, at, data))
+
+    async def take_discovery(
+        self, job: str, owner: str, at: float, until: float, dead: Sequence[str]
+    ) -> bool:
+        """Become the one who discovers; False when somebody living is at it, or it is done."""
+        taken: bool = await self._database.write(_take_discovery, (job, owner, at, until, dead))
+        return taken
+
+    async def pause(self, job: str, at: float, reason: str) -> None:
+        """Say that work stops for now, unless others go on with it or it has ended."""
+        await self._database.write(_pause, (job, at, reason))
+
+    async def fail(self, job: str, at: float, reason: str) -> None:
+        """End a job that could not do its work."""
+        await self._database.write(_end, (job, at, JobState.FAILED, reason))
+
+    async def finish(self, job: str, at: float) -> JobState | None:
+        """End a job whose items are all finished; None when some are not, or another was first."""
+        state: JobState | None = await self._database.write(_finish, (job, at))
+        return state
+
+    async def _read(self, query: Any) -> JobList:
+        return await self._database.read(
+            lambda connection: [_job(row) for row in connection.execute(query)]
+        )
+
+
+def _job(row: Row[Any]) -> Job:
+    return Job(
+        id=row.id,
+        source=row.source,
+        state=JobState(row.state),
+        settings=row.settings,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        reason=row.reason,
+        cursor=row.cursor,
+        is_discovered=row.is_discovered,
+    )
+
+
+def _hash(new: NewJob) -> str:
+    text = orjson.dumps([new.source, new.identity], option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _create(connection: Connection, new: NewJob) -> Job:
+    stamp = f"{moment(new.at):%Y%m%d-%H%M%S}"
+    name = f"{new.source}-{stamp}-{secrets.token_hex(2)}"
+    row = {
+        "id": name,
+        "source": new.source,
+        "identity": _hash(new),
+        "state": JobState.PENDING,
+        "settings": dict(new.settings),
+        "created_at": new.at,
+        "is_discovered": False,
+    }
+    connection.execute(insert(jobs), row)
+    append(connection, [fact(name, new.at, "job.created", settings=dict(new.settings))])
+    return _job(connection.execute(select(jobs).where(jobs.c.id == name)).one())
+
+
+def _find_or_create(connection: Connection, new: NewJob) -> tuple[Job, bool]:
+    query = (
+        select(jobs)
+        .where(jobs.c.identity == _hash(new), jobs.c.state.in_(OPEN_STATES))
+        .order_by(jobs.c.created_at.desc())
+        .limit(1)
+    )
+    found = connection.execute(query).one_or_none()
+    return (_job(found), False) if found else (_create(connection, new), True)
+
+
+def _start(connection: Connection, argument: tuple[str, float, dict[str, Any]]) -> None:
+    job, at, data = argument
+    first = connection.scalar(select(jobs.c.started_at).where(jobs.c.id == job))
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
+        .values(state=JobState.RUNNING, started_at=first or at, reason=None)
+    )
+    append(connection, [fact(job, at, "job.resumed" if first else "job.started", **data)])
+
+
+def _take_discovery(
+    connection: Connection, argument: tuple[str, str, float, float, Sequence[str]]
+) -> bool:
+    job, owner, at, until, dead = argument
+    taken = connection.execute(
+        update(jobs)
+        .where(
+            jobs.c.id == job,
+            jobs.c.is_discovered.is_(False),
+            or_(
+                jobs.c.discovery_owner.is_(None),
+                jobs.c.discovery_owner == owner,
+                jobs.c.discovery_owner.in_(list(dead)),
+                jobs.c.discovery_until < at,
+            ),
+        )
+        .values(discovery_owner=owner, discovery_until=until)
+    )
+    return taken.rowcount == 1
+
+
+def _pause(connection: Connection, argument: tuple[str, float, str]) -> None:
+    job, at, reason = argument
+    others = connection.scalar(
+        select(func.count()).where(items.c.job_id == job, items.c.state == ItemState.LEASED)
+    )
+    if not others:
+        _end(connection, (job, at, JobState.PAUSED, reason))
+
+
+def _end(connection: Connection, argument: tuple[str, float, JobState, str | None]) -> None:
+    job, at, state, reason = argument
+    ended = connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
+        .values(
+            state=state,
+            reason=reason,
+            finished_at=None if state in OPEN_STATES else at,
+            discovery_owner=None,
+            discovery_until=None,
+        )
+    )
+    if ended.rowcount:
+        append(connection, [fact(job, at, f"job.{state.value}", reason=reason)])
+
+
+def _finish(connection: Connection, argument: tuple[str, float]) -> JobState | None:
+    job, at = argument
+    row = connection.execute(select(jobs.c.state, jobs.c.is_discovered).where(jobs.c.id == job))
+    state, is_discovered = row.one()
+    found = counts(connection, job)
+    total, done = sum(found.values()), sum(found[final] for final in FINAL_STATES)
+    if state != JobState.RUNNING or not is_discovered or done < total:
+        return None
+    ended = _verdict(found, total)
+    _end(connection, (job, at, ended, _explained(found)))
+    return ended
+
+
+def _verdict(found: Mapping[ItemState, int], total: int) -> JobState:
+    bad = found[ItemState.FAILED] + found[ItemState.QUARANTINED]
+    if not bad:
+        return JobState.COMPLETE
+    return JobState.FAILED if bad == total else JobState.PARTIAL
+
+
+def _explained(found: Mapping[ItemState, int]) -> str | None:
+    states = (ItemState.FAILED, ItemState.QUARANTINED)
+    parts = [f"{found[state]} {state.value}" for state in states if found[state]]
+    return f"{' and '.join(parts)} of {sum(found.values())} items" if parts else None

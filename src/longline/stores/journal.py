@@ -1,0 +1,92 @@
+"""Events and statistics: facts appended and figures added up, inside somebody's transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Insert, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from longline.model import Event
+from longline.stores.database import Database
+from longline.stores.schema import events, statistics
+
+Fact = dict[str, Any]
+
+
+def fact(job: str, at: float, kind: str, *, key: str | None = None, **data: Any) -> Fact:
+    """Return an event as a row, to be appended by `append`."""
+    return {"job_id": job, "at": at, "kind": kind, "key": key, "data": data}
+
+
+def append(connection: Connection, facts: list[Fact]) -> None:
+    """Append events."""
+    if facts:
+        connection.execute(insert(events), facts)
+
+
+def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]) -> None:
+    """Add amounts to the statistics of jobs."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for job, counts in amounts:
+        for name, value in counts.items():
+            sums[job, name] += value
+    if sums:
+        rows = [{"job_id": job, "name": name, "value": v} for (job, name), v in sums.items()]
+        connection.execute(_ADD[connection.dialect.name], rows)
+
+
+def _addition(module: Any) -> Insert:
+    row = module.insert(statistics)
+    added: Insert = row.on_conflict_do_update(
+        index_elements=["job_id", "name"],
+        set_={"value": statistics.c.value + row.excluded.value},
+    )
+    return added
+
+
+_ADD = {"sqlite": _addition(sqlite), "postgresql": _addition(postgresql)}
+
+
+class Journal:
+    """What happened in a job, for those who look."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(self, *facts: Fact) -> None:
+        """Append events in a transaction of their own."""
+        await self._database.write(append, list(facts))
+
+    async def add_up(self, job: str, counts: Mapping[str, float]) -> None:
+        """Add to the statistics of a job in a transaction of its own."""
+        await self._database.write(add_up, [(job, counts)])
+
+    async def statistics(self, job: str) -> dict[str, float]:
+        """Return the figures of a job by name; what never happened is absent."""
+        query = select(statistics.c.name, statistics.c.value).where(statistics.c.job_id == job)
+        return await self._database.read(
+            lambda connection: {row.name: row.value for row in connection.execute(query)}
+        )
+
+    async def events(self, job: str, *, kind: str | None = None, limit: int = 1000) -> list[Event]:
+        """Return the events of a job, oldest first."""
+        query = select(events).where(events.c.job_id == job).order_by(events.c.id).limit(limit)
+        if kind:
+            query = query.where(events.c.kind == kind)
+        return await self._database.read(
+            lambda connection: [Event(*row) for row in connection.execute(query)]
+        )
+
+    async def last_key(self, job: str) -> str | None:
+        """Return the key of the item that something happened to last."""
+        query = (
+            select(events.c.key)
+            .where(events.c.job_id == job, events.c.key.is_not(None))
+            .order_by(events.c.id.desc())
+            .limit(1)
+        )
+        key: str | None = await self._database.read(lambda connection: connection.scalar(query))
+        return key

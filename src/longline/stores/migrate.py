@@ -1,0 +1,46 @@
+"""Versions of the tables: an old database is brought up to date, a newer one is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from longline.errors import StoreTooNew
+
+NEWEST = "0001"
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def bring_up_to_date(engine: Engine, address: str) -> None:
+    """Run the migrations that are missing, all in one transaction.
+
+    Raises:
+        StoreTooNew: the database has a version that this program does not know.
+    """
+    with engine.begin() as connection:  # other processes that open it too wait here
+        found = _version(connection)
+        if found == NEWEST:
+            return
+        if found is not None and found > NEWEST:
+            raise StoreTooNew(address, found, NEWEST)
+        _upgrade(connection)
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
+
+
+def _upgrade(connection: Connection) -> None:
+    # Alembic is slow to import, and nearly always there is nothing to migrate.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,310 @@
+"""The records and their history: one row a record, and a row for each version it had before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+
+from longline.errors import UnknownRecord
+from longline.model import Record
+from longline.stores.database import Database
+from longline.stores.schema import record_versions, records
+
+Row = dict[str, Any]
+Rows = list[Row]  # spelled out here, since `Records.list` hides the builtin below it
+_Deposit = tuple[Record, str | None, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuery:
+    """Which records; an empty query means all of them, oldest first."""
+
+    source: str | None = None
+    job: str | None = None
+    key: str | None = None
+    text: str | None = None
+    min_score: float | None = None
+    grade: str | None = None
+    since: float | None = None
+    limit: int | None = None
+    offset: int = 0
+
+
+class Records:
+    """Creates, reads, updates, lists, searches and counts records."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, record: Record, *, at: float, job: str | None = None) -> bool:
+        """Store a record; True when it is new or differs from what was stored before."""
+        changed: list[bool] = await self._database.write(store_records, [(record, job, at)])
+        return changed[0]
+
+    async def get(self, key: str, *, source: str | None = None) -> Row:
+        """Return one record as it is now.
+
+        Raises:
+            UnknownRecord: there is none of this key.
+        """
+        rows = await self.list(RecordQuery(key=key, source=source, limit=1))
+        if not rows:
+            raise UnknownRecord(key)
+        return rows[0]
+
+    async def update(
+        self, key: str, changes: Mapping[str, Any], *, at: float, source: str | None = None
+    ) -> Row:
+        """Change fields of a record's data by hand; the old version is kept.
+
+        Raises:
+            UnknownRecord: there is none of this key.
+        """
+        row = await self.get(key, source=source)
+        data = {**row["data"], **changes}
+        await self._database.write(_replace, (row, data, at))
+        return await self.get(key, source=row["source"])
+
+    async def list(self, query: RecordQuery) -> Rows:
+        """Return the records that match."""
+        statement = matching(query)
+        return await self._database.read(
+            lambda connection: [dict(row) for row in connection.execute(statement).mappings()]
+        )
+
+    async def search(self, text: str, *, limit: int = 20) -> Rows:
+        """Return records that hold this text anywhere in their data or address."""
+        return await self.list(RecordQuery(text=text, limit=limit))
+
+    async def count(self, query: RecordQuery | None = None) -> int:
+        """Return how many records match."""
+        statement = matching(query or RecordQuery()).subquery()
+        total: int | None = await self._database.read(
+            lambda connection: connection.scalar(select(func.count()).select_from(statement))
+        )
+        return total or 0
+
+    async def versions(self, key: str, *, source: str | None = None) -> Rows:
+        """Return what a record was before, oldest first."""
+        row = await self.get(key, source=source)
+        statement = (
+            select(record_versions)
+            .where(record_versions.c.record_id == row["id"])
+            .order_by(record_versions.c.version)
+        )
+        return await self._database.read(
+            lambda connection: [dict(found) for found in connection.execute(statement).mappings()]
+        )
+
+    async def scores(self, source: str, keys: Sequence[str]) -> dict[str, float | None]:
+        """Return the quality scores of these records."""
+        statement = select(records.c.key, records.c.score).where(records.c.source == source)
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        wanted = set(keys)
+        return {key: score for key, score in rows if key in wanted}
+
+    async def statistics(self) -> Rows:
+        """Return, per source: how many records, their mean score, grades, and when last seen."""
+        return await self._database.read(_statistics)
+
+    def stream(self, query: RecordQuery, *, size: int = 500) -> Iterator[Row]:
+        """Yield the records that match, in this thread, holding only `size` of them at once."""
+        last, left = 0, query.limit
+        while left is None or left > 0:
+            page = size if left is None else min(size, left)
+            statement = matching(query, after=last).limit(page)
+            rows = self._database.stream(
+                lambda connection, found=statement: [  # type: ignore[misc]  # bound now, not later
+                    dict(row) for row in connection.execute(found).mappings()
+                ]
+            )
+            yield from rows
+            if len(rows) < page:
+                return
+            last = rows[-1]["id"]
+            left = None if left is None else left - len(rows)
+
+
+def matching(query: RecordQuery, *, after: int = 0) -> Select[Any]:
+    """Return the SELECT for a query, in the order of the records' ids."""
+    statement = select(records).order_by(records.c.id)
+    equal = {
+        records.c.source: query.source,
+        records.c.job_id: query.job,
+        records.c.key: query.key,
+        records.c.grade: query.grade,
+    }
+    for column, value in equal.items():
+        if value is not None:
+            statement = statement.where(column == value)
+    if query.min_score is not None:
+        statement = statement.where(records.c.score >= query.min_score)
+    if query.since is not None:
+        statement = statement.where(records.c.changed_at >= query.since)
+    if query.text:
+        like = f"%{_escaped(query.text)}%"
+        places = (cast(records.c.data, Text), records.c.url, records.c.key)
+        statement = statement.where(or_(*(place.ilike(like, escape="\\") for place in places)))
+    if after:
+        return statement.where(records.c.id > after)
+    return statement.limit(query.limit).offset(query.offset or None)
+
+
+def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[bool]:
+    """Store records in the caller's transaction; say of each whether it is new or changed.
+
+    The present version moves to the history before a changed one takes its place. A record that
+    is the same but for its volatile fields gets these refreshed and no new version.
+    """
+    if not deposits:
+        return []
+    keys = [(record.source, record.key) for record, _, _ in deposits]
+    if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
+        return [changed for one in deposits for changed in store_records(connection, [one])]
+    known = _known(connection, keys)
+    fresh, altered, same = [], [], []
+    for record, job, at in deposits:
+        found = known.get((record.source, record.key))
+        row = _row(record, job, at)
+        if found is None:
+            fresh.append({**row, "version": 1, "first_seen_at": at, "changed_at": at})
+        elif found["fingerprint"] == record.fingerprint:
+            same.append(_addressed(row, found["id"], _REFRESHED))
+        else:
+            changed = {**row, "version": found["version"] + 1, "changed_at": at}
+            altered.append(_addressed(changed, found["id"], _CHANGED))
+    if fresh:
+        connection.execute(insert(records), fresh)
+    if same:
+        connection.execute(_REFRESH, same)
+    if altered:
+        _keep_history(connection, altered)
+        connection.execute(_CHANGE, altered)
+    return [
+        (found := known.get(key)) is None or found["fingerprint"] != record.fingerprint
+        for key, (record, _, _) in zip(keys, deposits, strict=True)
+    ]
+
+
+def _known(
+    connection: Connection, keys: list[tuple[str, str]]
+) -> dict[tuple[str, str], RowMapping]:
+    query = select(
+        records.c.id, records.c.source, records.c.key, records.c.fingerprint, records.c.version
+    )
+    sources = {source for source, _ in keys}
+    if len(sources) == 1:  # the usual case, and one that the index answers directly
+        found = query.where(
+            records.c.source == keys[0][0], records.c.key.in_([key for _, key in keys])
+        )
+    else:
+        found = query.where(tuple_(records.c.source, records.c.key).in_(keys))
+    return {(row["source"], row["key"]): row for row in connection.execute(found).mappings()}
+
+
+def _row(record: Record, job: str | None, at: float) -> Row:
+    quality = record.quality
+    return {
+        "source": record.source,
+        "key": record.key,
+        "url": record.url,
+        "job_id": job,
+        "fingerprint": record.fingerprint,
+        "score": quality.score if quality else None,
+        "grade": quality.grade if quality else None,
+        "seen_at": at,
+        "data": dict(record.data),
+        "about": {
+            "provenance": dict(record.provenance),
+            "notes": [asdict(note) for note in record.notes],
+            "layers": dict(record.layers),
+            "quality": asdict(quality) if quality else None,
+        },
+    }
+
+
+def _addressed(row: Row, record: int, names: Sequence[str]) -> Row:
+    # The parameters of an UPDATE must not share the names of its columns.
+    return {"b_id": record, **{f"b_{name}": row[name] for name in names}}
+
+
+def _set(names: Sequence[str]) -> Any:
+    columns = {name: bindparam(f"b_{name}", type_=records.c[name].type) for name in names}
+    return update(records).where(records.c.id == bindparam("b_id")).values(**columns)
+
+
+_REFRESHED = ("url", "job_id", "score", "grade", "seen_at", "data", "about")
+_CHANGED = (*_REFRESHED, "fingerprint", "version", "changed_at")
+_REFRESH = _set(_REFRESHED)
+_CHANGE = _set(_CHANGED)
+
+
+def _keep_history(connection: Connection, altered: list[Row]) -> None:
+    kept = ("version", "job_id", "fingerprint", "score", "data", "about")
+    now = altered[0]["b_changed_at"]
+    present = select(
+        records.c.id.label("record_id"),
+        records.c.changed_at.label("since"),
+        bindparam("b_until", now).label("until"),
+        *(records.c[name] for name in kept),
+    ).where(records.c.id.in_([row["b_id"] for row in altered]))
+    connection.execute(
+        insert(record_versions).from_select(["record_id", "since", "until", *kept], present)
+    )
+
+
+def _replace(connection: Connection, argument: tuple[Row, Row, float]) -> None:
+    row, data, at = argument
+    changed = {
+        **row,
+        "data": data,
+        "version": row["version"] + 1,
+        "changed_at": at,
+        # No extraction yields this fingerprint, so the next run says what the site has by then.
+        "fingerprint": f"edited:{row['fingerprint']}",
+    }
+    altered = [_addressed(changed, row["id"], _CHANGED)]
+    _keep_history(connection, altered)
+    connection.execute(_CHANGE, altered)
+
+
+def _statistics(connection: Connection) -> list[Row]:
+    query = (
+        select(
+            records.c.source,
+            func.count().label("records"),
+            func.avg(records.c.score).label("mean_score"),
+            func.max(records.c.seen_at).label("last_seen_at"),
+        )
+        .group_by(records.c.source)
+        .order_by(records.c.source)
+    )
+    grades = select(records.c.source, records.c.grade, func.count()).group_by(
+        records.c.source, records.c.grade
+    )
+    by_source: dict[str, dict[str, int]] = {}
+    for source, grade, count in connection.execute(grades):
+        by_source.setdefault(source, {})[grade or "unscored"] = count
+    return [
+        {**row, "grades": by_source[row["source"]]} for row in connection.execute(query).mappings()
+    ]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

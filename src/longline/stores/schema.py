@@ -1,0 +1,133 @@
+"""The tables, as SQLAlchemy Core sees them; `migrations/` makes them.
+
+Moments are seconds since the epoch: one double that sorts, compares and adds the same way in
+SQLite, PostgreSQL and Python, and is read as a datetime where a person sees it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Json = JSON().with_variant(JSONB(), "postgresql")
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("identity", Text, nullable=False),  # hash of source and settings: finds the job again
+    Column("state", Text, nullable=False),
+    Column("settings", Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Column("reason", Text),
+    Column("cursor", Json),
+    Column("is_discovered", Boolean, nullable=False, default=False),
+    Column("discovery_owner", Text),
+    Column("discovery_until", Double),
+    Index("ix_jobs_identity", "identity", "created_at"),
+)
+
+items = Table(
+    "items",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("priority", Integer, nullable=False, default=0),
+    Column("state", Text, nullable=False),
+    Column("due_at", Double, nullable=False, default=0.0),
+    Column("tries", Integer, nullable=False, default=0),
+    Column("lease_owner", Text),
+    Column("lease_token", Integer, nullable=False, default=0),
+    Column("lease_until", Double),
+    Column("kind", Text),
+    Column("reason", Text),
+    Column("raw", Json),  # what a quarantined item was made of
+    Column("seconds", Double),
+    Column("finished_at", Double),
+    UniqueConstraint("job_id", "key"),
+)
+# What to lease next, read straight from the index: due first within a priority, so that items
+# parked until later never stand in the way of fresh ones.
+Index("ix_items_next", items.c.job_id, items.c.state, items.c.priority.desc(), items.c.due_at)
+
+records = Table(
+    "records",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("job_id", Text),  # the job that saw it last
+    Column("version", Integer, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("score", Double),
+    Column("grade", Text),
+    Column("first_seen_at", Double, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Column("seen_at", Double, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("about", Json, nullable=False),  # provenance, notes, layers, parts of the score
+    UniqueConstraint("source", "key"),
+    Index("ix_records_job_id", "job_id"),
+)
+
+record_versions = Table(
+    "record_versions",  # what a record was before it changed; the present one stands in records
+    metadata,
+    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("job_id", Text),
+    Column("fingerprint", Text, nullable=False),
+    Column("score", Double),
+    Column("since", Double, nullable=False),
+    Column("until", Double, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("about", Json, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("key", Text),
+    Column("data", Json, nullable=False),
+    Index("ix_events_job_id_kind", "job_id", "kind"),
+)
+
+statistics = Table(
+    "statistics",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Double, nullable=False),
+)

@@ -1,0 +1,49 @@
+"""Store: the database of a home, with a door for each kind of thing that is kept in it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from longline.stores.database import Database, open_database
+from longline.stores.jobs import Jobs
+from longline.stores.journal import Journal
+from longline.stores.queue import Queue
+from longline.stores.records import Records
+
+
+class Store:
+    """Jobs, their items, the records they made and what happened; open it with `open_store`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.address = database.address
+        self.jobs = Jobs(database)
+        self.queue = Queue(database)
+        self.records = Records(database)
+        self.journal = Journal(database)
+
+    def close(self) -> None:
+        """Commit what is under way and let go of the files."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_store(address: str) -> Store:
+    """Open the store at a SQLAlchemy address.
+
+    Raises:
+        StoreUnreachable: there is no such database or no right to use it.
+        StoreTooNew: a newer longline has written it.
+    """
+    return Store(open_database(address))

@@ -1,0 +1,107 @@
+"""The one thread that writes: what arrives while it commits shares the next transaction."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+_LARGEST_GROUP = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """A write that takes many arguments at once: `function(connection, [argument, …]) -> results`.
+
+    Calls of the same function that fall into one transaction become one call.
+    """
+
+    function: Callable[[Connection, list[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    future: Future[Any]
+    function: Callable[..., Any] | Batched
+    argument: Any
+
+
+class Writer(Executor):
+    """Runs functions of a connection, one thread, many to a transaction.
+
+    A future is done when its transaction is committed, never before. It is an Executor, so an
+    event loop waits for it with `run_in_executor`.
+    """
+
+    def __init__(self, transact: Callable[[Callable[[Connection], Any]], Any]) -> None:
+        """Take `transact(work)`, which runs `work(connection)` in one transaction."""
+        self._transact = transact
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="longline-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, fn: Any, /, *args: Any, **_kwargs: Any) -> Future[Any]:
+        """Queue `fn(connection, argument)`; a `Batched` one may share its call with others."""
+        future: Future[Any] = Future()
+        self._queue.put(_Work(future, fn, args[0] if args else None))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
+        """Finish what is queued, then end the thread."""
+        del cancel_futures
+        self._queue.put(None)
+        if wait:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        is_open = True
+        while is_open:
+            group = [self._queue.get()]
+            with suppress(queue.Empty):
+                while len(group) < _LARGEST_GROUP:
+                    group.append(self._queue.get_nowait())
+            is_open = None not in group
+            # A caller that was cancelled before its turn does not get its write.
+            works = [work for work in group if work and work.future.set_running_or_notify_cancel()]
+            if works:
+                self._commit(works)
+
+    def _commit(self, works: list[_Work]) -> None:
+        try:
+            results = self._transact(lambda connection: _run(connection, works))
+        except Exception as error:  # noqa: BLE001  # every kind of failure belongs to the caller
+            self._commit_apart(works, error)
+            return
+        for work, result in zip(works, results, strict=True):
+            work.future.set_result(result)
+
+    def _commit_apart(self, works: list[_Work], error: Exception) -> None:
+        # One bad write must not fail its neighbours: each gets a transaction of its own.
+        if len(works) == 1:
+            works[0].future.set_exception(error)
+            return
+        for work in works:
+            self._commit([work])
+
+
+def _run(connection: Connection, works: list[_Work]) -> list[Any]:
+    results: list[Any] = [None] * len(works)
+    done: set[int] = set()
+    for index, work in enumerate(works):
+        if index in done:
+            continue
+        if not isinstance(work.function, Batched):
+            results[index] = work.function(connection, work.argument)
+            continue
+        mates = [i for i, mate in enumerate(works) if mate.function is work.function]
+        answers = work.function.function(connection, [works[i].argument for i in mates])
+        for mate, answer in zip(mates, answers, strict=True):
+            results[mate] = answer
+        done.update(mates)
+    return results
