@@ -1,0 +1,23 @@
+"""The practice web: real HTTP servers to try and test against."""
+
+from longline.sandbox.catalogue import Catalogue, Form
+from longline.sandbox.faults import Fault
+from longline.sandbox.limits import TokenBucket
+from longline.sandbox.oddities import Oddity
+from longline.sandbox.tally import Tally
+from longline.sandbox.web import PracticeWeb, WebOptions
+from longline.sandbox.youtube import VideoOutcome, find_video, outcome_of
+
+__all__ = [
+    "Catalogue",
+    "Fault",
+    "Form",
+    "Oddity",
+    "PracticeWeb",
+    "Tally",
+    "TokenBucket",
+    "VideoOutcome",
+    "WebOptions",
+    "find_video",
+    "outcome_of",
+]

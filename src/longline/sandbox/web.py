@@ -1,0 +1,184 @@
+"""The practice web: a real HTTP server with a catalogue, limits and faults of our choosing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from longline.clock import Clock, SystemClock
+from longline.errors import BadOption
+from longline.sandbox.catalogue import Catalogue
+from longline.sandbox.corpus import CorpusShelf
+from longline.sandbox.faults import FaultPlan
+from longline.sandbox.gate import FREE_PREFIX, Gate
+from longline.sandbox.generated import GeneratedShelf
+from longline.sandbox.limits import Limits
+from longline.sandbox.shelf import Shelf
+from longline.sandbox.site import Site, reply
+from longline.sandbox.tally import Tally
+from longline.sandbox.youtube import PREFIX as YOUTUBE_PREFIX
+from longline.sandbox.youtube import YouTube
+
+_KEEP_ALIVE = 86_400.0  # on virtual time an idle hour passes in no time: never hang up first
+_LAST_WORDS = 0.1
+
+
+# Stands above its users, because the default options are made as this module loads.
+def _require(option: str, holds: bool, problem: str) -> None:  # noqa: FBT001  # reads as a sentence
+    if not holds:
+        raise BadOption(option, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """What the practice web is like.
+
+    Args:
+        items: how many templates there are; ignored with a corpus.
+        seed: the same seed makes the same web.
+        rate: requests a second that each client may make; None sets no limit.
+        burst: how many of them may come at once.
+        faults: the share of addresses that misbehave at first, from 0 to 1.
+        missing: the share of templates that the sitemap lists and no address has.
+        odd_shapes: whether a few templates have the odd shapes of real ones.
+        disallow: whether robots.txt closes the API.
+        corpus: a file of real templates to serve instead of generated ones.
+        latency: how many seconds every answer waits.
+
+    Raises:
+        BadOption: a figure is out of bounds.
+    """
+
+    items: int = 500
+    seed: int = 7
+    rate: float | None = None
+    burst: int = 5
+    faults: float = 0.0
+    missing: float = 0.0
+    odd_shapes: bool = True
+    disallow: bool = False
+    corpus: Path | None = None
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require("items", self.items >= 0, "must not be negative")
+        _require(
+            "rate", self.rate is None or self.rate > 0, "must be more than 0 requests a second"
+        )
+        _require("burst", self.burst >= 1, "must be at least 1")
+        _require("faults", 0 <= self.faults <= 1, "must be a share from 0 to 1")
+        _require("missing", 0 <= self.missing <= 1, "must be a share from 0 to 1")
+        _require("latency", self.latency >= 0, "must not be negative")
+
+
+class PracticeWeb:
+    """A web site of our own to try things on; port 0 takes a free one.
+
+    Raises:
+        BadFile: the corpus cannot be read.
+    """
+
+    def __init__(
+        self,
+        options: WebOptions = WebOptions(),  # noqa: B008  # frozen, so sharing it is safe
+        *,
+        clock: Clock | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.options = options
+        self.tally = Tally()
+        self.catalogue = Catalogue(
+            self._shelf(), options.seed, missing=options.missing, has_gaps=options.odd_shapes
+        )
+        self._host = host
+        self._port = port
+        self._gate = Gate(
+            Limits(options.rate, options.burst),
+            FaultPlan(options.faults, options.seed),
+            self.tally,
+            clock=clock or SystemClock(),
+            latency=options.latency,
+        )
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the site; the port is known once the server has started."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def site_url(self) -> str:
+        """The address that pages and sitemaps lie below."""
+        return self.url
+
+    @property
+    def api_url(self) -> str:
+        """The address that the template API lies below."""
+        return f"{self.url}/api"
+
+    @property
+    def youtube_url(self) -> str:
+        """The address that stands in for https://www.youtube.com."""
+        return f"{self.url}{YOUTUBE_PREFIX}"
+
+    async def start(self) -> None:
+        """Begin to listen; calls before this one get no connection.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=_KEEP_ALIVE,
+            shutdown_timeout=_LAST_WORDS,
+        )
+        await runner.setup()
+        self._runner = runner
+        await web.TCPSite(runner, self._host, self._port).start()
+        self._port = runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Close every connection and stop listening; answers under way are cut off."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def _shelf(self) -> Shelf:
+        if self.options.corpus is not None:
+            return CorpusShelf(self.options.corpus)
+        return GeneratedShelf(
+            self.options.items,
+            self.options.seed,
+            odd_shapes=self.options.odd_shapes,
+            site=lambda: self.url,
+        )
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[self._gate.guard])
+        site = Site(self.catalogue, site=lambda: self.url, disallow=self.options.disallow)
+        application.add_routes(site.routes())
+        application.add_routes(YouTube().routes())
+        application.add_routes([web.get(f"{FREE_PREFIX}tally", self._show_tally)])
+        return application
+
+    async def _show_tally(self, _request: web.Request) -> web.Response:
+        return reply(self.tally.as_dict())

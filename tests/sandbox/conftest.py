@@ -1,0 +1,23 @@
+"""Fixtures of this room: a practice web and someone who asks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import ClientSession
+
+from longline.sandbox.web import PracticeWeb, WebOptions
+from virtual import VirtualClock
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[ClientSession]:
+    async with ClientSession() as client:
+        yield client
+
+
+@pytest.fixture
+async def web(clock: VirtualClock) -> AsyncIterator[PracticeWeb]:
+    async with PracticeWeb(WebOptions(items=60), clock=clock) as web:
+        yield web
