@@ -13,8 +13,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.fetching.messages import Page, Request
     from longline.jobs.progress import Progress, ProgressTracker
     from longline.jobs.report import JobReport
+    from longline.jobs.results import BatchResult, ItemResult
     from longline.model import Cursor, Item, Record
-    from longline.orchestrator import BatchResult, ItemResult, Orchestrator
+    from longline.orchestrator import Orchestrator
     from longline.resilience.circuit import CircuitBreaker
     from longline.resilience.handler import RetryHandler
     from longline.resilience.limiter import RateLimiter
@@ -22,11 +23,11 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.sources.visit import Visit
 
 _HOMES = {
-    "BatchResult": "longline.orchestrator",
+    "BatchResult": "longline.jobs.results",
     "CircuitBreaker": "longline.resilience.circuit",
     "Cursor": "longline.model",
     "Item": "longline.model",
-    "ItemResult": "longline.orchestrator",
+    "ItemResult": "longline.jobs.results",
     "JobReport": "longline.jobs.report",
     "LonglineError": "longline.errors",
     "Options": "longline.sources.base",

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,46 +25,16 @@ from longline.errors import BadOption, NotResumable, UnknownJob
 from longline.fetching.link import Link
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.collector import Collector, Extraction
-from longline.jobs.progress import Progress, ProgressTracker
+from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
-from longline.model import OPEN_STATES, Cursor, Item, ItemState, Job
+from longline.jobs.results import BatchResult, ItemResult, batch_result
+from longline.jobs.watch import OnProgress, Watch
+from longline.model import OPEN_STATES, Cursor, Item, Job
 from longline.sources.base import Source
 from longline.sources.load import load_source
 from longline.stores.jobs import NewJob
 from longline.stores.store import Store, open_store
 from longline.wiring import Fetching, open_fetching
-
-_CHECKPOINT_ITEMS = 50
-_CHECKPOINT_SECONDS = 1.0  # a checkpoint's id is its second
-_LOOK = 0.5  # seconds between two pictures of the progress
-
-OnProgress = Callable[[Progress], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ItemResult:
-    """What became of one item."""
-
-    success: bool
-    key: str
-    quality_score: float | None
-    processing_time: float
-    stored: bool
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResult:
-    """What became of a list of items."""
-
-    total: int
-    processed: int
-    successful: int
-    failed: int
-    success_rate: float | None
-    results: tuple[ItemResult, ...]
-    statistics: Mapping[str, float]
-    job: str
 
 
 class Orchestrator:
@@ -164,7 +133,7 @@ class Orchestrator:
         report = await self._run(
             job, spec, discovery=lambda _visit: _stream(wanted), on_progress=on_progress
         )
-        return await self._batch_result(report, len(wanted))
+        return await batch_result(self.store, report)
 
     # ------------------------------------------------------------ jobs
 
@@ -317,7 +286,7 @@ class Orchestrator:
         async with self._collecting(spec) as (collector, fetching):
             tracker = ProgressTracker(self.store, job.id, self._clock, limiter=fetching.limiter)
             concurrency = spec.concurrency or self._settings.concurrency
-            watch = _Watch(self, tracker, on_progress)
+            watch = Watch(tracker, self._checkpoints, self._clock, on_progress)
             self._engine = LocalEngine(
                 self.store,
                 collector,
@@ -349,65 +318,6 @@ class Orchestrator:
             is_interrupted=self._is_interrupted,
         )
 
-    async def _batch_result(self, report: JobReport, total: int) -> BatchResult:
-        rows = await self.store.queue.finished(report.job)
-        scores = await self.store.records.scores(report.progress.source, [r["key"] for r in rows])
-        results = tuple(_item_result(row, scores) for row in rows)
-        progress = report.progress
-        return BatchResult(
-            total=total,
-            processed=progress.processed,
-            successful=progress.successful,
-            failed=progress.failed,
-            success_rate=progress.success_rate,
-            results=results,
-            statistics=dict(progress.figures),
-            job=report.job,
-        )
-
-
-class _Watch:
-    """Looks at a running job: shows its progress and writes its checkpoints."""
-
-    def __init__(
-        self, owner: Orchestrator, tracker: ProgressTracker, on_progress: OnProgress | None
-    ) -> None:
-        self._checkpoints = owner.checkpoints
-        self._clock = owner._clock  # noqa: SLF001  # the other half of the same module
-        self._tracker = tracker
-        self._on_progress = on_progress
-        self._due = asyncio.Event()
-        self._items = 0
-
-    def count(self) -> None:
-        """Note that an item was committed."""
-        self._items += 1
-        if self._items % _CHECKPOINT_ITEMS == 0:
-            self._due.set()
-
-    async def run(self) -> None:
-        """Show progress twice a second, and write a checkpoint after every fifty items."""
-        last = 0.0
-        while True:
-            await self._clock.sleep(_LOOK)
-            if self._due.is_set() and self._clock.now() - last >= _CHECKPOINT_SECONDS:
-                self._due.clear()
-                last = self._clock.now()
-                await self.checkpoint()
-            elif self._on_progress:
-                self._on_progress(await self._tracker.snapshot())
-
-    async def checkpoint(self) -> Progress:
-        """Write a checkpoint of this moment."""
-        now = self._clock.now()
-        self._tracker.last_checkpoint_at = now
-        progress = await self._tracker.snapshot()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._checkpoints.write, progress, now)
-        if self._on_progress:
-            self._on_progress(progress)
-        return progress
-
 
 def _from_key(items: list[Item], key: str | None) -> list[Item]:
     if key is None:
@@ -421,15 +331,3 @@ def _from_key(items: list[Item], key: str | None) -> list[Item]:
 async def _stream(items: list[Item]) -> AsyncIterator[Item | Cursor]:
     for item in items:
         yield item
-
-
-def _item_result(row: Mapping[str, Any], scores: Mapping[str, float | None]) -> ItemResult:
-    is_stored = row["state"] in {ItemState.STORED, ItemState.UNCHANGED}
-    return ItemResult(
-        success=is_stored,
-        key=row["key"],
-        quality_score=scores.get(row["key"]) if is_stored else None,
-        processing_time=row["seconds"] or 0.0,
-        stored=is_stored,
-        error=None if is_stored else row["reason"],
-    )

@@ -17,6 +17,7 @@ from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
 from longline.model import OPEN_STATES, Account, Cursor, Item, Job, JobState, Lease
 from longline.sources.visit import Visit
+from longline.stores.journal import fact
 from longline.stores.queue import Claim, Discovered, Finish
 from longline.stores.store import Store
 
@@ -120,8 +121,17 @@ class LocalEngine:
             self._failure = DiscoveryFailed(self._collector.source.name, problem)
             self._failure.__cause__ = error
         finally:
-            await self._store.journal.add_up(job.id, _taken(visit).as_counts())
-            self._wake.set()
+            await self._close_discovery(job.id, visit)
+
+    async def _close_discovery(self, job: str, visit: Visit) -> None:
+        await self._store.journal.add_up(job, _taken(visit).as_counts())
+        now = self._clock.now()
+        notes = [
+            fact(job, now, "discovery.note", field=note.field, text=note.text)
+            for note in visit.notes
+        ]
+        await self._store.journal.append(*notes)
+        self._wake.set()
 
     async def _take_discovery(self, job: str) -> bool:
         now = self._clock.now()

@@ -26,7 +26,7 @@ class Pacing(Link):
 
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
-        grant = await self._limiter.acquire(domain)
+        grant = await self._limiter.acquire(domain, request.url)
         if grant.waited:
             account.waits += 1
             account.waited += grant.waited

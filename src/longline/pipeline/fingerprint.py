@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import orjson
 
 
-def fingerprint(data: Mapping[str, Any], *, volatile: Set[str] = frozenset()) -> str:
+def fingerprint(data: Mapping[str, Any], *, volatile: AbstractSet[str] = frozenset()) -> str:
     """Return a short hash of the data without its volatile fields, whatever the fields' order."""
     steady = {name: value for name, value in data.items() if name not in volatile}
     text = orjson.dumps(steady, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)

@@ -16,8 +16,6 @@ PREFIX = "/youtube"
 _KEY = "practice-key-0123456789"
 # A transcript client follows this address as it is; whoever sends it here rewrites the host.
 _TRACK = "https://www.youtube.com/api/timedtext?v={video}&lang={language}"
-# Only who asks for it gets a 429: otherwise each one tells of a limit that was overrun.
-_THROTTLED = "throttled00"
 _LANGUAGES = {"en": "English", "de": "German", "bg": "Bulgarian"}
 
 
@@ -39,7 +37,7 @@ class VideoOutcome(StrEnum):
 
 
 _LOT = (
-    *(VideoOutcome.OK,) * 41,
+    *(VideoOutcome.OK,) * 43,
     *(VideoOutcome.GENERATED,) * 32,
     *(VideoOutcome.DISABLED,) * 8,
     *(VideoOutcome.UNAVAILABLE,) * 5,
@@ -48,9 +46,14 @@ _LOT = (
     *(VideoOutcome.FAILED,) * 2,
     VideoOutcome.UNPLAYABLE,
     VideoOutcome.NEEDS_TOKEN,
-    VideoOutcome.CAPTCHA,
-    VideoOutcome.BOT,
 )
+# Blocks are for those who ask for them: a real site blocks an address, not a video, and a 429
+# here must always tell of a limit that was overrun.
+_ON_REQUEST = {
+    "throttled00": VideoOutcome.TOO_MANY,
+    "captcha0000": VideoOutcome.CAPTCHA,
+    "robotcheck0": VideoOutcome.BOT,
+}
 _PLAYABILITY = {
     VideoOutcome.UNAVAILABLE: ("ERROR", "This video is unavailable"),
     VideoOutcome.AGE_RESTRICTED: (
@@ -67,14 +70,12 @@ _PLAYABILITY = {
 
 def outcome_of(video: str) -> VideoOutcome:
     """Return what always happens to this video, whatever the seed of the web."""
-    if video == _THROTTLED:
-        return VideoOutcome.TOO_MANY
-    return Picks(draw(0, "video", video)).of(_LOT)
+    return _ON_REQUEST.get(video) or Picks(draw(0, "video", video)).of(_LOT)
 
 
 def find_video(outcome: VideoOutcome) -> str:
     """Return the id of a video with this outcome, the same one every time."""
-    ids = chain([_THROTTLED], (f"practice{number:03d}" for number in count()))
+    ids = chain(_ON_REQUEST, (f"practice{number:03d}" for number in count()))
     return next(video for video in ids if outcome_of(video) is outcome)
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from longline.errors import BadOption
 from longline.model import Cursor, Item
+from longline.sources.quality_rules import QualityRules
 from longline.sources.visit import Visit
 
 LayerMethod = Callable[[Any, Visit], Awaitable[Mapping[str, Any]]]
@@ -52,7 +53,7 @@ class Source:
     """A site or API to collect from.
 
     A subclass has a `name`, a `discover` that yields items, and at least one `@layer`, each of
-    which returns fields of the record. One object serves one job; it keeps no state between items.
+    which returns fields of the record. One object serves one run of a job.
     """
 
     name: ClassVar[str]
@@ -63,6 +64,8 @@ class Source:
     rate: ClassVar[float | None] = 2.0
     """Requests a second and domain unless the user says otherwise; None is unlimited."""
     burst: ClassVar[int] = 5
+    quality_rules: ClassVar[QualityRules | None] = None
+    """What a good record has; without rules, layers that worked and fields that are filled."""
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
 

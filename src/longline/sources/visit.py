@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
 from longline.clock import Clock
+from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, with_query
 from longline.model import Account, Item, Note
 
 T = TypeVar("T")
-
-
-class Fetch(Protocol):
-    """The request chain, as a visit sees it."""
-
-    async def __call__(self, request: Request, account: Account) -> Page:
-        """Return the answer, or raise a FetchError; what it cost is added to `account`."""
 
 
 class Visit:
@@ -27,14 +21,14 @@ class Visit:
 
     def __init__(
         self,
-        fetch: Fetch,
+        link: Link,
         clock: Clock,
         *,
         item: Item | None = None,
         cursor: Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        self._fetch = fetch
+        self._link = link
         self._item = item
         self._memory: dict[str, Any] = {}
         self.clock = clock
@@ -84,7 +78,7 @@ class Visit:
         request = Request(
             with_query(url, params), method, headers, body, frozenset(accept), timeout
         )
-        page = await self._fetch(request, self.account)
+        page = await self._link(request, self.account)
         self.address = page.url
         return page
 
@@ -109,4 +103,6 @@ class Visit:
 
     def fetch_from_thread(self, loop: asyncio.AbstractEventLoop, request: Request) -> Page:
         """Send a request through the chain from code that runs under `in_thread`."""
-        return asyncio.run_coroutine_threadsafe(self._fetch(request, self.account), loop).result()
+        page = asyncio.run_coroutine_threadsafe(self._link(request, self.account), loop).result()
+        self.address = page.url
+        return page

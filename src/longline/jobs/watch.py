@@ -1,0 +1,63 @@
+"""Looking at a running job: progress for people, checkpoints for whoever comes after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from longline.clock import Clock
+from longline.jobs.checkpoints import Checkpoints
+from longline.jobs.progress import Progress, ProgressTracker
+
+_CHECKPOINT_ITEMS = 50
+_CHECKPOINT_SECONDS = 1.0  # a checkpoint's id is its second
+_LOOK = 0.5  # seconds between two pictures of the progress
+
+OnProgress = Callable[[Progress], None]
+
+
+class Watch:
+    """Looks at a running job: shows its progress and writes its checkpoints."""
+
+    def __init__(
+        self,
+        tracker: ProgressTracker,
+        checkpoints: Checkpoints,
+        clock: Clock,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._tracker = tracker
+        self._checkpoints = checkpoints
+        self._clock = clock
+        self._on_progress = on_progress
+        self._due = asyncio.Event()
+        self._items = 0
+
+    def count(self) -> None:
+        """Note that an item was committed."""
+        self._items += 1
+        if self._items % _CHECKPOINT_ITEMS == 0:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Show progress twice a second, and write a checkpoint after every fifty items."""
+        last = 0.0
+        while True:
+            await self._clock.sleep(_LOOK)
+            if self._due.is_set() and self._clock.now() - last >= _CHECKPOINT_SECONDS:
+                self._due.clear()
+                last = self._clock.now()
+                await self.checkpoint()
+            elif self._on_progress:
+                self._on_progress(await self._tracker.snapshot())
+
+    async def checkpoint(self) -> Progress:
+        """Write a checkpoint of this moment."""
+        now = self._clock.now()
+        self._tracker.last_checkpoint_at = now
+        progress = await self._tracker.snapshot()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._checkpoints.write, progress, now)
+        if self._on_progress:
+            self._on_progress(progress)
+        return progress

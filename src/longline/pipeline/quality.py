@@ -1,0 +1,123 @@
+"""How good a record is: 0 to 100, in named parts, each with the reasons for what it lacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from longline.model import Note, Quality, QualityPart
+from longline.sources.base import Source
+from longline.sources.quality_rules import CrossCheck, Expect, QualityRules, is_filled
+
+GRADES = ((90.0, "Excellent"), (75.0, "Good"), (60.0, "Fair"), (0.0, "Poor"))
+"""The least score of each class, best first."""
+_OK = "ok"
+_DIGITS = 6  # what sums of floats owe to rounding must not cost a class
+
+
+def score(
+    source: Source, data: Mapping[str, Any], layers: Mapping[str, str], notes: Iterable[Note] = ()
+) -> Quality:
+    """Return the quality of a record, by the rules of its source or, without any, by its gaps.
+
+    `layers` says how each layer ended: "ok", or why not. `notes` lend their words to the reasons.
+    """
+    rules = source.quality_rules
+    if rules is None:
+        return _quality(_parts_by_gaps(source, data, layers))
+    reasons = {note.field: note.text for note in notes}
+    parts = [_layer_part(rules, name, data, layers, reasons) for name in rules.layers]
+    disputes = [check for check in rules.checks if _verdict(check, data) is False]
+    conflicts = [_conflict(check, data) for check in disputes]
+    if rules.consistency:
+        parts.append(_consistency_part(rules, disputes, layers, conflicts))
+    return _quality(parts, conflicts)
+
+
+def grade_of(points: float) -> str:
+    """Return the class of a score."""
+    return next(name for least, name in GRADES if points >= least)
+
+
+def _quality(parts: Sequence[QualityPart], conflicts: Sequence[str] = ()) -> Quality:
+    total = round(math.fsum(part.earned for part in parts), _DIGITS)
+    points = min(100.0, max(0.0, total))
+    return Quality(points, grade_of(points), tuple(parts), tuple(conflicts))
+
+
+def _weight(rules: QualityRules, share: float) -> float:
+    return 100.0 * share / (math.fsum(rules.layers.values()) + rules.consistency)
+
+
+def _layer_part(
+    rules: QualityRules,
+    name: str,
+    data: Mapping[str, Any],
+    layers: Mapping[str, str],
+    reasons: Mapping[str, str],
+) -> QualityPart:
+    weight = _weight(rules, rules.layers[name])
+    if (end := layers.get(name, "not run")) != _OK:
+        return QualityPart(name, weight, 0.0, (f"layer {name}: {end}",))
+    expects = [expect for expect in rules.expects if expect.layer == name and expect.when(data)]
+    shares = [min(1.0, max(0.0, float(e.share(data.get(e.field))))) for e in expects]
+    possible = math.fsum(expect.weight for expect in expects)
+    if not possible:
+        return QualityPart(name, weight, weight)
+    judged = list(zip(expects, shares, strict=True))
+    earned = math.fsum(expect.weight * share for expect, share in judged)
+    lacking = tuple(_lack(expect, share, reasons) for expect, share in judged if share < 1)
+    return QualityPart(name, weight, weight * earned / possible, lacking)
+
+
+def _lack(expect: Expect, share: float, reasons: Mapping[str, str]) -> str:
+    state = "missing" if share == 0 else f"only {share:.0%} of what is expected"
+    why = f" ({reasons[expect.field]})" if expect.field in reasons else ""
+    return f"{expect.field}: {state}{why}"
+
+
+def _verdict(check: CrossCheck, data: Mapping[str, Any]) -> bool | None:
+    values = [data.get(field) for field in check.fields]
+    return check.agree(*values) if all(map(is_filled, values)) else None
+
+
+def _conflict(check: CrossCheck, data: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{field} {data[field]!r:.60}" for field in check.fields)
+    return f"{check.name}: {values} do not agree"
+
+
+def _consistency_part(
+    rules: QualityRules,
+    disputes: Sequence[CrossCheck],
+    layers: Mapping[str, str],
+    conflicts: Sequence[str],
+) -> QualityPart:
+    weight = _weight(rules, rules.consistency)
+    if not any(layers.get(name) == _OK for name in rules.layers):
+        return QualityPart("consistency", weight, 0.0, ("no layer to compare with another",))
+    # All checks count, also those that could not be asked: filling a field never costs points
+    # unless what it is filled with contradicts another.
+    possible = math.fsum(check.weight for check in rules.checks)
+    lost = math.fsum(check.weight for check in disputes)
+    earned = weight * (1 - lost / possible) if possible else weight
+    return QualityPart("consistency", weight, max(0.0, earned), tuple(conflicts))
+
+
+def _parts_by_gaps(
+    source: Source, data: Mapping[str, Any], layers: Mapping[str, str]
+) -> list[QualityPart]:
+    """Return two halves: the share of layers that ran, and the share of fields with a value."""
+    ends = {layer.name: layers.get(layer.name, "not run") for layer in source.layers()}
+    failed = [f"layer {name}: {end}" for name, end in ends.items() if end != _OK]
+    empty = [f"{field}: missing" for field, value in data.items() if value is None]
+    return [
+        _share_part("layers", len(ends), failed),
+        _share_part("fields", len(data), empty),
+    ]
+
+
+def _share_part(name: str, count: int, lacking: Sequence[str]) -> QualityPart:
+    if not count:
+        return QualityPart(name, 50.0, 0.0, (f"no {name}",))
+    return QualityPart(name, 50.0, 50.0 * (count - len(lacking)) / count, tuple(lacking))

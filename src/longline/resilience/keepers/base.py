@@ -1,0 +1,53 @@
+"""Where the shared state of a policy lives: what every keeper promises.
+
+A keeper brings its own clock, since only one clock can count for all who share it; hence no
+method takes the time. Moments in its answers are seconds since the epoch by that clock.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Health
+from longline.resilience.pace import Pace, PaceState, Slot
+
+
+class PaceKeeper(Protocol):
+    """The buckets of all domains; each call is one atomic step."""
+
+    async def reserve(self, domain: str, pace: Pace) -> Slot:
+        """Take the next slot; no other caller, in any process, is given the same."""
+
+    async def check(self, domain: str, pace: Pace, slot: Slot) -> float | None:
+        """Return the seconds still to wait for a slot, or None when it is void."""
+
+    async def penalise(self, domain: str, pace: Pace, seconds: float) -> PaceState:
+        """Bar the domain for so many seconds from now, for everyone."""
+
+    async def observe_lateness(self, domain: str, pace: Pace, seconds: float) -> None:
+        """Note that a request left so many seconds after its slot."""
+
+    async def give_back(self, domain: str, slot: Slot) -> None:
+        """Return a slot nobody used; lost when another was reserved since."""
+
+    async def state(self, domain: str) -> PaceState | None:
+        """Return what is known of a domain; None when it was never asked."""
+
+
+class BreakerKeeper(Protocol):
+    """The breakers of all domains; each call is one atomic step."""
+
+    freshness: float
+    """How many seconds an answer of `state` may be used again instead of asking: 0 is never."""
+
+    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
+        """Decide on one request; of all who ask in half-open, one becomes the probe."""
+
+    async def record(self, domain: str, policy: BreakerPolicy, health: Health) -> BreakerState:
+        """Note what a request said about its domain."""
+
+    async def reset(self, domain: str) -> BreakerState:
+        """Close the breaker by hand."""
+
+    async def state(self, domain: str) -> BreakerState:
+        """Return what is known of a domain; the initial state when it was never asked."""

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longline.errors import ConnectFailed, Throttled
+from longline.fetching.messages import Page
+from longline.sources.catalogue.markdown import read_markdown
+from longline.sources.catalogue.n8n import N8n
+from longline.sources.catalogue.videos import find_videos
+from longline.sources.visit import Visit
+from sources.scripted import ScriptedWeb, collect, notes_on, status, unexplained
+from sources.templates import FIRST, ITEM, SITE, first_answer, node, sticky, workflow
+from virtual import VirtualClock
+
+VIDEO = "dQw4w9WgXcQ"
+QUIET = {"transcripts": False}
+
+
+async def read(clock: VirtualClock, **changes: Any) -> tuple[dict[str, Any], Visit]:
+    web = ScriptedWeb({FIRST: first_answer(**changes)})
+    return await collect(N8n.with_options(QUIET), web, ITEM, clock)
+
+
+# ---------------------------------------------------------------- videos
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://www.youtube.com/watch?v={VIDEO}",
+        f"https://youtube.com/watch?v={VIDEO}&t=10s",
+        f"https://m.youtube.com/watch?app=desktop&v={VIDEO}",
+        f"https://www.youtube.com/watch?list=PL1&amp;v={VIDEO}",
+        f"www.youtube.com/watch?v={VIDEO}.",
+        f"[see](https://youtu.be/{VIDEO}?si=abc)",
+        f'<iframe src="//www.youtube.com/embed/{VIDEO}?rel=0"></iframe>',
+        f"https://www.youtube-nocookie.com/embed/{VIDEO}",
+        f"https://www.youtube.com/shorts/{VIDEO}",
+        f"https://www.youtube.com/live/{VIDEO}?feature=share",
+        f"https://www.youtube.com/v/{VIDEO}",
+        f"@[youtube]({VIDEO})",
+        f"![x](https://img.youtube.com/vi/{VIDEO}/sddefault.jpg)",
+        f"https://i.ytimg.com/vi/{VIDEO}/hq720.jpg",
+        f"https://i3.ytimg.com/vi_webp/{VIDEO}/0.webp",
+    ],
+)
+def test_a_video_is_found_in_every_form(text: str) -> None:
+    assert find_videos(f"Before {text} after") == [VIDEO]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://www.youtube.com/@somebody",
+        "https://www.youtube.com/channel/UCAdp-nOSH-jcrwXkLlUMyXQ",
+        "https://www.youtube.com/c/SomeChannel",
+        "https://www.youtube.com/playlist?list=PLabcdefghijk",
+        "https://www.youtube.com/embed/videoseries?list=PL1",
+        "https://www.youtube.com/embed/live_stream?channel=UC1",
+        "https://www.youtube.com/watch?v=tooShort",
+        "https://www.youtube.com/watch?v=muchTooLongForAnId",
+        f"https://notyoutube.com/watch?v={VIDEO}",
+        f"https://example.org/?v={VIDEO}",
+        "@[youtube](VIDEO_ID)",
+    ],
+)
+def test_what_is_no_video_is_not_taken_for_one(text: str) -> None:
+    assert find_videos(text) == []
+
+
+@given(st.text())
+def test_any_text_can_be_searched(text: str) -> None:
+    assert find_videos(text + f" youtu.be/{VIDEO} ")[-1] == VIDEO
+
+
+# ---------------------------------------------------------------- texts
+
+
+def test_markdown_and_html_are_read_together() -> None:
+    reading = read_markdown(
+        "# Title\n\nSome **bold** text with a [link](https://a.example/x).\nBare: "
+        "https://b.example/y, and <a href='https://c.example'>html</a><br>new line\n\n"
+        "```\n# not a heading\n```\n\n<script>alert(1)</script>\n"
+        "<h2>Second  part</h2>\n\n[mail](mailto:a@b.example) [local](/x)"
+    )
+
+    assert reading.headings == [
+        {"level": 1, "text": "Title"},
+        {"level": 2, "text": "Second part"},
+    ]
+    assert reading.links == ["https://a.example/x", "https://c.example", "https://b.example/y"]
+    assert "Some bold text with a link." in reading.text
+    assert "html\nnew line" in reading.text
+    assert "alert" not in reading.text
+
+
+@given(st.text())
+def test_any_text_can_be_read_as_markdown(text: str) -> None:
+    assert isinstance(read_markdown(text).text, str)
+
+
+async def test_sticky_notes_are_read_with_place_and_size(clock: VirtualClock) -> None:
+    inner = workflow(node("A"), sticky("# Look\nhttps://a.example"))
+
+    data, _visit = await read(clock, workflow=inner)
+
+    assert data["sticky_notes"] == [
+        {
+            "name": "Sticky Note",
+            "text": "# Look\nhttps://a.example",
+            "position": [10, 20],
+            "width": 300,
+            "height": 200,
+        }
+    ]
+    assert data["links"] == ["https://a.example"]
+
+
+@pytest.mark.parametrize("parameters", [{}, None, {"content": {"odd": 1}}])
+async def test_a_sticky_note_without_text_is_kept_and_noted(
+    parameters: Any, clock: VirtualClock
+) -> None:
+    inner = workflow(node("A"), sticky("", parameters=parameters, position=None))
+
+    data, visit = await read(clock, workflow=inner)
+
+    assert data["sticky_notes"][0]["text"] is None
+    assert notes_on(visit, "sticky_notes") == [
+        "1 of 1 have no text of their own",
+        "1 of 1 have no position of their own",
+        "1 of 1 have no size of their own",
+    ]
+
+
+async def test_a_description_of_images_only_has_no_words(clock: VirtualClock) -> None:
+    data, visit = await read(clock, description="![x](https://a.example/1.png)")
+
+    assert data["description_text"] == ""
+    assert "only images" in notes_on(visit, "description_text")[0]
+
+
+async def test_a_text_without_end_does_not_stop_the_loop(clock: VirtualClock) -> None:
+    endless = "<div>" * 1_000_000
+
+    data, visit = await read(clock, description=endless)
+
+    assert data["description"] == endless
+    assert notes_on(visit, "description_text") == ["read to its 50000th character only"]
+
+
+@pytest.mark.parametrize("description", [None, {"en": "x"}])
+async def test_a_missing_description_is_noted(description: Any, clock: VirtualClock) -> None:
+    data, visit = await read(clock, description=description)
+
+    assert data["description"] is None
+    assert data["description_text"] is None
+    assert unexplained(data, visit) == []
+
+
+# ---------------------------------------------------------------- media
+
+
+async def test_a_file_reference_is_resolved_by_the_attached_images(clock: VirtualClock) -> None:
+    attached = [{"id": 7, "url": "https://files.example/7.png"}, {"id": 8}]
+
+    data, visit = await read(
+        clock, description="![shot](fileId:7) ![gone](fileId:9)", image=attached
+    )
+
+    assert data["images"] == [
+        {
+            "url": "https://files.example/7.png",
+            "alt": "shot",
+            "found_in": ["description", "attached"],
+        }
+    ]
+    assert notes_on(visit, "images") == ["cannot be resolved: fileId:9"]
+    assert "without an address" in notes_on(visit, "image_references")[0]
+
+
+async def test_media_are_listed_once_with_every_place(clock: VirtualClock) -> None:
+    picture = "![a](https://files.example/1.png)"
+    inner = workflow(
+        node("A"), sticky(f"@[youtube]({VIDEO}) {picture}"), sticky(f"https://youtu.be/{VIDEO}")
+    )
+
+    data, _visit = await read(
+        clock,
+        workflow=inner,
+        description=f"{picture} <img src='/local.png'> https://youtu.be/{VIDEO} "
+        "https://youtube.com/@channel ![no](data:image/png;base64,AAAA)",
+    )
+
+    assert data["videos"] == [
+        {
+            "id": VIDEO,
+            "url": f"https://www.youtube.com/watch?v={VIDEO}",
+            "found_in": ["description", "sticky note"],
+        }
+    ]
+    assert [(image["url"], image["found_in"]) for image in data["images"]] == [
+        ("https://files.example/1.png", ["description", "sticky note"]),
+        (f"{SITE}/local.png", ["description"]),
+    ]
+
+
+async def test_an_answer_without_a_list_of_images_is_noted(clock: VirtualClock) -> None:
+    data, visit = await read(clock, image=None)
+
+    assert data["images"] == []
+    assert "the list of attached images" in notes_on(visit, "image_references")[0]
+
+
+async def checked(answer: Any, clock: VirtualClock) -> tuple[dict[str, Any], ScriptedWeb]:
+    url = "https://files.example/1.png"
+    web = ScriptedWeb({FIRST: first_answer(description=f"![a]({url})"), url: answer})
+    source = N8n.with_options({**QUIET, "images": "check"})
+    data, _visit = await collect(source, web, ITEM, clock)
+    return data["images"][0], web
+
+
+async def test_an_image_is_checked_when_asked_for(clock: VirtualClock) -> None:
+    headers = {"content-type": "image/png", "content-length": "4321"}
+
+    image, web = await checked(Page("u", 200, headers, b""), clock)
+
+    assert (image["status"], image["type"], image["size_bytes"]) == (200, "image/png", 4321)
+    assert [request.method for request in web.requests] == ["GET", "HEAD"]
+
+
+async def test_a_host_that_refuses_head_is_asked_in_full(clock: VirtualClock) -> None:
+    answers = [status("u", 405), Page("u", 200, {"content-type": "image/gif"}, b"GIF89a")]
+
+    image, web = await checked(answers, clock)
+
+    assert (image["status"], image["size_bytes"]) == (200, 6)
+    assert [request.method for request in web.requests] == ["GET", "HEAD", "GET"]
+
+
+async def test_an_image_that_is_gone_is_a_finding_not_a_failure(clock: VirtualClock) -> None:
+    image, _web = await checked(status("u", 404), clock)
+
+    assert image["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConnectFailed("https://files.example", "refused"), None), (Throttled("u", 429), 429)],
+)
+async def test_an_image_that_cannot_be_had_keeps_the_problem(
+    error: Exception, code: int | None, clock: VirtualClock
+) -> None:
+    image, _web = await checked(error, clock)
+
+    assert image["status"] == code
+    assert image["problem"] == str(error)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "10.0.0.8", "[::1]", "localhost:5678", "169.254.169.254", "nas.local"]
+)
+async def test_a_strangers_text_cannot_send_us_into_a_private_network(
+    host: str, clock: VirtualClock
+) -> None:
+    web = ScriptedWeb({FIRST: first_answer(description=f"![a](http://{host}/x.png)")})
+
+    data, _visit = await collect(N8n.with_options({**QUIET, "images": "check"}), web, ITEM, clock)
+
+    assert "private network" in data["images"][0]["problem"]
+    assert web.addresses == [FIRST]
+
+
+async def test_a_host_the_user_named_may_be_private(clock: VirtualClock) -> None:
+    site = "http://127.0.0.1:9"
+    web = ScriptedWeb(
+        {
+            f"{site}/api/templates/workflows/42": first_answer(description=f"![a]({site}/x.png)"),
+            f"{site}/x.png": b"png",
+        }
+    )
+    options = {**QUIET, "images": "check", "site_url": site, "api_url": f"{site}/api"}
+
+    data, _visit = await collect(N8n.with_options(options), web, ITEM, clock)
+
+    assert data["images"][0]["status"] == 200
