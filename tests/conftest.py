@@ -1,12 +1,13 @@
-"""Fixtures that every room's tests share: virtual time."""
+"""Fixtures that every room's tests share: virtual time, and a web server to script."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
+from scripted_site import ScriptedSite
 from virtual import VirtualClock, VirtualLoop
 
 
@@ -23,3 +24,9 @@ def pytest_asyncio_loop_factories(
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[ScriptedSite]:
+    async with ScriptedSite() as site:
+        yield site

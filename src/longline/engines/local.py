@@ -7,15 +7,15 @@ the last item ends the job.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, fields, replace
 
 from longline.clock import Clock
+from longline.engines.finding import Chunk, find_in_chunks
 from longline.errors import DiscoveryFailed, LeaseLost, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
-from longline.model import OPEN_STATES, Account, Cursor, Item, Job, JobState, Lease
+from longline.model import OPEN_STATES, Account, Cursor, Item, ItemState, Job, JobState, Lease
 from longline.sources.visit import Visit
 from longline.stores.journal import fact
 from longline.stores.queue import Claim, Discovered, Finish
@@ -23,9 +23,8 @@ from longline.stores.store import Store
 
 _LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
 _HEARTBEAT = 5.0
-_LARGEST_CHUNK = 200
-_OLDEST_CHUNK = 0.25  # seconds found items wait to be queued together
-_IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others or parked
+_IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others
+_PARKED_LOOK = 3.0  # and at one whose items are all parked until later
 _PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
 
 Discovery = Callable[[Visit], AsyncIterator[Item | Cursor]]
@@ -65,6 +64,7 @@ class LocalEngine:
         self._wake = asyncio.Event()
         self._ready: asyncio.Queue[Lease | None] = asyncio.Queue()
         self._commits = asyncio.Semaphore(options.concurrency * 4)
+        self._spent = _Spending()
         self._in_hand = 0
         self._last_finish = clock.now()
 
@@ -124,7 +124,8 @@ class LocalEngine:
             await self._close_discovery(job.id, visit)
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
-        await self._store.journal.add_up(job, _taken(visit).as_counts())
+        spent = self._spent.since_last(visit.account)
+        await self._store.journal.add_up(job, spent.as_counts())
         now = self._clock.now()
         notes = [
             fact(job, now, "discovery.note", field=note.field, text=note.text)
@@ -139,44 +140,24 @@ class LocalEngine:
         return await self._store.jobs.take_discovery(job, self._owner, now, now + _LEASE, dead)
 
     async def _queue_all(self, job: str, visit: Visit) -> None:
-        chunk: list[Item] = []
-        cursor: Cursor | None = None
-        since = self._clock.now()
-        limit = self._options.limit
-        total = 0
-        async with aclosing(_closing(self._discovery(visit))) as stream:
-            async for found in stream:
-                if isinstance(found, Cursor):
-                    cursor = found
-                else:
-                    chunk.append(found)
-                is_old = self._clock.now() - since >= _OLDEST_CHUNK
-                if len(chunk) < _LARGEST_CHUNK and not is_old:
-                    continue
-                total = await self._queue(job, chunk, cursor, visit)
-                chunk, since = [], self._clock.now()
-                if self._stop_reason or (limit is not None and total >= limit):
-                    break
-        if not self._stop_reason:
-            await self._queue(job, chunk, cursor, visit, is_last=True)
+        async def queue_up(chunk: Chunk) -> bool:
+            total = await self._queue(job, chunk, visit)
+            limit = self._options.limit
+            return not self._stop_reason and (limit is None or total < limit)
 
-    async def _queue(
-        self,
-        job: str,
-        chunk: list[Item],
-        cursor: Cursor | None,
-        visit: Visit,
-        *,
-        is_last: bool = False,
-    ) -> int:
+        await find_in_chunks(self._discovery(visit), queue_up)
+        if not self._stop_reason:
+            await self._queue(job, Chunk(), visit, is_last=True)
+
+    async def _queue(self, job: str, chunk: Chunk, visit: Visit, *, is_last: bool = False) -> int:
         found = Discovered(
             job,
-            chunk,
+            chunk.items,
             self._clock.now(),
-            cursor=cursor.value if cursor else None,
+            cursor=chunk.cursor.value if chunk.cursor else None,
             is_last=is_last,
             limit=self._options.limit,
-            account=_taken(visit),
+            account=self._spent.since_last(visit.account),
         )
         total = await self._store.queue.add(found)
         self._wake.set()
@@ -222,8 +203,11 @@ class LocalEngine:
         if due is not None and due > now and now - self._last_finish > self._options.patience:
             self.stop("every item is parked: the site has not answered for too long")
             return
-        await self._reclaim(job)
-        await self._nap(_IDLE_LOOK if due is None else min(max(due - now, 0.01), _IDLE_LOOK))
+        if due is not None:
+            await self._nap(min(max(due - now, 0.01), _PARKED_LOOK))
+            return
+        await self._reclaim(job)  # what is left is with others, who may have died
+        await self._nap(_IDLE_LOOK)
 
     async def _nap(self, seconds: float) -> None:
         try:
@@ -253,15 +237,16 @@ class LocalEngine:
 
     async def _commit(self, finish: Finish) -> None:
         try:
-            await self._store.queue.finish(finish)
+            state = await self._store.queue.finish(finish)
         except LeaseLost:
             return  # somebody else has the item and will commit it
         finally:
             self._commits.release()
             self._in_hand -= 1
             self._wake.set()
-        self._last_finish = self._clock.now()
-        self._on_item()
+        if state is not ItemState.QUEUED:  # parked is not finished
+            self._last_finish = self._clock.now()
+            self._on_item()
 
     # ------------------------------------------------------------ leases and the end
 
@@ -297,17 +282,15 @@ def _first(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
     return error if isinstance(error, LonglineError) else LonglineError(str(error))
 
 
-def _taken(visit: Visit) -> Account:
-    """Return what discovery has spent since it was last asked."""
-    spent, visit.account = visit.account, Account()
-    return spent
+class _Spending:
+    """What discovery has spent since it was last asked."""
 
+    def __init__(self) -> None:
+        self._told = Account()
 
-async def _closing(stream: AsyncIterator[Item | Cursor]) -> AsyncGenerator[Item | Cursor]:
-    """Yield from a source's stream, and close it when we stop early."""
-    try:
-        async for found in stream:
-            yield found
-    finally:
-        if isinstance(stream, AsyncGenerator):
-            await stream.aclose()
+    def since_last(self, account: Account) -> Account:
+        names = [one.name for one in fields(Account)]
+        now = replace(account)
+        spent = {name: getattr(now, name) - getattr(self._told, name) for name in names}
+        self._told = now
+        return Account(**spent)

@@ -146,11 +146,16 @@ def _find_or_create(connection: Connection, new: NewJob) -> tuple[Job, bool]:
 
 def _start(connection: Connection, argument: tuple[str, float, dict[str, Any]]) -> None:
     job, at, data = argument
-    first = connection.scalar(select(jobs.c.started_at).where(jobs.c.id == job))
+    first, settings = connection.execute(
+        select(jobs.c.started_at, jobs.c.settings).where(jobs.c.id == job)
+    ).one()
+    if overrides := data.get("ignore_robots"):
+        # What a person allows on the way belongs to the job: a resumption must know of it.
+        settings = {**settings, "ignore_robots": overrides}
     connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
-        .values(state=JobState.RUNNING, started_at=first or at, reason=None)
+        .values(state=JobState.RUNNING, started_at=first or at, reason=None, settings=settings)
     )
     append(connection, [fact(job, at, "job.resumed" if first else "job.started", **data)])
 

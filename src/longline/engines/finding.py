@@ -1,0 +1,91 @@
+"""Discovery as a stream of chunks: what a source finds is queued soon, and many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from longline.model import Cursor, Item
+
+LARGEST_CHUNK = 200
+_OLDEST_CHUNK = 0.25  # seconds found items wait for company, however long the next one takes
+
+
+class _End:
+    """The last thing in the line: the source has no more, or has failed with `error`."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Items found, and how far discovery had come with them; `end` stands in the last chunk."""
+
+    items: list[Item] = field(default_factory=list)
+    cursor: Cursor | None = None
+    end: _End | None = None
+
+    def take(self, found: Item | Cursor | _End) -> None:
+        """Add what was found next."""
+        if isinstance(found, Item):
+            self.items.append(found)
+        elif isinstance(found, Cursor):
+            self.cursor = found
+        else:
+            self.end = found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has to go now."""
+        return self.end is not None or len(self.items) >= LARGEST_CHUNK
+
+
+async def find_in_chunks(
+    stream: AsyncIterator[Item | Cursor], queue_up: Callable[[Chunk], Awaitable[bool]]
+) -> bool:
+    """Hand chunks of what a source finds to `queue_up` until it says False; True at the end.
+
+    Raises:
+        Exception: whatever the source raised, after all that it had found was handed over.
+    """
+    line: asyncio.Queue[Item | Cursor | _End] = asyncio.Queue(LARGEST_CHUNK)
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(_read(stream, line))
+        chunk = Chunk()
+        while chunk.end is None:
+            chunk = await _next_chunk(line)
+            if not await queue_up(chunk):
+                reading.cancel()
+                return False
+    if chunk.end.error is not None:
+        raise chunk.end.error
+    return True
+
+
+async def _read(
+    stream: AsyncIterator[Item | Cursor], line: asyncio.Queue[Item | Cursor | _End]
+) -> None:
+    try:
+        async for found in stream:
+            await line.put(found)
+    except Exception as error:  # noqa: BLE001  # raised again where the chunks are handed over
+        await line.put(_End(error))
+    else:
+        await line.put(_End())
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+async def _next_chunk(line: asyncio.Queue[Item | Cursor | _End]) -> Chunk:
+    chunk = Chunk()
+    chunk.take(await line.get())
+    try:
+        async with asyncio.timeout(_OLDEST_CHUNK):
+            while not chunk.is_full:
+                chunk.take(await line.get())
+    except TimeoutError:
+        pass  # the next find takes its time: what is there goes now
+    return chunk

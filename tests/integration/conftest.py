@@ -1,0 +1,72 @@
+"""A practice web and an orchestrator on it, both on the test's virtual time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longline.orchestrator import Orchestrator
+from longline.sandbox.web import PracticeWeb, WebOptions
+from scripted_site import ScriptedSite
+from virtual import VirtualClock
+
+Serve = Callable[..., contextlib.AbstractAsyncContextManager[PracticeWeb]]
+Collect = Callable[..., contextlib.AbstractAsyncContextManager[Orchestrator]]
+
+
+@pytest.fixture
+def serve(clock: VirtualClock) -> Serve:
+    """Start a practice web with these options."""
+
+    def start(**options: Any) -> PracticeWeb:
+        return PracticeWeb(WebOptions(**options), clock=clock)
+
+    return start
+
+
+@pytest.fixture
+def collect(clock: VirtualClock, tmp_path: Path) -> Collect:
+    """Open an orchestrator for the n8n source on a practice web."""
+
+    @contextlib.asynccontextmanager
+    async def start(web: PracticeWeb, **spec: Any) -> AsyncIterator[Orchestrator]:
+        options = {
+            "site_url": web.site_url,
+            "api_url": web.api_url,
+            "youtube_url": web.youtube_url,
+            "transcripts": False,  # they run in a thread, for which virtual time must wait
+            **spec.pop("options", {}),
+        }
+        home = spec.pop("home", tmp_path)
+        async with Orchestrator("n8n", options, home=home, clock=clock, **spec) as orchestrator:
+            yield orchestrator
+
+    return start
+
+
+@pytest.fixture
+def little_of(
+    clock: VirtualClock, tmp_path: Path, site: ScriptedSite
+) -> Callable[..., Orchestrator]:
+    """Make an orchestrator for the little source on the scripted site."""
+
+    def make(count: int = 10, **spec: Any) -> Orchestrator:
+        options = {"site": site.url, "count": count}
+        return Orchestrator("little:Little", options, home=tmp_path, clock=clock, **spec)
+
+    return make
+
+
+@pytest.fixture
+async def little(
+    site: ScriptedSite, little_of: Callable[..., Orchestrator]
+) -> AsyncIterator[Orchestrator]:
+    """An orchestrator on a site of ten good pages, without a limit."""
+    for number in range(10):
+        site.says(f"/item/{number}", f"page {number}")
+    async with little_of(rate="unlimited") as orchestrator:
+        yield orchestrator

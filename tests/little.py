@@ -1,0 +1,53 @@
+"""A source of a dozen lines, for tests of what runs sources."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from longline.model import Cursor, Item
+from longline.sources.base import Options, Source, layer
+from longline.sources.visit import Visit
+
+
+class LittleOptions(Options):
+    site: str
+    count: int = 10
+    fails_at: int | None = None
+    """Discovery raises at this item, the first time only if `recovers`."""
+
+
+class LittleRecord(BaseModel):
+    text: str
+    extra: str | None = None
+
+
+class Little(Source):
+    """Pages /item/0, /item/1, … of a site."""
+
+    name = "little"
+    Options = LittleOptions
+    Record = LittleRecord
+
+    async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+        start = int(visit.cursor["next"]) if visit.cursor else 0
+        for number in range(start, self.options.count):
+            if number == self.options.fails_at:
+                await visit.fetch(f"{self.options.site}/trouble")
+            yield Item(str(number), f"{self.options.site}/item/{number}")
+            yield Cursor({"next": number + 1})
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        page = await visit.fetch(visit.item.url)
+        if page.text == "raise":
+            raise ZeroDivisionError(page.text)
+        return {"text": page.json if page.text.startswith("[") else page.text}
+
+    @layer(needs=("page",), optional=True)
+    async def extra(self, visit: Visit) -> dict[str, Any]:
+        if visit.results["page"]["text"] != "more":
+            return {"extra": None}
+        return {"extra": (await visit.fetch(f"{self.options.site}/extra")).text}
