@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +35,11 @@ from longline.model import OPEN_STATES, Cursor, Item, Job
 from longline.sources.base import Source
 from longline.sources.load import load_source
 from longline.stores.jobs import NewJob
+from longline.stores.journal import fact
 from longline.stores.store import Store, open_store
 from longline.wiring import Fetching, open_fetching
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
 
 class Orchestrator:
@@ -309,6 +314,7 @@ class Orchestrator:
                 raise several.exceptions[0] from several
             finally:
                 self._engine = None
+            await self._note_end(job.id, self._clock.now() - started)
             progress = await watch.checkpoint()
         ended = await self.store.jobs.get(job.id)
         return JobReport(
@@ -317,6 +323,11 @@ class Orchestrator:
             reason=ended.reason,
             is_interrupted=self._is_interrupted,
         )
+
+    async def _note_end(self, job: str, seconds: float) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        told = fact(job, self._clock.now(), "run.ended", seconds=seconds, peak_memory_bytes=peak)
+        await self.store.journal.append(told)
 
 
 def _from_key(items: list[Item], key: str | None) -> list[Item]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.options import home_option, json_option, print_json
@@ -80,6 +81,6 @@ def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
             str(row["discovered"]),
             str(row["stored"] + row["unchanged"]),
             str(row["failed"] + row["quarantined"]),
-            row["reason"] or "",
+            escape(row["reason"] or ""),
         )
     Console().print(table if rows else "no jobs yet; try: longline demo")

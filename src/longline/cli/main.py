@@ -10,12 +10,12 @@ import click
 COMMANDS = {
     "run": "Collect from SOURCE; run the same command again to resume it.",
     "resume": "Go on with an unfinished job.",
-    "jobs": "List jobs, or show one.",
-    "checkpoints": "List checkpoint documents.",
+    "jobs": "List jobs, or show one with its settings, counts and events.",
+    "checkpoints": "List checkpoint documents, of all jobs or of one.",
     "records": "Look at what was collected.",
     "export": "Write records to a file.",
     "report": "Write a performance and validation report of a job.",
-    "sources": "List sources, or show the settings of one.",
+    "sources": "List sources, or show the settings and layers of one.",
     "sandbox": "Start a practice web to collect from.",
     "demo": "See it all work: collect 500 templates from a practice web with faults.",
 }

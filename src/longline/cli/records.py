@@ -7,14 +7,19 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.querying import query_of, query_options
 from longline.cli.reading import with_store
+from longline.errors import UnknownRecord
 from longline.exports.rows import outward
+from longline.stores.store import Store
 
 _LIST = 20
+_LINE = 100
 
 
 @click.group("records")
@@ -39,10 +44,10 @@ def list_records(*, home: Path | None, as_json: bool, **filters: Any) -> None:
     for row in rows:
         shown = outward(row)
         table.add_row(
-            f"{shown['source']}/{shown['key']}",
-            _title(shown),
+            escape(f"{shown['source']}/{shown['key']}"),
+            escape(_title(shown)),
             _score(shown["score"]),
-            shown["grade"] or "",
+            escape(shown["grade"] or ""),
             str(shown["version"]),
             shown["changed_at"][:16],
         )
@@ -56,8 +61,7 @@ def list_records(*, home: Path | None, as_json: bool, **filters: Any) -> None:
 @json_option
 def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
     """Show one record with its quality explained, its notes and where its fields come from."""
-    key = key.rpartition("/")[2] or key
-    row = with_store(home, lambda store: store.records.get(key, source=source))
+    row = with_store(home, lambda store: _found(store, key, source))
     if as_json:
         print_json(outward(row) | {"quality": row["about"].get("quality")})
         return
@@ -85,7 +89,8 @@ def stats(*, home: Path | None, as_json: bool) -> None:
     table = Table("source", "records", "mean score", "classes", box=None)
     for row in rows:
         grades = ", ".join(f"{name} {number}" for name, number in sorted(row["grades"].items()))
-        table.add_row(row["source"], str(row["records"]), _score(row["mean_score"]), grades)
+        name = escape(row["source"])
+        table.add_row(name, str(row["records"]), _score(row["mean_score"]), escape(grades))
     Console().print(table if rows else "no records yet; try: longline demo")
 
 
@@ -96,7 +101,7 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 @json_option
 def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
     """List what a record was before it changed."""
-    rows = with_store(home, lambda store: store.records.versions(key, source=source))
+    rows = with_store(home, lambda store: _versions(store, key, source))
     if as_json:
         print_json(rows)
         return
@@ -106,17 +111,33 @@ def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) 
         click.echo("it has never changed")
 
 
+async def _found(store: Store, key: str, source: str | None) -> dict[str, Any]:
+    """Return a record by its key, or by source/key as `list` shows it; a key may hold slashes."""
+    try:
+        return await store.records.get(key, source=source)
+    except UnknownRecord:
+        name, _, rest = key.partition("/")
+        if source or not rest:
+            raise
+    return await store.records.get(rest, source=name)
+
+
+async def _versions(store: Store, key: str, source: str | None) -> list[dict[str, Any]]:
+    row = await _found(store, key, source)
+    return await store.records.versions(row["key"], source=row["source"])
+
+
 def _print_record(row: dict[str, Any]) -> None:
     shown, about = outward(row), row["about"]
-    console = Console()
-    console.print(f"[bold]{shown['source']}/{shown['key']}[/] {shown['url']}", soft_wrap=True)
+    console = Console(markup=False, highlight=False)  # what sites write may look like markup
+    console.print(f"{shown['source']}/{shown['key']}", style="bold", end=" ", soft_wrap=True)
+    console.print(shown["url"], soft_wrap=True)
     table = Table.grid(padding=(0, 2))
     for name, value in shown["data"].items():
-        text = str(value)
-        table.add_row(name, text if len(text) <= 100 else f"{text[:100]} … ({len(text)} chars)")  # noqa: PLR2004  # a line
+        table.add_row(Text(name), Text(_shortened(str(value))))
     console.print(table)
     if quality := about.get("quality"):
-        console.print(f"\n[bold]quality {quality['score']:.1f} ({quality['grade']})[/]")
+        console.print(f"\nquality {quality['score']:.1f} ({quality['grade']})", style="bold")
         for part in quality["parts"]:
             reasons = "; ".join(part["reasons"])
             console.print(
@@ -125,7 +146,11 @@ def _print_record(row: dict[str, Any]) -> None:
         for conflict in quality["conflicts"]:
             console.print(f"  conflict: {conflict}", soft_wrap=True)
     for note in shown["notes"]:
-        console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True, markup=False)
+        console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} chars)"
 
 
 def _title(shown: dict[str, Any]) -> str:

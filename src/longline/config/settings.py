@@ -13,7 +13,9 @@ from longline.errors import BadOption, HomeUnwritable
 class Settings(BaseSettings):
     """Where data lives and how politely work is done; `LONGLINE_…` variables override each."""
 
-    model_config = SettingsConfigDict(env_prefix="LONGLINE_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="LONGLINE_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
 
     home: Path = Path(".longline")
     database_url: str | None = Field(default=None, description="default: SQLite in the home")
@@ -24,7 +26,9 @@ class Settings(BaseSettings):
     @property
     def database(self) -> str:
         """The SQLAlchemy address of the database."""
-        return self.database_url or f"sqlite:///{self.home / 'longline.sqlite'}"
+        file = str(self.home / "longline.sqlite")
+        # These two mean something else in an address.
+        return self.database_url or f"sqlite:///{file.replace('%', '%25').replace('?', '%3F')}"
 
     @property
     def pace_file(self) -> Path:
@@ -58,9 +62,10 @@ def prepare_home(settings: Settings) -> None:
         HomeUnwritable: it cannot.
     """
     try:
-        settings.home.mkdir(parents=True, exist_ok=True)
+        if not settings.home.exists():
+            settings.home.mkdir(parents=True, exist_ok=True)
         probe = settings.home / ".writable"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another process may look at the same moment
     except OSError as error:
         raise HomeUnwritable(str(settings.home), error.strerror or str(error)) from error

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from longline.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited"]
+_RATE_PROBLEM = "must be more than 0 requests a second, or 'unlimited'"
 
 
 class JobSpec(BaseModel):
@@ -50,8 +51,7 @@ def make_spec(values: Mapping[str, Any]) -> JobSpec:
         name, problem = _first(error)
         raise BadOption(name, problem) from error
     if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
-        problem = "must be more than 0 requests a second, or 'unlimited'"
-        raise BadOption("rate", problem)
+        raise BadOption("rate", _RATE_PROBLEM)
     return spec
 
 
@@ -70,8 +70,10 @@ def read_spec(path: Path) -> dict[str, Any]:
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         problem = f"not valid YAML: {error.problem or error.context}"
         raise BadFile(str(path), problem, line, column) from error
-    except yaml.YAMLError as error:
-        raise BadFile(str(path), f"not valid YAML: {error}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
+        raise BadFile(str(path), f"not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise BadFile(str(path), "not valid YAML: nested too deeply") from error
     if not isinstance(values, dict):
         problem = "a job file holds names and values, for example 'source: n8n' and 'limit: 10'"
         raise BadFile(str(path), problem, 1, 1)
@@ -85,6 +87,8 @@ def read_spec(path: Path) -> dict[str, Any]:
 def _first(error: ValidationError) -> tuple[str, str]:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"]) or "job"
+    if first["loc"][:1] == ("rate",):  # of a union, pydantic names the member it tried last
+        return "rate", _RATE_PROBLEM
     if first["type"] == "extra_forbidden":
         known = (field.alias or name for name, field in JobSpec.model_fields.items())
         return name, f"there is no such setting; known are {', '.join(known)}"
@@ -93,7 +97,7 @@ def _first(error: ValidationError) -> tuple[str, str]:
 
 def _place(path: Path, option: str) -> tuple[int, int]:
     """Return line and column of a top-level name in a YAML file, or zeros."""
-    tree = yaml.compose(path.read_text("utf-8"))
+    tree = yaml.compose(path.read_bytes())
     if not isinstance(tree, yaml.MappingNode):
         return 0, 0
     top = option.split(".", maxsplit=1)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -30,15 +30,20 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     Raises:
         DestinationUnwritable: it cannot be written; what was at `path` before is untouched.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    place = path.resolve()  # of a link, what it points to is replaced, not the link
+    beside = place.parent / f".{place.name}.{secrets.token_hex(4)}.part"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # renaming over a device would destroy it
+            raise DestinationUnwritable(str(path), "it is there, and not a file")
+        if not place.parent.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as target:
             yield target
             target.flush()
             os.fsync(target.fileno())
-        beside.replace(path)
+        beside.replace(place)
     except OSError as error:
         raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # it never came to be, and the error above says why
+            beside.unlink()

@@ -11,7 +11,8 @@ import orjson
 from longline.exports.base import Row, Rows
 from longline.exports.rows import OWN_COLUMNS, outward
 
-_DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n")
+# The last four are the wide forms, which spreadsheets in East Asian languages read the same way.
+_DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def write_csv(rows: Rows, target: BinaryIO) -> int:
@@ -21,7 +22,7 @@ def write_csv(rows: Rows, target: BinaryIO) -> int:
     data that has the name of one of our own columns gets `data.` before it.
     """
     fields = list(dict.fromkeys(field for row in rows() for field in row["data"]))
-    names = [f"data.{field}" if field in OWN_COLUMNS else field for field in fields]
+    names = _column_names(fields)
     text = io.TextIOWrapper(target, "utf-8", newline="", write_through=True)
     writer = csv.writer(text)
     writer.writerow([*OWN_COLUMNS, *names])
@@ -31,6 +32,18 @@ def write_csv(rows: Rows, target: BinaryIO) -> int:
         count += 1
     text.detach()  # the caller closes the file
     return count
+
+
+def _column_names(fields: list[str]) -> list[str]:
+    taken = {*OWN_COLUMNS, *fields}
+    names = []
+    for field in fields:
+        name = f"data.{field}" if field in OWN_COLUMNS else field
+        while name != field and name in taken:
+            name = f"data.{name}"
+        taken.add(name)
+        names.append(cell(name))
+    return names
 
 
 def _line(row: Row, fields: list[str]) -> list[Any]:

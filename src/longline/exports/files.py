@@ -36,14 +36,19 @@ def export_to(path: Path, rows: Rows, *, form: str | None = None) -> Exported:
         DestinationUnwritable: the file cannot be written.
     """
     name = form or format_of(path)
+    write = _writer_of(name)
     with written_whole(path) as target:
-        count = FORMATS[name](rows, target)
+        count = write(rows, target)
     return Exported(str(path), name, count)
 
 
 def export_stream(target: BinaryIO, rows: Rows, *, form: str) -> int:
-    """Write records to an open stream, such as standard output."""
-    return FORMATS[form](rows, target)
+    """Write records to an open stream, such as standard output.
+
+    Raises:
+        BadOption: there is no such format.
+    """
+    return _writer_of(form)(rows, target)
 
 
 def format_of(path: Path) -> str:
@@ -57,3 +62,9 @@ def format_of(path: Path) -> str:
         known = ", ".join(FORMATS)
         raise BadOption("--output", f"{path.name} ends in none of {known}; add --format")
     return name
+
+
+def _writer_of(name: str) -> Export:
+    if name not in FORMATS:
+        raise BadOption("--format", f"{name!r} is none of {', '.join(FORMATS)}")
+    return FORMATS[name]

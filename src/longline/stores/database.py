@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from longline.errors import LonglineError, StoreBusy, StoreError, StoreFull, StoreUnreachable
@@ -20,13 +19,15 @@ from longline.stores.writer import Batched, Writer
 T = TypeVar("T")
 _READERS = 3
 _PATIENCE = 60.0  # seconds to wait for other processes' writes; their worst was measured at 2 s
+_DRIVERS = ("sqlite", "sqlite+pysqlite")
 
 
 class Database:
     """One database, opened; make it with `open_database`."""
 
-    def __init__(self, address: str, writing: Engine, reading: Engine) -> None:
+    def __init__(self, address: str, writing: Engine, reading: Engine, patience: float) -> None:
         self.address = address
+        self._patience = patience
         self._writing = writing
         self._reading = reading
         self._writer = Writer(self._transact)
@@ -64,76 +65,95 @@ class Database:
             with self._writing.begin() as connection:
                 return work(connection)
         except DBAPIError as error:
-            raise translated(error, self.address) from error
+            raise translated(error, self.address, self._patience) from error
 
     def _read_now(self, function: Callable[[Connection], T]) -> T:
         try:
             with self._reading.connect() as connection:
                 return function(connection)
         except DBAPIError as error:
-            raise translated(error, self.address) from error
+            raise translated(error, self.address, self._patience) from error
 
 
-def open_database(address: str) -> Database:
+def open_database(address: str, *, patience: float = _PATIENCE) -> Database:
     """Open the database at a SQLAlchemy address and bring its tables up to date.
+
+    Args:
+        address: for example sqlite:///longline.sqlite.
+        patience: seconds to wait for the writes of other processes.
 
     Raises:
         StoreUnreachable: there is no such database or no right to use it.
         StoreTooNew: a newer longline has written it.
+        StoreBusy: others held the write lock for longer than `patience`.
     """
-    writing = _engine(address, begin="BEGIN IMMEDIATE", size=1)
+    url = _parsed(address)
+    shown = url.render_as_string(hide_password=True)
+    writing = _engine(url, patience, begin="BEGIN IMMEDIATE", size=1)
     try:
-        bring_up_to_date(writing, writing.url.render_as_string(hide_password=True))
+        bring_up_to_date(writing, shown)
     except DBAPIError as error:
         writing.dispose()
-        problem = str(error.orig).strip().splitlines()[0]
-        raise StoreUnreachable(_shown(address), problem) from error
+        raise translated(error, shown, patience) from error
     except LonglineError:
         writing.dispose()
         raise
-    return Database(_shown(address), writing, _engine(address, begin="BEGIN", size=_READERS + 1))
+    reading = _engine(url, patience, begin="BEGIN", size=_READERS + 1)
+    return Database(shown, writing, reading, patience)
 
 
-def translated(error: DBAPIError, address: str) -> StoreError:
+def translated(error: DBAPIError, address: str, patience: float) -> StoreError:
     """Return our error for one of the driver's."""
     text = str(error.orig)
     if "disk is full" in text or "disk I/O error" in text:
         return StoreFull(address)
     if "locked" in text:
-        return StoreBusy(address, _PATIENCE)
+        return StoreBusy(address, patience)
     return StoreUnreachable(address, text)
 
 
-def _shown(address: str) -> str:
-    return make_url(address).render_as_string(hide_password=True)
-
-
-def _engine(address: str, *, begin: str, size: int) -> Engine:
+def _parsed(address: str) -> URL:
     try:
         url = make_url(address)
-        engine = create_engine(
-            url,
-            poolclass=QueuePool,
-            pool_size=size,
-            max_overflow=0,
-            json_serializer=lambda value: orjson.dumps(value, default=str).decode(),
-            json_deserializer=orjson.loads,
-        )
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise StoreUnreachable(address, str(error).splitlines()[0]) from error
-    if url.get_backend_name() != "sqlite":
-        problem = "this version keeps its data in SQLite only"
-        raise StoreUnreachable(_shown(address), problem)
-    _prepare_sqlite(engine, begin)
+    except (ArgumentError, ValueError) as error:
+        # It may hold a password somewhere, so only its beginning is shown.
+        shown = f"{address.partition('://')[0]}://…" if "://" in address else address
+        raise StoreUnreachable(shown or "''", "that is not an address") from error
+    shown = url.render_as_string(hide_password=True)
+    if url.drivername not in _DRIVERS:
+        raise StoreUnreachable(shown, "this version keeps its data in SQLite only")
+    if url.host:
+        raise StoreUnreachable(shown, "an address of SQLite has three slashes before the file")
+    if url.database in (None, "", ":memory:"):
+        raise StoreUnreachable(shown, "it names no file, and memory cannot be shared")
+    return url
+
+
+def _engine(url: URL, patience: float, *, begin: str, size: int) -> Engine:
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=size,
+        max_overflow=0,
+        json_serializer=_to_json,
+        json_deserializer=orjson.loads,
+    )
+    _prepare_sqlite(engine, begin, patience)
     return engine
 
 
-def _prepare_sqlite(engine: Engine, begin: str) -> None:
+def _to_json(value: Any) -> str:
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _prepare_sqlite(engine: Engine, begin: str, patience: float) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, so that DDL is in it too
+        # SQLite's own knows ASCII only, and searches would tell ü from Ü.
+        connection.create_function("lower", 1, _lower, deterministic=True)
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={int(_PATIENCE * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
         cursor.execute("PRAGMA journal_mode=WAL")
         # A killed process loses nothing; a power cut may undo the last commits, whose items are
         # then collected again: nothing is lost or doubled either way.
@@ -144,3 +164,7 @@ def _prepare_sqlite(engine: Engine, begin: str) -> None:
     @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value

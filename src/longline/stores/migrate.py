@@ -8,7 +8,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from longline.errors import StoreTooNew
 
-NEWEST = "0001"
+_KNOWN = ("0001",)  # oldest first
+NEWEST = _KNOWN[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -22,7 +23,7 @@ def bring_up_to_date(engine: Engine, address: str) -> None:
         found = _version(connection)
         if found == NEWEST:
             return
-        if found is not None and found > NEWEST:
+        if found is not None and found not in _KNOWN:
             raise StoreTooNew(address, found, NEWEST)
         _upgrade(connection)
 

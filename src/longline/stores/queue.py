@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    bindparam,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy.exc import StatementError
 
-from longline.errors import LeaseLost
+from longline.errors import FailureKind, LeaseLost
 from longline.model import FINAL_STATES, Account, Item, ItemState, Lease, Outcome, Verdict
 from longline.stores.database import Database
 from longline.stores.journal import Fact, add_up, append, fact
+from longline.stores.leases import owners, reclaim, release, renew
 from longline.stores.records import store_records
 from longline.stores.schema import items, jobs
 from longline.stores.writer import Batched
@@ -30,11 +24,15 @@ _STATE_OF = {
     Verdict.QUARANTINE: ItemState.QUARANTINED,
     Verdict.LATER: ItemState.QUEUED,
 }
+_LARGEST_LOOKUP = 10_000  # keys; a stock SQLite takes 32,766 variables in a statement
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """All that one try at an item changes; committed whole or not at all."""
+    """All that one try at an item changes; committed whole or not at all.
+
+    `limit` is that of the job, which `found` items count towards too.
+    """
 
     lease: Lease
     outcome: Outcome
@@ -42,6 +40,7 @@ class Finish:
     seconds: float = 0.0
     account: Account = field(default_factory=Account)
     found: Sequence[Item] = ()
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,15 @@ class Queue:
     async def finish(self, finish: Finish) -> ItemState:
         """Commit the end of one try: item, record, new items, statistics, event.
 
+        What no database can hold (half a surrogate pair, say) is quarantined with the reason.
+
         Raises:
             LeaseLost: another worker has the item; nothing was committed.
         """
-        result = await self._database.write(_FINISH, finish)
+        try:
+            result = await self._database.write(_FINISH, finish)
+        except (StatementError, ValueError, TypeError, OverflowError) as error:
+            result = await self._database.write(_FINISH, _unstorable(finish, error))
         if isinstance(result, LeaseLost):
             raise result
         state: ItemState = result
@@ -98,20 +102,20 @@ class Queue:
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Put back items nobody has begun to work on."""
-        await self._database.write(_release, leases)
+        await self._database.write(release, leases)
 
     async def renew(self, job: str, owner: str, until: float) -> None:
         """Keep all leases of a living worker."""
-        await self._database.write(_renew, (job, owner, until))
+        await self._database.write(renew, (job, owner, until))
 
     async def reclaim(self, job: str, at: float, dead: Sequence[str] = ()) -> int:
         """Take back expired leases, and at once those of owners known to be dead."""
-        count: int = await self._database.write(_reclaim, (job, at, dead))
+        count: int = await self._database.write(reclaim, (job, at, dead))
         return count
 
     async def owners(self, job: str) -> list[str]:
         """Return who holds leases of this job, or its discovery."""
-        return await self._database.read(lambda connection: _owners(connection, job))
+        return await self._database.read(lambda connection: owners(connection, job))
 
     async def counts(self, job: str) -> dict[ItemState, int]:
         """Return how many items are in each state; the truth that all progress is read from."""
@@ -152,13 +156,10 @@ def counts(connection: Connection, job: str) -> dict[ItemState, int]:
 
 def _add(connection: Connection, discovered: Discovered) -> int:
     job = discovered.job
-    fresh = {item.key: item for item in discovered.items}
-    known = select(items.c.key).where(items.c.job_id == job, items.c.key.in_(list(fresh)))
-    for key in connection.scalars(known).all():
-        del fresh[key]
+    fresh = _fresh(connection, job, discovered.items)
     total = connection.scalar(select(func.count()).where(items.c.job_id == job)) or 0
     room = len(fresh) if discovered.limit is None else max(0, discovered.limit - total)
-    rows = [_queued(job, item) for item in list(fresh.values())[:room]]
+    rows = [_queued(job, item) for item in fresh[:room]]
     if rows:
         connection.execute(insert(items), rows)
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
@@ -170,6 +171,18 @@ def _add(connection: Connection, discovered: Discovered) -> int:
     if discovered.is_last:
         append(connection, [fact(job, discovered.at, "job.discovered", items=total + len(rows))])
     return total + len(rows)
+
+
+def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item]:
+    """Return the items whose keys the job does not have, each key once."""
+    fresh = {item.key: item for item in found}
+    keys = list(fresh)
+    for start in range(0, len(keys), _LARGEST_LOOKUP):
+        some = keys[start : start + _LARGEST_LOOKUP]
+        known = select(items.c.key).where(items.c.job_id == job, items.c.key.in_(some))
+        for key in connection.scalars(known).all():
+            del fresh[key]
+    return list(fresh.values())
 
 
 def _queued(job: str, item: Item) -> dict[str, Any]:
@@ -256,7 +269,8 @@ def _finish(connection: Connection, finishes: list[Finish]) -> list[ItemState | 
             .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
         )
     }
-    valid = [finish for finish in finishes if held.get(finish.lease.id) == finish.lease.token]
+    is_held = [_redeem(held, finish.lease) for finish in finishes]
+    valid = [finish for finish, is_valid in zip(finishes, is_held, strict=True) if is_valid]
     records = [
         (finish.outcome.record, finish.lease.job, finish.at)
         for finish in valid
@@ -271,10 +285,18 @@ def _finish(connection: Connection, finishes: list[Finish]) -> list[ItemState | 
     add_up(connection, [(finish.lease.job, _spent(finish)) for finish in valid])
     return [
         states[finish.lease.id]
-        if held.get(finish.lease.id) == finish.lease.token
+        if is_valid
         else LeaseLost(finish.lease.item.key, finish.lease.token)
-        for finish in finishes
+        for finish, is_valid in zip(finishes, is_held, strict=True)
     ]
+
+
+def _redeem(held: dict[int, int], lease: Lease) -> bool:
+    """Use up a lease; False when it is not the one that counts, or was used before."""
+    if held.get(lease.id) != lease.token:
+        return False
+    del held[lease.id]
+    return True
 
 
 _FINISH = Batched(_finish)
@@ -320,73 +342,19 @@ def _spent(finish: Finish) -> dict[str, float]:
     return spent
 
 
+def _unstorable(finish: Finish, error: Exception) -> Finish:
+    cause = error.orig if isinstance(error, StatementError) else error
+    outcome = Outcome(
+        Verdict.QUARANTINE, kind=FailureKind.INVALID, reason=f"it cannot be stored: {cause}"
+    )
+    return replace(finish, outcome=outcome, found=())
+
+
 def _queue_found(connection: Connection, finishes: list[Finish]) -> None:
     for finish in finishes:
         if finish.found:
-            _add(connection, Discovered(finish.lease.job, finish.found, finish.at))
-
-
-def _release(connection: Connection, leases: Sequence[Lease]) -> None:
-    for lease in leases:
-        connection.execute(
-            update(items)
-            .where(
-                items.c.id == lease.id,
-                items.c.lease_token == lease.token,
-                items.c.state == ItemState.LEASED,
-            )
-            .values(
-                state=ItemState.QUEUED,
-                lease_owner=None,
-                lease_until=None,
-                tries=items.c.tries - 1,
-            )
-        )
-
-
-def _renew(connection: Connection, argument: tuple[str, str, float]) -> None:
-    job, owner, until = argument
-    connection.execute(
-        update(items)
-        .where(
-            items.c.job_id == job,
-            items.c.state == ItemState.LEASED,
-            items.c.lease_owner == owner,
-        )
-        .values(lease_until=until)
-    )
-    connection.execute(
-        update(jobs)
-        .where(jobs.c.id == job, jobs.c.discovery_owner == owner)
-        .values(discovery_until=until)
-    )
-
-
-def _reclaim(connection: Connection, argument: tuple[str, float, Sequence[str]]) -> int:
-    job, at, dead = argument
-    freed = connection.execute(
-        update(items)
-        .where(
-            items.c.job_id == job,
-            items.c.state == ItemState.LEASED,
-            or_(items.c.lease_until < at, items.c.lease_owner.in_(list(dead))),
-        )
-        .values(state=ItemState.QUEUED, lease_owner=None, lease_until=None)
-    )
-    if freed.rowcount:
-        append(connection, [fact(job, at, "leases.reclaimed", items=freed.rowcount)])
-    return freed.rowcount
-
-
-def _owners(connection: Connection, job: str) -> list[str]:
-    holders = (
-        select(items.c.lease_owner)
-        .where(items.c.job_id == job, items.c.state == ItemState.LEASED)
-        .distinct()
-    )
-    finders = select(jobs.c.discovery_owner).where(jobs.c.id == job)
-    found = connection.scalars(holders.union(finders))
-    return [owner for owner in found if owner is not None]
+            new = Discovered(finish.lease.job, finish.found, finish.at, limit=finish.limit)
+            _add(connection, new)
 
 
 def _skip_before(connection: Connection, argument: tuple[str, str, str]) -> int | None:

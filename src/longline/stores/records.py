@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     Connection,
     RowMapping,
@@ -76,10 +77,9 @@ class Records:
         Raises:
             UnknownRecord: there is none of this key.
         """
-        row = await self.get(key, source=source)
-        data = {**row["data"], **changes}
-        await self._database.write(_replace, (row, data, at))
-        return await self.get(key, source=row["source"])
+        query = RecordQuery(key=key, source=source, limit=1)
+        name: str = await self._database.write(_edit, (query, changes, at))
+        return await self.get(key, source=name)
 
     async def list(self, query: RecordQuery) -> Rows:
         """Return the records that match."""
@@ -158,9 +158,14 @@ def matching(query: RecordQuery, *, after: int = 0) -> Select[Any]:
     if query.since is not None:
         statement = statement.where(records.c.changed_at >= query.since)
     if query.text:
-        like = f"%{_escaped(query.text)}%"
-        places = (cast(records.c.data, Text), records.c.url, records.c.key)
-        statement = statement.where(or_(*(place.ilike(like, escape="\\") for place in places)))
+        written = orjson.dumps(query.text).decode()[1:-1]  # quotes have a backslash in the data
+        places = (
+            (cast(records.c.data, Text), written),
+            (records.c.url, query.text),
+            (records.c.key, query.text),
+        )
+        likes = (place.ilike(f"%{_escaped(text)}%", escape="\\") for place, text in places)
+        statement = statement.where(or_(*likes))
     if after:
         return statement.where(records.c.id > after)
     return statement.limit(query.limit).offset(query.offset or None)
@@ -194,8 +199,7 @@ def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[
     if same:
         connection.execute(_REFRESH, same)
     if altered:
-        _keep_history(connection, altered)
-        connection.execute(_CHANGE, altered)
+        _replace(connection, altered)
     return [
         (found := known.get(key)) is None or found["fingerprint"] != record.fingerprint
         for key, (record, _, _) in zip(keys, deposits, strict=True)
@@ -255,33 +259,42 @@ _REFRESH = _set(_REFRESHED)
 _CHANGE = _set(_CHANGED)
 
 
-def _keep_history(connection: Connection, altered: list[Row]) -> None:
-    kept = ("version", "job_id", "fingerprint", "score", "data", "about")
-    now = altered[0]["b_changed_at"]
-    present = select(
-        records.c.id.label("record_id"),
-        records.c.changed_at.label("since"),
-        bindparam("b_until", now).label("until"),
-        *(records.c[name] for name in kept),
-    ).where(records.c.id.in_([row["b_id"] for row in altered]))
-    connection.execute(
-        insert(record_versions).from_select(["record_id", "since", "until", *kept], present)
-    )
+_KEPT = ("version", "job_id", "fingerprint", "score", "data", "about")
+_KEEP = insert(record_versions).from_select(
+    ["record_id", "since", "until", *_KEPT],
+    select(
+        records.c.id,
+        records.c.changed_at,
+        bindparam("b_until", type_=record_versions.c.until.type),
+        *(records.c[name] for name in _KEPT),
+    ).where(records.c.id == bindparam("b_id")),
+)
 
 
-def _replace(connection: Connection, argument: tuple[Row, Row, float]) -> None:
-    row, data, at = argument
+def _replace(connection: Connection, altered: list[Row]) -> None:
+    """Move the present versions to the history and put changed ones in their place."""
+    ends = [{"b_id": row["b_id"], "b_until": row["b_changed_at"]} for row in altered]
+    connection.execute(_KEEP, ends)
+    connection.execute(_CHANGE, altered)
+
+
+def _edit(connection: Connection, argument: tuple[RecordQuery, Mapping[str, Any], float]) -> str:
+    """Change fields of a record; return its source."""
+    query, changes, at = argument
+    row = connection.execute(matching(query)).mappings().one_or_none()
+    if row is None:
+        raise UnknownRecord(query.key or "")
     changed = {
         **row,
-        "data": data,
+        "data": {**row["data"], **changes},
         "version": row["version"] + 1,
         "changed_at": at,
         # No extraction yields this fingerprint, so the next run says what the site has by then.
         "fingerprint": f"edited:{row['fingerprint']}",
     }
-    altered = [_addressed(changed, row["id"], _CHANGED)]
-    _keep_history(connection, altered)
-    connection.execute(_CHANGE, altered)
+    _replace(connection, [_addressed(changed, row["id"], _CHANGED)])
+    name: str = row["source"]
+    return name
 
 
 def _statistics(connection: Connection) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from longline.stores.audit import Findings, look_into
 from longline.stores.database import Database, open_database
 from longline.stores.jobs import Jobs
 from longline.stores.journal import Journal
@@ -22,6 +23,10 @@ class Store:
         self.queue = Queue(database)
         self.records = Records(database)
         self.journal = Journal(database)
+
+    async def findings(self, job: str, source: str) -> Findings:
+        """Return what a report of a job needs to know."""
+        return await self._database.read(lambda connection: look_into(connection, job, source))
 
     def close(self) -> None:
         """Commit what is under way and let go of the files."""
@@ -45,5 +50,6 @@ def open_store(address: str) -> Store:
     Raises:
         StoreUnreachable: there is no such database or no right to use it.
         StoreTooNew: a newer longline has written it.
+        StoreBusy: others held the write lock for too long.
     """
     return Store(open_database(address))

@@ -12,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from longline.errors import StoreBusy
+
 _LARGEST_GROUP = 512
 
 
@@ -43,11 +45,15 @@ class Writer(Executor):
         """Take `transact(work)`, which runs `work(connection)` in one transaction."""
         self._transact = transact
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._is_open = True
         self._thread = threading.Thread(target=self._serve, name="longline-writer", daemon=True)
         self._thread.start()
 
     def submit(self, fn: Any, /, *args: Any, **_kwargs: Any) -> Future[Any]:
         """Queue `fn(connection, argument)`; a `Batched` one may share its call with others."""
+        if not self._is_open:  # nobody would ever answer
+            message = "the store is closed"
+            raise RuntimeError(message)
         future: Future[Any] = Future()
         self._queue.put(_Work(future, fn, args[0] if args else None))
         return future
@@ -55,6 +61,7 @@ class Writer(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
         """Finish what is queued, then end the thread."""
         del cancel_futures
+        self._is_open = False
         self._queue.put(None)
         if wait:
             self._thread.join()
@@ -82,12 +89,14 @@ class Writer(Executor):
             work.future.set_result(result)
 
     def _commit_apart(self, works: list[_Work], error: Exception) -> None:
-        # One bad write must not fail its neighbours: each gets a transaction of its own.
-        if len(works) == 1:
-            works[0].future.set_exception(error)
+        # One bad write must not fail its neighbours: each gets a transaction of its own. But a
+        # lock that was not to be had belongs to all, and they would wait for it one by one.
+        if len(works) > 1 and not isinstance(error, StoreBusy):
+            for work in works:
+                self._commit([work])
             return
         for work in works:
-            self._commit([work])
+            work.future.set_exception(error)
 
 
 def _run(connection: Connection, works: list[_Work]) -> list[Any]:

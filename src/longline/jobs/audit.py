@@ -1,0 +1,186 @@
+"""The performance and validation report of a job: figures, and checks that can fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from longline.clock import moment
+from longline.jobs.progress import Progress
+from longline.model import ItemState
+from longline.stores.audit import Findings
+
+_WANTED_SUCCESS = 0.95
+_LONGEST_MEAN = 10.0
+_FEWEST_AN_HOUR = 100
+_MOST_MEMORY = 1_000_000_000
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim about the job, and what was found."""
+
+    claim: str
+    holds: bool
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All figures and checks of one job."""
+
+    job: str
+    source: str
+    state: str
+    figures: dict[str, Any]
+    checks: tuple[Check, ...]
+    failures: tuple[tuple[str, str, str, str | None], ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every check holds."""
+        return all(check.holds for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self) | {"is_good": self.is_good}
+
+
+def audit(progress: Progress, findings: Findings) -> Audit:
+    """Judge a job by what was committed."""
+    figures = _figures(progress, findings)
+    checks = (*_validation(progress, findings), *_performance(progress, figures))
+    return Audit(
+        progress.job, progress.source, progress.state.value, figures, checks, findings.failures
+    )
+
+
+def _figures(progress: Progress, findings: Findings) -> dict[str, Any]:
+    spent = sum(run["seconds"] for run in findings.runs)
+    memory = [run["peak_memory_bytes"] for run in findings.runs]
+    processed = progress.processed
+    scores = findings.scores
+    return {
+        "discovered": progress.total,
+        **{state.value: progress.counts[state] for state in ItemState},
+        "success_rate": progress.success_rate,
+        "runs": len(findings.runs),
+        "seconds": round(spent, 3),
+        "items_per_hour": round(processed / spent * 3600, 1) if spent else None,
+        "mean_seconds": progress.mean_seconds,
+        "median_seconds": _quantile(findings.seconds, 0.5),
+        "p95_seconds": _quantile(findings.seconds, 0.95),
+        "slowest_seconds": findings.seconds[-1] if findings.seconds else None,
+        "requests": progress.figure("requests"),
+        "requests_per_item": round(progress.figure("requests") / processed, 2)
+        if processed
+        else None,
+        "retries": progress.figure("retries"),
+        "rate_limited": progress.figure("rate_limited"),
+        "received_bytes": progress.figure("received_bytes"),
+        "waited_seconds": round(progress.figures.get("waited", 0.0), 1),
+        "peak_memory_bytes": max(memory) if memory else None,
+        "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
+        "grades": findings.grades,
+        "failures_by_kind": dict(Counter(kind for _, kind, _, _ in findings.failures)),
+    }
+
+
+def _validation(progress: Progress, findings: Findings) -> list[Check]:
+    counts = progress.counts
+    nulls = findings.unexplained_nulls
+    return [
+        Check(
+            "discovered = stored + unchanged + skipped + failed + quarantined",
+            progress.remaining == 0 and progress.is_discovered,
+            f"{progress.total} discovered, {progress.processed} finished",
+        ),
+        Check(
+            "every stored or unchanged item has its record",
+            findings.items_without_record == 0,
+            f"{counts[ItemState.STORED] + counts[ItemState.UNCHANGED]} items, "
+            f"{findings.items_without_record} without",
+        ),
+        Check(
+            "no item was finished twice",
+            findings.keys_stored_twice == 0,
+            f"{findings.keys_stored_twice} items",
+        ),
+        Check(
+            "no empty field without a reason",
+            not nulls,
+            f"{', '.join(nulls[:3])} …" if nulls else "none",
+        ),
+    ]
+
+
+def _performance(progress: Progress, figures: dict[str, Any]) -> list[Check]:
+    rate, mean = progress.success_rate, progress.mean_seconds
+    hourly, memory = figures["items_per_hour"], figures["peak_memory_bytes"]
+    return [
+        Check(
+            f"at least {_WANTED_SUCCESS:.0%} success",
+            rate is not None and rate >= _WANTED_SUCCESS,
+            "nothing was tried" if rate is None else f"{rate:.1%}",
+        ),
+        Check(
+            "no answer was 429", not figures["rate_limited"], f"{figures['rate_limited']} answers"
+        ),
+        Check(
+            f"under {_LONGEST_MEAN:g} s an item on average",
+            mean is not None and mean < _LONGEST_MEAN,
+            "unknown" if mean is None else f"{mean:.2f} s",
+        ),
+        Check(
+            f"more than {_FEWEST_AN_HOUR} items an hour",
+            hourly is not None and hourly > _FEWEST_AN_HOUR,
+            "unknown" if hourly is None else f"{hourly:,.0f}",
+        ),
+        Check(
+            "under 1 GB of memory",
+            memory is not None and memory < _MOST_MEMORY,
+            "unknown" if memory is None else f"{memory / 1e6:,.0f} MB",
+        ),
+    ]
+
+
+def _quantile(ordered: tuple[float, ...], share: float) -> float | None:
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
+
+
+def as_markdown(result: Audit, at: float) -> str:
+    """Return the report as a document."""
+    lines = [
+        f"# Report of {result.job}",
+        "",
+        f"Source {result.source}, state {result.state}, written "
+        f"{moment(at):%Y-%m-%d %H:%M} UTC by `longline report`.",
+        "",
+        "| check | holds | found |",
+        "|---|---|---|",
+        *(
+            f"| {one.claim} | {'yes' if one.holds else '**no**'} | {one.found} |"
+            for one in result.checks
+        ),
+        "",
+        "| figure | value |",
+        "|---|---|",
+        *(f"| {name} | {_shown(value)} |" for name, value in result.figures.items()),
+    ]
+    if result.failures:
+        lines += ["", f"## Failures (first {_SHOWN} of {len(result.failures)})", ""]
+        lines += [
+            f"- `{key}` {state}, {kind}: {reason}"
+            for state, kind, key, reason in result.failures[:_SHOWN]
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count}" for name, count in sorted(value.items())) or "none"
+    return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"

@@ -1,0 +1,68 @@
+"""What a test of the store begins with: jobs, items and records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from longline.model import Item, Job, Lease, Note, Outcome, Quality, QualityPart, Record, Verdict
+from longline.stores.jobs import NewJob
+from longline.stores.queue import Claim, Discovered, Finish
+from longline.stores.store import Store
+from virtual import EPOCH
+
+
+def new_job(**identity: Any) -> NewJob:
+    return NewJob("shop", {"limit": 5}, identity, EPOCH)
+
+
+def item(key: str, priority: int = 0) -> Item:
+    return Item(key, f"https://shop.test/{key}", priority, {"n": key})
+
+
+def record(
+    key: str,
+    data: Mapping[str, Any] | None = None,
+    *,
+    source: str = "shop",
+    fingerprint: str = "first",
+    score: float | None = None,
+) -> Record:
+    grade = "Good" if score and score >= 70 else "Poor"
+    parts = (QualityPart("fields", 60, 50, ("no price",)),)
+    return Record(
+        source=source,
+        key=key,
+        url=f"https://{source}.test/{key}",
+        data=data if data is not None else {"title": f"Thing {key}"},
+        fingerprint=fingerprint,
+        provenance={"title": "page"},
+        notes=(Note("price", "sold out"),),
+        layers={"page": "ok"},
+        quality=None if score is None else Quality(score, grade, parts),
+    )
+
+
+async def queued(store: Store, *keys: str, is_last: bool = False) -> Job:
+    """Return a running job that has these items."""
+    job = await store.jobs.create(new_job())
+    await store.jobs.start(job.id, EPOCH)
+    await store.queue.add(Discovered(job.id, [item(key) for key in keys], EPOCH, is_last=is_last))
+    return job
+
+
+async def leased(
+    store: Store, job: Job, count: int = 1, *, owner: str = "me", at: float = EPOCH
+) -> list[Lease]:
+    return await store.queue.lease(Claim(job.id, owner, count, at, at + 20))
+
+
+def stored(lease: Lease, **values: Any) -> Finish:
+    """Return the end of a try that made a record."""
+    outcome = Outcome(Verdict.STORE, record=record(lease.item.key))
+    return Finish(lease, outcome, EPOCH + 1, **values)
+
+
+def ended(lease: Lease, verdict: Verdict, **outcome: Any) -> Finish:
+    """Return the end of a try that made none."""
+    return Finish(lease, Outcome(verdict, **outcome), EPOCH + 1)

@@ -1,0 +1,83 @@
+"""A database that cannot be opened is told in our words, with the place and what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from longline.errors import StoreUnreachable
+from longline.stores.store import open_store
+from stores.given import record
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("", "not an address"),
+        ("nonsense", "not an address"),
+        ("postgresql://me:secret@host:port/db", "not an address"),
+        ("oracle9://host/db", "SQLite only"),
+        ("postgresql://me:secret@host/db", "SQLite only"),
+        ("postgresql+psycopg://me:secret@host/db", "SQLite only"),
+        ("mysql://me:secret@host/db", "SQLite only"),
+        ("sqlite+aiosqlite:///x.sqlite", "SQLite only"),
+        ("sqlite://host/x.sqlite", "three slashes"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite:////nowhere/at/all/x.sqlite", "unable to open"),
+    ],
+)
+def test_an_address_that_cannot_be_used_says_why(address: str, problem: str) -> None:
+    with pytest.raises(StoreUnreachable) as told:
+        open_store(address)
+
+    sentence = str(told.value)
+    assert problem in sentence
+    assert "LONGLINE_DATABASE_URL" in sentence
+    assert "secret" not in sentence
+    assert "\n" not in sentence
+
+
+def test_a_folder_is_not_a_database(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnreachable, match="unable to open"):
+        open_store(f"sqlite:///{tmp_path}")
+
+
+def test_a_file_of_something_else_is_not_a_database(path: Path, address: str) -> None:
+    path.write_bytes(b"Dear diary, " * 500)
+
+    with pytest.raises(StoreUnreachable, match="not a database"):
+        open_store(address)
+
+    assert path.read_bytes().startswith(b"Dear diary")
+
+
+def test_a_database_whose_pages_are_damaged_says_so(path: Path, address: str) -> None:
+    open_store(address).close()
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + os.urandom(3996) + content[4096:])
+
+    with pytest.raises(StoreUnreachable, match="malformed"):
+        open_store(address)
+
+
+async def test_a_write_to_a_file_that_may_only_be_read_is_refused(path: Path, address: str) -> None:
+    open_store(address).close()
+
+    with (
+        open_store(f"sqlite:///file:{path}?mode=ro&uri=true") as store,
+        pytest.raises(StoreUnreachable, match="readonly"),
+    ):
+        await store.records.create(record("1"), at=1.0)
+
+
+async def test_a_folder_with_signs_of_addresses_in_its_name_works(tmp_path: Path) -> None:
+    folder = tmp_path / "50 % of #1 ü"
+    folder.mkdir()
+
+    with open_store(f"sqlite:///{folder}/x.sqlite") as store:
+        assert await store.records.count() == 0
+
+    assert (folder / "x.sqlite").exists()

@@ -1,0 +1,127 @@
+"""Tables come to be once, whoever opens the file first, and a newer file is left alone."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from longline.errors import StoreTooNew, StoreUnreachable
+from longline.stores import migrate
+from longline.stores.migrate import NEWEST
+from longline.stores.schema import metadata
+from longline.stores.store import open_store
+from stores.given import new_job, record
+
+OPEN = "import sys; from longline.stores.store import open_store; open_store(sys.argv[1]).close()"
+
+
+def version_of(path: Path) -> str:
+    with sqlite3.connect(path) as connection:
+        (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    connection.close()
+    return str(found)
+
+
+def set_version(path: Path, version: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", [version])
+    connection.close()
+
+
+def test_a_fresh_file_gets_the_newest_version(path: Path, address: str) -> None:
+    open_store(address).close()
+
+    assert version_of(path) == NEWEST
+
+
+def test_the_migrated_tables_are_those_of_the_schema(address: str) -> None:
+    open_store(address).close()
+
+    engine = create_engine(address)
+    with engine.connect() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), metadata)
+    engine.dispose()
+
+    assert differences == []
+
+
+def test_the_newest_version_is_the_last_migration() -> None:
+    folder = Path(migrate.__file__).parent / "migrations" / "versions"
+
+    assert max(path.name for path in folder.glob("*.py")).startswith(f"{NEWEST}_")
+
+
+async def test_a_file_that_is_opened_again_still_has_its_rows(address: str) -> None:
+    with open_store(address) as store:
+        await store.records.create(record("1"), at=1.0)
+
+    with open_store(address) as store:
+        assert await store.records.count() == 1
+
+
+def test_processes_that_open_a_fresh_file_at_once_all_get_in(path: Path, address: str) -> None:
+    processes = [
+        subprocess.Popen([sys.executable, "-c", OPEN, address], stderr=subprocess.PIPE)
+        for _ in range(4)
+    ]
+
+    answers = [process.communicate()[1] for process in processes]
+
+    assert answers == [b""] * 4
+    assert [process.returncode for process in processes] == [0] * 4
+    assert version_of(path) == NEWEST
+
+
+@pytest.mark.parametrize("version", ["0002", "9999", "0000", "ae1027a6acf"])
+def test_a_version_we_do_not_know_is_refused_and_left_alone(
+    path: Path, address: str, version: str
+) -> None:
+    open_store(address).close()
+    set_version(path, version)
+    before = path.read_bytes()
+
+    with pytest.raises(StoreTooNew) as told:
+        open_store(address)
+
+    assert told.value.found == version
+    assert told.value.known == NEWEST
+    assert str(path) in str(told.value)
+    assert path.read_bytes() == before
+
+
+async def test_the_migration_can_be_undone_and_run_again(address: str) -> None:
+    open_store(address).close()
+    engine = create_engine(address)
+    with engine.begin() as connection:
+        metadata.drop_all(connection)
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    engine.dispose()
+
+    with open_store(address) as store:
+        assert (await store.jobs.create(new_job())).source == "shop"
+
+
+def test_a_file_of_another_program_that_has_our_tables_is_refused(path: Path, address: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE jobs (id TEXT)")
+    connection.close()
+
+    with pytest.raises(StoreUnreachable, match="table jobs already exists"):
+        open_store(address)
+
+
+def test_a_copy_of_the_file_alone_opens(path: Path, address: str, tmp_path: Path) -> None:
+    open_store(address).close()
+    shutil.copy(path, tmp_path / "copy.sqlite")
+
+    open_store(f"sqlite:///{tmp_path / 'copy.sqlite'}").close()
+
+    assert version_of(tmp_path / "copy.sqlite") == NEWEST

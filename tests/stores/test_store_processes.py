@@ -1,0 +1,46 @@
+"""Ten processes on one SQLite file: no write fails, no row is lost or doubled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longline.model import ItemState
+from longline.stores.records import RecordQuery
+from longline.stores.store import Store
+from stores.given import new_job
+
+PROGRAM = Path(__file__).with_name("writing_process.py")
+PROCESSES = 10
+ROWS = 200
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.real_time
+async def test_ten_processes_write_to_one_file(store: Store, address: str) -> None:
+    job = await store.jobs.create(new_job())
+
+    processes = [start(address, job.id, f"p{number}", str(ROWS)) for number in range(PROCESSES)]
+    answers = [process.communicate() for process in processes]
+
+    assert [error for _, error in answers] == [""] * PROCESSES
+    assert sum(int(count) for count, _ in answers) == PROCESSES * ROWS
+    assert (await store.queue.counts(job.id))[ItemState.SKIPPED] == PROCESSES * ROWS
+    assert await store.journal.statistics(job.id) == {
+        "requests": PROCESSES * ROWS,
+        "item_seconds": 0,
+    }
+    keys = {row["key"] for row in store.records.stream(RecordQuery(job=job.id))}
+    assert keys == {f"p{n}-{row}" for n in range(PROCESSES) for row in range(ROWS)}
+    assert len(await store.journal.events(job.id, kind="item.skipped", limit=10**6)) == len(keys)
