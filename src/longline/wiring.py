@@ -51,7 +51,7 @@ async def open_fetching(
         RetryHandler(circuit_breaker_threshold=None, jitter=0.1, clock=clock),
         frozenset(spec.ignore_robots),
     )
-    http = HttpTransport(_http_options(settings, spec), clock)
+    http = HttpTransport(_http_options(settings, spec, is_timed=rate is not None), clock)
     try:
         yield Fetching(build_chain(transport or http, policies, clock), limiter, breaker, rate)
     finally:
@@ -60,8 +60,9 @@ async def open_fetching(
         await breakers.close()
 
 
-def _http_options(settings: Settings, spec: JobSpec) -> HttpOptions:
+def _http_options(settings: Settings, spec: JobSpec, *, is_timed: bool) -> HttpOptions:
     return HttpOptions(
+        is_timed=is_timed,
         timeout=spec.timeout or settings.timeout,
         user_agent=settings.user_agent or USER_AGENT,
         connections=max(100, 2 * (spec.concurrency or settings.concurrency)),

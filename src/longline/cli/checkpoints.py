@@ -17,7 +17,9 @@ from longline.jobs.checkpoints import Checkpoints
 @json_option
 def command(job: str | None, *, home: Path | None, as_json: bool) -> None:
     """List checkpoint documents, of all jobs or of one."""
-    documents = Checkpoints(load_settings(home=home).checkpoints).list(job)
+    documents = Checkpoints(load_settings(home=home).checkpoints).list()
+    if job is not None:  # the beginning of its id is enough, as elsewhere
+        documents = [one for one in documents if one["job"].startswith(job)]
     if as_json:
         print_json(documents)
         return

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
@@ -72,7 +72,9 @@ def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table("job", "state", "created (UTC)", "items", "ok", "failed", "reason", box=None)
+    # An id that is cut short cannot be resumed.
+    job = Column("job", no_wrap=True, min_width=max((len(row["job"]) for row in rows), default=0))
+    table = Table(job, "state", "created (UTC)", "items", "ok", "failed", "reason", box=None)
     for row in rows:
         table.add_row(
             row["job"],

@@ -57,7 +57,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every error of ours becomes one sentence and its exit code."""
     try:
-        cli.main(standalone_mode=False)
+        cli.main(prog_name="longline", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -52,7 +52,7 @@ def command(
     del engine  # only one so far; the option is part of the contract
     values = {name: value for name, value in given.items() if value not in (None, ())}
     if options:
-        values["set"] = values_of(options)
+        values["set"] = dict(options)  # as text: the source's own model knows the types
     if params:
         values["params"] = values_of(params)
     orchestrator = Orchestrator(settings=settings_of(home))

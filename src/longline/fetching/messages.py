@@ -42,7 +42,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Page:
-    """An answer, read to its end. `url` is the address that answered, after redirects."""
+    """An answer, read to its end.
+
+    `url` is the address that answered, after redirects. `headers` are asked for in lower case.
+    """
 
     url: str
     status: int

@@ -33,31 +33,33 @@ class Robots(Link):
         self._redirected = Redirects(inner)
         self._clock = clock
         self._ignored = ignored
-        self._rules: dict[str, tuple[float, Protego]] = {}
+        self._rules: dict[str, tuple[float, Protego | None]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def __call__(self, request: Request, account: Account) -> Page:
         parts = urlsplit(request.url)
         if parts.netloc not in self._ignored and parts.hostname not in self._ignored:
             rules = await self._rules_of(f"{parts.scheme}://{parts.netloc}", account)
-            if not rules.can_fetch(request.url, AGENT):
+            if rules is not None and not rules.can_fetch(request.url, AGENT):
                 raise RobotsDisallowed(request.url, f"it applies to {AGENT}")
         return await self._inner(request, account)
 
-    async def _rules_of(self, origin: str, account: Account) -> Protego:
+    async def _rules_of(self, origin: str, account: Account) -> Protego | None:
+        """Return the rules of a host; None when it has none."""
         until, rules = self._rules.get(origin, (0.0, None))
-        if rules is not None and until > self._clock.now():
+        if until > self._clock.now():
             return rules
         async with self._locks[origin]:
             until, rules = self._rules.get(origin, (0.0, None))
-            if rules is None or until <= self._clock.now():
+            if until <= self._clock.now():
                 rules = await self._ask(origin, account)
                 self._rules[origin] = (self._clock.now() + _LIFETIME, rules)
             return rules
 
-    async def _ask(self, origin: str, account: Account) -> Protego:
+    async def _ask(self, origin: str, account: Account) -> Protego | None:
         request = Request(f"{origin}/robots.txt", accept=_CLIENT_ERRORS)
         page = await self._redirected(request, account)
-        text = b"" if page.status in _CLIENT_ERRORS else page.body[:_LARGEST]
+        if page.status in _CLIENT_ERRORS:
+            return None
         # Protego does not know the byte order mark that some editors write.
-        return Protego.parse(text.decode("utf-8-sig", "replace"))
+        return Protego.parse(page.body[:_LARGEST].decode("utf-8-sig", "replace"))

@@ -155,8 +155,10 @@ def as_markdown(result: Audit, at: float) -> str:
     lines = [
         f"# Report of {result.job}",
         "",
-        f"Source {result.source}, state {result.state}, written "
-        f"{moment(at):%Y-%m-%d %H:%M} UTC by `longline report`.",
+        (
+            f"Source {result.source}, state {result.state}, written "
+            f"{moment(at):%Y-%m-%d %H:%M} UTC by `longline report`."
+        ),
         "",
         "| check | holds | found |",
         "|---|---|---|",

@@ -69,6 +69,8 @@ class Source:
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
 
+    _layers: ClassVar[tuple[Layer, ...]] = ()
+
     def __init__(self, options: BaseModel | None = None) -> None:
         self.options: Any = self.Options() if options is None else options
 
@@ -89,15 +91,14 @@ class Source:
                 f"--set {name}", f"{first['msg']}; settings of {cls.name}: {known}"
             ) from error
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._layers = tuple(_marked(cls).values())
+
     @classmethod
     def layers(cls) -> tuple[Layer, ...]:
         """Return the layers in the order in which they run."""
-        found: dict[str, Layer] = {}
-        for base in reversed(cls.__mro__):
-            for name, value in vars(base).items():
-                if isinstance(mark := getattr(value, "__layer__", None), Layer):
-                    found[name] = mark
-        return tuple(found.values())
+        return cls._layers
 
     async def prepare(self, visit: Visit) -> None:
         """Check before the first item what the source needs; what it raises stops the job."""
@@ -114,3 +115,13 @@ class Source:
         """Make the record's data of the layers' results; as it stands, all fields side by side."""
         del item
         return {name: value for result in layers.values() for name, value in result.items()}
+
+
+def _marked(kind: type) -> dict[str, Layer]:
+    """Return the layers that a class and its bases mark, bases first."""
+    return {
+        name: mark
+        for base in reversed(kind.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(mark := getattr(value, "__layer__", None), Layer)
+    }

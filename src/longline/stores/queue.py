@@ -16,7 +16,6 @@ from longline.stores.journal import Fact, add_up, append, fact
 from longline.stores.leases import owners, reclaim, release, renew
 from longline.stores.records import store_records
 from longline.stores.schema import items, jobs
-from longline.stores.writer import Batched
 
 _STATE_OF = {
     Verdict.SKIP: ItemState.SKIPPED,
@@ -86,19 +85,27 @@ class Queue:
     async def finish(self, finish: Finish) -> ItemState:
         """Commit the end of one try: item, record, new items, statistics, event.
 
-        What no database can hold (half a surrogate pair, say) is quarantined with the reason.
-
         Raises:
             LeaseLost: another worker has the item; nothing was committed.
         """
+        (end,) = await self.finish_all([finish])
+        if isinstance(end, LeaseLost):
+            raise end
+        return end
+
+    async def finish_all(self, finishes: list[Finish]) -> list[ItemState | LeaseLost]:
+        """Commit the ends of several tries together; say of each the new state, or LeaseLost.
+
+        What no database can hold (half a surrogate pair, say) is quarantined with the reason, and
+        takes none of the others along.
+        """
         try:
-            result = await self._database.write(_FINISH, finish)
+            ends: list[ItemState | LeaseLost] = await self._database.write(_finish, finishes)
         except (StatementError, ValueError, TypeError, OverflowError) as error:
-            result = await self._database.write(_FINISH, _unstorable(finish, error))
-        if isinstance(result, LeaseLost):
-            raise result
-        state: ItemState = result
-        return state
+            if len(finishes) > 1:
+                return [end for one in finishes for end in await self.finish_all([one])]
+            ends = await self._database.write(_finish, [_unstorable(finishes[0], error)])
+        return ends
 
     async def release(self, leases: Sequence[Lease]) -> None:
         """Put back items nobody has begun to work on."""
@@ -196,38 +203,48 @@ def _queued(job: str, item: Item) -> dict[str, Any]:
     }
 
 
+# Statements of the busy path are made once: building one costs more than running it.
+_FOLLOWING = (
+    select(items.c.id)
+    .where(
+        items.c.job_id == bindparam("b_job"),
+        items.c.state == ItemState.QUEUED,
+        items.c.due_at <= bindparam("b_at"),
+    )
+    .order_by(items.c.priority.desc(), items.c.due_at)
+    .limit(bindparam("b_count"))
+)
+_TAKE = (
+    update(items)
+    .where(items.c.id.in_(_FOLLOWING))
+    .values(
+        state=ItemState.LEASED,
+        lease_owner=bindparam("b_owner"),
+        lease_token=items.c.lease_token + 1,
+        lease_until=bindparam("b_until"),
+        tries=items.c.tries + 1,
+    )
+    .returning(
+        items.c.id,
+        items.c.key,
+        items.c.url,
+        items.c.priority,
+        items.c.data,
+        items.c.lease_token,
+        items.c.tries,
+    )
+)
+
+
 def _lease(connection: Connection, claim: Claim) -> list[Lease]:
-    following = (
-        select(items.c.id)
-        .where(
-            items.c.job_id == claim.job,
-            items.c.state == ItemState.QUEUED,
-            items.c.due_at <= claim.at,
-        )
-        .order_by(items.c.priority.desc(), items.c.due_at)
-        .limit(claim.count)
-    )
-    taken = (
-        update(items)
-        .where(items.c.id.in_(following))
-        .values(
-            state=ItemState.LEASED,
-            lease_owner=claim.owner,
-            lease_token=items.c.lease_token + 1,
-            lease_until=claim.until,
-            tries=items.c.tries + 1,
-        )
-        .returning(
-            items.c.id,
-            items.c.key,
-            items.c.url,
-            items.c.priority,
-            items.c.data,
-            items.c.lease_token,
-            items.c.tries,
-        )
-    )
-    rows = sorted(connection.execute(taken), key=lambda row: (-row.priority, row.id))
+    wish = {
+        "b_job": claim.job,
+        "b_owner": claim.owner,
+        "b_count": claim.count,
+        "b_at": claim.at,
+        "b_until": claim.until,
+    }
+    rows = sorted(connection.execute(_TAKE, wish), key=lambda row: (-row.priority, row.id))
     return [
         Lease(
             id=row.id,
@@ -240,6 +257,14 @@ def _lease(connection: Connection, claim: Claim) -> list[Lease]:
     ]
 
 
+_HELD = (
+    select(items.c.id, items.c.lease_token)
+    .where(
+        items.c.id.in_(bindparam("b_ids", expanding=True)),
+        items.c.state == ItemState.LEASED,
+    )
+    .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
+)
 _SETTLE = (
     update(items)
     .where(items.c.id == bindparam("b_id"))
@@ -258,17 +283,8 @@ _SETTLE = (
 
 
 def _finish(connection: Connection, finishes: list[Finish]) -> list[ItemState | LeaseLost]:
-    held = {
-        row.id: row.lease_token
-        for row in connection.execute(
-            select(items.c.id, items.c.lease_token)
-            .where(
-                items.c.id.in_([finish.lease.id for finish in finishes]),
-                items.c.state == ItemState.LEASED,
-            )
-            .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
-        )
-    }
+    asked = {"b_ids": [finish.lease.id for finish in finishes]}
+    held = {row.id: row.lease_token for row in connection.execute(_HELD, asked)}
     is_held = [_redeem(held, finish.lease) for finish in finishes]
     valid = [finish for finish, is_valid in zip(finishes, is_held, strict=True) if is_valid]
     records = [
@@ -297,9 +313,6 @@ def _redeem(held: dict[int, int], lease: Lease) -> bool:
         return False
     del held[lease.id]
     return True
-
-
-_FINISH = Batched(_finish)
 
 
 def _new_state(finish: Finish, changed: Any) -> ItemState:
@@ -364,7 +377,11 @@ def _skip_before(connection: Connection, argument: tuple[str, str, str]) -> int 
         return None
     skipped = connection.execute(
         update(items)
-        .where(items.c.job_id == job, items.c.state == ItemState.QUEUED, items.c.id < place)
-        .values(state=ItemState.SKIPPED, reason=reason)
+        .where(
+            items.c.job_id == job,
+            items.c.state.not_in(FINAL_STATES),  # leased too: a killed worker leaves such behind
+            items.c.id < place,
+        )
+        .values(state=ItemState.SKIPPED, reason=reason, lease_owner=None, lease_until=None)
     )
     return skipped.rowcount

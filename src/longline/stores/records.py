@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -18,12 +18,11 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    tuple_,
     update,
 )
 
 from longline.errors import UnknownRecord
-from longline.model import Record
+from longline.model import Quality, Record
 from longline.stores.database import Database
 from longline.stores.schema import record_versions, records
 
@@ -85,7 +84,7 @@ class Records:
         """Return the records that match."""
         statement = matching(query)
         return await self._database.read(
-            lambda connection: [dict(row) for row in connection.execute(statement).mappings()]
+            lambda connection: [_plain(row) for row in connection.execute(statement).mappings()]
         )
 
     async def search(self, text: str, *, limit: int = 20) -> Rows:
@@ -109,7 +108,7 @@ class Records:
             .order_by(record_versions.c.version)
         )
         return await self._database.read(
-            lambda connection: [dict(found) for found in connection.execute(statement).mappings()]
+            lambda connection: [_plain(found) for found in connection.execute(statement).mappings()]
         )
 
     async def scores(self, source: str, keys: Sequence[str]) -> dict[str, float | None]:
@@ -131,7 +130,7 @@ class Records:
             statement = matching(query, after=last).limit(page)
             rows = self._database.stream(
                 lambda connection, found=statement: [  # type: ignore[misc]  # bound now, not later
-                    dict(row) for row in connection.execute(found).mappings()
+                    _plain(row) for row in connection.execute(found).mappings()
                 ]
             )
             yield from rows
@@ -206,20 +205,25 @@ def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[
     ]
 
 
+_KNOWN = select(
+    records.c.id, records.c.source, records.c.key, records.c.fingerprint, records.c.version
+).where(
+    records.c.source == bindparam("b_source"),
+    records.c.key.in_(bindparam("b_keys", expanding=True)),
+)
+
+
 def _known(
     connection: Connection, keys: list[tuple[str, str]]
 ) -> dict[tuple[str, str], RowMapping]:
-    query = select(
-        records.c.id, records.c.source, records.c.key, records.c.fingerprint, records.c.version
-    )
-    sources = {source for source, _ in keys}
-    if len(sources) == 1:  # the usual case, and one that the index answers directly
-        found = query.where(
-            records.c.source == keys[0][0], records.c.key.in_([key for _, key in keys])
-        )
-    else:
-        found = query.where(tuple_(records.c.source, records.c.key).in_(keys))
-    return {(row["source"], row["key"]): row for row in connection.execute(found).mappings()}
+    by_source: dict[str, list[str]] = {}
+    for source, key in keys:
+        by_source.setdefault(source, []).append(key)
+    return {
+        (row["source"], row["key"]): row
+        for source, wanted in by_source.items()
+        for row in connection.execute(_KNOWN, {"b_source": source, "b_keys": wanted}).mappings()
+    }
 
 
 def _row(record: Record, job: str | None, at: float) -> Row:
@@ -236,10 +240,28 @@ def _row(record: Record, job: str | None, at: float) -> Row:
         "data": dict(record.data),
         "about": {
             "provenance": dict(record.provenance),
-            "notes": [asdict(note) for note in record.notes],
+            "notes": [{"field": note.field, "text": note.text} for note in record.notes],
             "layers": dict(record.layers),
-            "quality": asdict(quality) if quality else None,
+            "quality": _explained(quality) if quality else None,
         },
+    }
+
+
+def _explained(quality: Quality) -> Row:
+    # What dataclasses.asdict does, without its deep copies: this runs once an item.
+    return {
+        "score": quality.score,
+        "grade": quality.grade,
+        "parts": [
+            {
+                "name": part.name,
+                "weight": part.weight,
+                "earned": part.earned,
+                "reasons": list(part.reasons),
+            }
+            for part in quality.parts
+        ],
+        "conflicts": list(quality.conflicts),
     }
 
 
@@ -315,8 +337,14 @@ def _statistics(connection: Connection) -> list[Row]:
     for source, grade, count in connection.execute(grades):
         by_source.setdefault(source, {})[grade or "unscored"] = count
     return [
-        {**row, "grades": by_source[row["source"]]} for row in connection.execute(query).mappings()
+        {**_plain(row), "grades": by_source[row["source"]]}
+        for row in connection.execute(query).mappings()
     ]
+
+
+def _plain(row: RowMapping) -> Row:
+    # The names that SQLAlchemy gives are of a class of its own, which orjson refuses as keys.
+    return {str(name): value for name, value in row.items()}
 
 
 def _escaped(text: str) -> str:

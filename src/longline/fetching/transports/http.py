@@ -26,6 +26,8 @@ class HttpOptions:
     largest_body: int = 50_000_000
     user_agent: str = USER_AGENT
     connections: int = 100
+    is_timed: bool = True
+    """Whether to note when each request really left, which a limited pace learns from."""
 
 
 class HttpTransport(Link):
@@ -59,12 +61,13 @@ class HttpTransport(Link):
     def _open(self) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(self._note_sent)
+        traces = [trace] if self._options.is_timed else []
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._options.connections),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._options.user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
-            trace_configs=[trace],
+            trace_configs=traces,
             middlewares=(_no_hidden_retry,),
         )
 
@@ -92,8 +95,8 @@ class HttpTransport(Link):
             raise ConnectFailed(request.url, _sentence(error)) from error
         except OSError as error:
             raise ConnectFailed(request.url, _sentence(error)) from error
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        return Page(request.url, response.status, headers, body, self._clock.now() - started)
+        seconds = self._clock.now() - started
+        return Page(request.url, response.status, response.headers, body, seconds)
 
     async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
