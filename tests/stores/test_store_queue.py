@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 from sqlalchemy import Connection
 
-from longline.errors import StoreUnreachable
+from longline.errors import LeaseLost, StoreUnreachable
 from longline.model import Account, Item, ItemState, Verdict
 from longline.stores.database import Database
 from longline.stores.queue import Claim, Discovered, Finish
@@ -250,6 +250,18 @@ async def test_what_was_found_before_a_key_can_be_skipped(store: Store) -> None:
         ("b", "skipped", "resumed from c"),
     ]
     assert await keys_leased(store, job.id, 10) == ["c", "d"]
+
+
+async def test_what_a_killed_worker_held_can_be_skipped_too(store: Store) -> None:
+    job = await queued(store, "a", "b")
+    (stale,) = await leased(store, job, owner="killed")
+
+    assert await store.queue.skip_before(job.id, "b", "resumed from b") == 1
+
+    with pytest.raises(LeaseLost):
+        await store.queue.finish(stored(stale))
+    assert await store.queue.owners(job.id) == []
+    assert await keys_leased(store, job.id, 10) == ["b"]
 
 
 async def test_skipping_before_an_unknown_key_skips_nothing(store: Store) -> None:

@@ -113,14 +113,18 @@ def _tell_more(web: PracticeWeb, report: JobReport, records: int, settings: Sett
     click.echo(f"  the site  saw {tally.requests + tally.youtube} requests and sent")
     click.echo(f"            {tally.rate_limited} answers of 429; faults: {faults or 'none'}")
     click.echo(f"  export    {records} records in {report.output}")
-    home = settings.home
-    click.echo(
-        f"\nWhat to try next:\n"
-        f"  longline records list --home {home}            what was collected\n"
-        f"  longline records show KEY --home {home}        one record, its quality explained\n"
-        f"  longline export -o t.csv --home {home}         the same as a spreadsheet\n"
-        f"  longline report --home {home}                  figures and checks of the run\n"
-        f"  longline demo                                  again: everything is unchanged now\n"
-        f"  longline sandbox --faults 0.3 --rate 2         a harsher web to collect from\n"
-        f"  longline run --help                            your own source is 20 lines: README"
-    )
+    click.echo("\nWhat to try next:")
+    for command_line, purpose in _next_steps(settings.home):
+        click.echo(f"  {command_line:<50} {purpose}")
+
+
+def _next_steps(home: Path) -> list[tuple[str, str]]:
+    return [
+        (f"longline records list --home {home}", "what was collected"),
+        (f"longline records show KEY --home {home}", "one record, its quality explained"),
+        (f"longline export -o t.csv --home {home}", "the same as a spreadsheet"),
+        (f"longline report --home {home}", "figures and checks of the run"),
+        ("longline demo", "again: now it says unchanged"),
+        ("longline sandbox --faults 0.3 --rate 2", "a harsher web to collect from"),
+        ("longline run --help", "a source of your own is 20 lines: README"),
+    ]
