@@ -1,0 +1,111 @@
+"""Every command explains itself, stands in the list and in the docs, and help is quick."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from cli.terminal import Terminal
+from longline.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def command_of(name: str) -> click.Command:
+    command = importlib.import_module(f"longline.cli.{name}").command
+    assert isinstance(command, click.Command)
+    return command
+
+
+def first_sentence(command: click.Command) -> str:
+    return inspect.cleandoc(command.help or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def docs() -> str:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return "\n".join(page.read_text("utf-8") for page in pages)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_help(longline: Terminal, name: str) -> None:
+    answer = longline(name, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: longline {name}")
+    assert answer.err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_of_a_command_what_it_says_itself(name: str) -> None:
+    assert COMMANDS[name] == first_sentence(command_of(name))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_stands_in_the_docs(name: str) -> None:
+    assert f"longline {name}" in docs()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_but_the_plainest_is_explained(name: str) -> None:
+    plain = {"--items", "--faults", "--missing", "--seed", "--host", "--port", "--limit"}
+    plain |= {"--burst", "--engine"}
+
+    silent = {
+        option.opts[0]
+        for option in command_of(name).params
+        if isinstance(option, click.Option) and not option.help
+    }
+
+    assert silent <= plain
+
+
+@pytest.mark.parametrize("name", ["list", "show", "count", "stats", "versions"])
+def test_the_commands_of_records_have_help_too(longline: Terminal, name: str) -> None:
+    answer = longline("records", name, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: longline records {name}")
+
+
+def test_help_lists_every_command_and_the_exit_codes(longline: Terminal) -> None:
+    answer = longline("--help")
+
+    assert answer.code == 0
+    assert [name for name in COMMANDS if f"\n  {name} " not in answer.out] == []
+    assert "130 interrupted" in " ".join(answer.out.split())
+
+
+def test_no_command_at_all_is_answered_with_help(longline: Terminal) -> None:
+    answer = longline()
+
+    assert answer.code == 2
+    assert "Usage: longline" in answer.err
+
+
+def test_the_version_can_be_asked_for(longline: Terminal) -> None:
+    assert longline("--version").out.startswith("longline 0.")
+
+
+def test_help_imports_no_heavy_library() -> None:
+    code = (
+        "import sys; sys.argv = ['longline', '--help']\n"
+        "from longline.cli.main import main\n"
+        "main()\n"
+        "print(*sys.modules)"
+    )
+
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    modules = set(answer.stdout.splitlines()[-1].split())
+    assert "click" in modules
+    assert {"pydantic", "sqlalchemy", "aiohttp", "rich", "yaml", "orjson", "asyncio"} & modules == (
+        set()
+    )

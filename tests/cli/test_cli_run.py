@@ -1,0 +1,203 @@
+"""Running from the command line: exit codes, the last line of `--json`, stopping and going on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.terminal import Terminal
+from longline.cli.running import run_shown
+from longline.config.settings import Settings
+from longline.jobs.report import JobReport
+from longline.orchestrator import Orchestrator
+from virtual import VirtualClock
+
+FIELDS = {
+    *("job", "source", "state", "discovered", "stored", "unchanged", "skipped", "failed"),
+    *("quarantined", "requests", "retries", "rate_limited", "seconds", "success_rate", "output"),
+}
+ENDS = ("stored", "unchanged", "skipped", "failed", "quarantined", "remaining")
+UNREACHABLE = {"site_url": "http://127.0.0.1:9", "api_url": "http://127.0.0.1:9"}
+PROGRAM = (sys.executable, "-c", "from longline.cli.main import main; main()")
+SLOW = """
+from longline import Item, Source, layer
+
+class Slow(Source):
+    name = "slow"
+
+    async def discover(self, visit):
+        for number in range(1000):
+            yield Item(str(number), "https://slow.test")
+
+    @layer()
+    async def page(self, visit):
+        await asyncio.sleep(0.02)
+        return {"n": visit.item.key}
+"""
+
+
+def test_the_last_line_of_json_is_the_contract(longline: Terminal, shop: Path) -> None:
+    answer = longline("run", shop, "--json")
+
+    last = answer.last
+    assert set(last) >= FIELDS
+    assert answer.err == ""
+    assert answer.out.count("\n") == 1
+    assert (last["source"], last["state"], last["stored"]) == ("shop", "complete", 3)
+    assert last["discovered"] == sum(last[name] for name in ENDS)
+    assert (last["success_rate"], last["output"]) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "state"),
+    [
+        ("bad=", 0, "complete"),
+        ("bad=1", 3, "partial"),
+        ("bad=0+1+2", 1, "failed"),
+        ("broken=true", 1, "failed"),
+        ("closed=true", 4, "paused"),
+        ("things=0", 0, "complete"),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(
+    longline: Terminal, shop: Path, setting: str, code: int, state: str
+) -> None:
+    answer = longline("run", shop, "--set", setting, "--json")
+
+    assert answer.code == code
+    assert answer.last["state"] == state
+    assert answer.last["discovered"] == sum(answer.last[name] for name in ENDS)
+
+
+def test_a_second_run_finds_everything_unchanged(longline: Terminal, shop: Path) -> None:
+    first = longline("run", shop, "--json").last
+
+    second = longline("run", shop, "--json").last
+
+    assert first["job"] != second["job"]
+    assert (second["stored"], second["unchanged"]) == (0, 3)
+
+
+def test_a_limit_is_kept(longline: Terminal, shop: Path) -> None:
+    assert longline("run", shop, "--limit", "2", "--json").last["discovered"] == 2
+
+
+def test_a_person_gets_a_summary_that_adds_up(longline: Terminal, shop: Path) -> None:
+    answer = longline("run", shop, "--set", "bad=1")
+
+    assert answer.out.startswith("partial — 1 failed of 3 items  (shop-")
+    assert "3 discovered = 2 stored + 1 failed" in answer.out
+    assert "success   66.7%" in answer.out
+    assert answer.err.startswith("new job shop-")
+
+
+def test_a_paused_job_says_how_to_go_on(longline: Terminal, shop: Path) -> None:
+    answer = longline("run", shop, "--set", "closed=true")
+
+    assert answer.out.startswith("paused — robots.txt of shop.test does not allow")
+    assert "--ignore-robots shop.test" in answer.out
+    assert "longline resume shop-" in answer.out
+
+
+def test_running_the_same_command_again_goes_on_with_the_job(
+    longline: Terminal, shop: Path
+) -> None:
+    words = ("run", shop, "--set", "closed=true", "--json")
+    first = longline(*words).last["job"]
+
+    assert longline(*words).last["job"] == first
+    assert longline("resume", "--json").last["job"] == first
+    assert longline("resume", first[:8], "--json").last["job"] == first
+    assert longline("resume", "--checkpoint", "latest", "--json").last["job"] == first
+    assert longline(*words, "--fresh").last["job"] != first
+
+
+def test_a_job_file_runs_and_the_command_line_wins(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"source: {shop}\nlimit: 1\nset:\n  things: 9\n")
+
+    assert longline("run", path, "--json").last["discovered"] == 1
+    assert longline("run", path, "--limit", "4", "--json").last["discovered"] == 4
+
+
+async def shown(
+    home: Path, clock: VirtualClock, source: str, options: dict[str, Any], *, as_json: bool
+) -> int:
+    """Run as `longline run` does, but on virtual time."""
+    orchestrator = Orchestrator(source, options, settings=Settings(home=home), clock=clock)
+
+    async def start(hooks: dict[str, Any]) -> JobReport:
+        return await orchestrator.execute(**hooks)
+
+    return await run_shown(orchestrator, start, as_json=as_json)
+
+
+async def test_a_site_that_cannot_be_reached_fails_the_job(
+    tmp_path: Path, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = await shown(tmp_path, clock, "n8n", UNREACHABLE, as_json=False)
+
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert out.startswith("failed — ")
+    assert "http://127.0.0.1:9" in out
+    assert "could not be reached" in out
+    assert "Traceback" not in out + err
+
+
+def start(path: Path, home: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROGRAM, "run", str(path), "--home", str(home), "--concurrency", "4"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_told_to_stop_finishes_what_it_has_and_can_go_on(
+    tmp_path: Path, longline: Terminal, number: signal.Signals
+) -> None:
+    path = tmp_path / "slow.py"
+    path.write_text(SLOW)
+    process = start(path, tmp_path / "home")
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("new job slow-")
+    process.stderr.readline()  # the first line of progress: work has begun
+
+    process.send_signal(number)
+    out, err = process.communicate()
+
+    assert process.returncode == 130
+    assert "finishing what is in flight" in err
+    assert out.startswith("paused — interrupted")
+    (job,) = longline("jobs", "--json").last
+    assert (job["state"], job["leased"]) == ("paused", 0)
+    assert job["stored"] == int(longline("records", "count").out)
+
+
+@pytest.mark.real_time
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "slow.py"
+    path.write_text(SLOW.replace("0.02", "600"))
+    process = start(path, tmp_path / "home")
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.stderr.readline()
+
+    process.send_signal(signal.SIGINT)
+    told = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+
+    assert "press ctrl-c again" in told
+    assert err == "stopped at once; run the same command again to go on\n"
+    assert process.returncode == 130

@@ -1,0 +1,95 @@
+"""Job files: what is wrong with one is told with its line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longline.config.spec import read_spec
+from longline.errors import BadFile
+
+KNOWN = "source, set, params, limit, rate, burst, concurrency, timeout, ignore_robots"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def test_a_job_file_says_what_the_command_line_could(path: Path) -> None:
+    path.write_text(
+        "# twice a week\nsource: n8n\nlimit: 10\nrate: unlimited\n"
+        "set:\n  site_url: http://mirror.test\nignore_robots: [mirror.test]\n"
+    )
+
+    assert read_spec(path) == {
+        "source": "n8n",
+        "limit": 10,
+        "rate": "unlimited",
+        "set": {"site_url": "http://mirror.test"},
+        "ignore_robots": ["mirror.test"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("source: n8n\nlimit: [1, 2\n", ":3:1: not valid YAML: expected ',' or ']'"),
+        ("a: b: c\n", ":1:5: not valid YAML: mapping values are not allowed here"),
+        ("source: n8n\n\tlimit: 1\n", ":2:1: not valid YAML: found character '\\t'"),
+        ("source: !!python/object:os.system x\n", ":1:9: not valid YAML: could not determine"),
+        ("source: n8n\nlimit: 2024-13-45\n", ": not valid YAML: month must be in 1..12"),
+        ("[" * 5000, ": not valid YAML: nested too deeply"),
+        ("source: n8n\nlimitt: 5\n", f":2:1: limitt: there is no such setting; known are {KNOWN}"),
+        ("source: n8n\n\nlimit: ten\n", ":3:1: limit: Input should be a valid integer"),
+        ("source: n8n\nlimit: -3\n", ":2:1: limit: Input should be greater than or equal to 1"),
+        ("source: n8n\nset: fast\n", ":2:1: set: Input should be a valid dictionary"),
+        ("source: n8n\nrate: fast\n", ":2:1: rate: must be more than 0"),
+        ("source: n8n\nrate: 0\n", ":2:1: rate: must be more than 0"),
+        ("source: n8n\nrate: .nan\n", ":2:1: rate: must be more than 0"),
+        ("limit: 3\n", ": source: Field required"),
+        ("1: 2\nsource: n8n\n", ":1:1: 1: Keys should be strings"),
+        ("- source\n- n8n\n", ":1:1: a job file holds names and values"),
+        ("just words", ":1:1: a job file holds names and values"),
+        ("", ":1:1: a job file holds names and values"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(path: Path, text: str, problem: str) -> None:
+    path.write_text(text)
+
+    with pytest.raises(BadFile) as told:
+        read_spec(path)
+
+    assert str(told.value).startswith(f"{path}{problem}")
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("content", [b"source: \xff\xfe", b"\x00\x01", b"\x89PNG\r\n\x1a\n"])
+def test_a_file_that_is_no_text_is_told_in_one_line(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(BadFile) as told:
+        read_spec(path)
+
+    assert str(told.value).startswith(f"{path}: not valid YAML: ")
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_in_another_encoding_still_gets_its_place(path: Path) -> None:
+    path.write_text("source: n8n\nlimitt: 5\n", encoding="utf-16")
+
+    with pytest.raises(BadFile) as told:
+        read_spec(path)
+
+    assert (told.value.line, told.value.column) == (2, 1)
+
+
+def test_a_file_that_is_not_there_is_told(path: Path) -> None:
+    with pytest.raises(BadFile, match=r"job\.yaml: No such file or directory"):
+        read_spec(path)
+
+
+def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="Is a directory"):
+        read_spec(tmp_path)

@@ -1,0 +1,115 @@
+"""Settings come from the environment, need none of it, and a home is seen to be writable."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from longline.config.settings import Settings, load_settings, prepare_home
+from longline.errors import BadOption, HomeUnwritable
+from longline.stores.store import open_store
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"LONGLINE_{name.upper()}", raising=False)
+
+
+def test_without_any_setting_data_lives_here() -> None:
+    settings = load_settings()
+
+    assert settings.home == Path(".longline")
+    assert settings.database == "sqlite:///.longline/longline.sqlite"
+    assert settings.pace_file == Path(".longline/pace.sqlite")
+    assert settings.checkpoints == Path(".longline/checkpoints")
+
+
+def test_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_HOME", "/data")
+    monkeypatch.setenv("LONGLINE_DATABASE_URL", "sqlite:////other/x.sqlite")
+    monkeypatch.setenv("LONGLINE_CONCURRENCY", "32")
+    monkeypatch.setenv("LONGLINE_TIMEOUT", "2.5")
+    monkeypatch.setenv("LONGLINE_USER_AGENT", "me (me@shop.test)")
+    monkeypatch.setenv("LONGLINE_UNHEARD_OF", "is ignored")
+
+    settings = load_settings()
+
+    assert (settings.home, settings.database) == (Path("/data"), "sqlite:////other/x.sqlite")
+    assert (settings.concurrency, settings.timeout) == (32, 2.5)
+    assert settings.user_agent == "me (me@shop.test)"
+
+
+def test_a_home_that_was_said_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_HOME", "/data")
+
+    assert load_settings(home=Path("here")).home == Path("here")
+
+
+@pytest.mark.parametrize("name", ["HOME", "CONCURRENCY", "DATABASE_URL"])
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"LONGLINE_{name}", "")
+
+    assert load_settings() == Settings()
+    assert load_settings().home == Path(".longline")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CONCURRENCY", "many"),
+        ("CONCURRENCY", "0"),
+        ("CONCURRENCY", "1001"),
+        ("TIMEOUT", "-1"),
+        ("TIMEOUT", "nan"),
+    ],
+)
+def test_a_variable_that_does_not_fit_is_told_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"LONGLINE_{name}", value)
+
+    with pytest.raises(BadOption, match=f"LONGLINE_{name}: Input should be"):
+        load_settings()
+
+
+def test_a_home_is_made_and_left_clean(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "a" / "b")
+
+    prepare_home(settings)
+    prepare_home(settings)
+
+    assert list(settings.home.iterdir()) == []
+
+
+def test_many_who_look_at_one_home_at_once_all_find_it_writable(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+
+    with ThreadPoolExecutor(8) as threads:
+        looks = [threads.submit(prepare_home, settings) for _ in range(400)]
+
+    assert [look.exception() for look in looks] == [None] * 400
+
+
+@pytest.mark.parametrize("place", ["file", "file/home", "file/deeper/home"])
+def test_a_home_that_cannot_be_written_is_told_with_what_to_do(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(HomeUnwritable) as told:
+        prepare_home(Settings(home=tmp_path / place))
+
+    assert str(told.value) == (
+        f"the data folder {tmp_path / place} cannot be written (Not a directory); "
+        "set LONGLINE_HOME or --home to a folder of yours"
+    )
+
+
+def test_the_database_of_a_home_with_an_odd_name_is_in_that_home(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "50%20 off? #1 ü")
+    prepare_home(settings)
+
+    open_store(settings.database).close()
+
+    assert (settings.home / "longline.sqlite").exists()

@@ -1,0 +1,159 @@
+"""The rooms of DESIGN.md: who imports whom, and how large a module may be."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "longline"
+ROOMS = [  # a room imports only from those above it
+    *("errors", "clock", "model"),
+    "config",
+    "resilience",
+    "fetching",
+    "sources",
+    "pipeline",
+    "stores",
+    "exports",
+    "jobs",
+    "engines",
+    "monitoring",
+    "wiring",
+    "orchestrator",
+    "server",
+    "sandbox",
+    "cli",
+]
+PRACTICE_WEB_MAY = {"errors", "clock", "model", "sandbox"}
+OPTIONAL = {
+    "apprise",
+    "celery",
+    "curl_cffi",
+    "fastapi",
+    "kombu",
+    "playwright",
+    "psycopg",
+    "pyarrow",
+    "redis",
+    "scrapy",
+    "uvicorn",
+    "warcio",
+}
+LONGEST = 400
+# All errors stand in one file by rule, so that its docstring can draw the whole tree.
+LONGER = {"src/longline/errors.py"}
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MODULES = [path for path in SOURCES if path != PACKAGE / "__init__.py"]
+EVERYTHING = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield (module, name) of every import, wherever it stands; the name is None for a module."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            yield from (("." * node.level + (node.module or ""), one.name) for one in node.names)
+
+
+def ours(path: Path) -> list[tuple[str, str | None]]:
+    return [(m, name) for m, name in imported(path) if m.partition(".")[0] in ("longline", "")]
+
+
+def rooms_used(path: Path) -> set[str]:
+    return {module.split(".")[1] for module, _ in ours(path) if "." in module}
+
+
+def is_package(module: str) -> bool:
+    return (PACKAGE.parent / Path(*module.split("."))).is_dir()
+
+
+def is_module(module: str, name: str | None) -> bool:
+    place = PACKAGE.parent / Path(*module.split(".")) / (name or "")
+    return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
+
+
+def test_every_room_is_drawn_where_it_stands() -> None:
+    assert {room_of(path) for path in MODULES} <= set(ROOMS)
+
+
+def test_a_room_imports_only_from_rooms_above_it() -> None:
+    wrong = {
+        name_of(path): below
+        for path in MODULES
+        if (below := rooms_used(path) - set(ROOMS[: ROOMS.index(room_of(path)) + 1]))
+    }
+
+    assert wrong == {}
+
+
+def test_the_practice_web_knows_nothing_of_what_it_tests() -> None:
+    wrong = {
+        name_of(path): more
+        for path in (PACKAGE / "sandbox").rglob("*.py")
+        if (more := rooms_used(path) - PRACTICE_WEB_MAY)
+    }
+
+    assert wrong == {}
+
+
+def test_a_name_is_imported_from_the_module_that_defines_it() -> None:
+    through_packages = [
+        f"{name_of(path)}: {module}.{name}"
+        for path in MODULES
+        if path.name != "__init__.py"
+        for module, name in ours(path)
+        if is_package(module) and not is_module(module, name)
+    ]
+
+    assert through_packages == []
+
+
+def test_imports_name_the_whole_way() -> None:
+    relative = [
+        name_of(path) for path in SOURCES for module, _ in ours(path) if module.startswith(".")
+    ]
+
+    assert relative == []
+
+
+def test_the_core_does_without_optional_libraries() -> None:
+    used = [
+        f"{name_of(path)}: {module}"
+        for path in SOURCES
+        for module, _ in imported(path)
+        if module.partition(".")[0] in OPTIONAL
+    ]
+
+    assert used == []
+
+
+def test_a_module_opens_with_what_it_is_for() -> None:
+    silent = [
+        name_of(path)
+        for path in SOURCES
+        if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    ]
+
+    assert silent == []
+
+
+def test_a_module_is_split_before_it_is_too_long() -> None:
+    long = {
+        name_of(path): length
+        for path in EVERYTHING
+        if (length := len(path.read_text("utf-8").splitlines())) > LONGEST
+    }
+
+    assert {name: length for name, length in long.items() if name not in LONGER} == {}
