@@ -8,6 +8,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── BadSource              a Python file holds no usable source
 │   ├── HomeUnwritable         the data folder cannot be made or written
 │   ├── UnknownJob             no such job in this home
+│   ├── NothingYet             no job was ever run in this home
 │   ├── UnknownRecord          no such record in this home
 │   ├── UnknownCheckpoint      no such checkpoint document in this home
 │   ├── NotResumable           the job has ended; start a new one
@@ -145,14 +146,26 @@ class HomeUnwritable(ConfigError):
 
 
 class UnknownJob(ConfigError):
-    """There is no such job."""
+    """There is no such job; an empty name stands for "any", and `fitting` counts those that fit."""
 
-    def __init__(self, job: str) -> None:
-        super().__init__(job)
+    def __init__(self, job: str = "", fitting: int = 0) -> None:
+        super().__init__(job, fitting)
         self.job = job
+        self.fitting = fitting
 
     def __str__(self) -> str:
+        if not self.job:
+            return "there is no unfinished job here; `longline jobs` lists what there is"
+        if self.fitting:
+            return f"{self.fitting} jobs begin with {self.job!r}; `longline jobs` lists them"
         return f"there is no job {self.job!r} here; `longline jobs` lists them"
+
+
+class NothingYet(ConfigError):
+    """No job was ever run in this home."""
+
+    def __str__(self) -> str:
+        return "no job was run here yet; try `longline demo`, or name another --home"
 
 
 class UnknownRecord(ConfigError):

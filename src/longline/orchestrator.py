@@ -164,7 +164,8 @@ class Orchestrator:
             LonglineError: it could not be started, or the database gave up.
         """
         spec = self._merged(source, params or {})
-        load_source(spec.source)  # a wrong name is told before anything is made
+        # A wrong name or setting is told before anything is made.
+        load_source(spec.source).with_options(spec.options)
         if fresh:
             job, is_new = await self._create(spec), True
         else:
@@ -263,7 +264,7 @@ class Orchestrator:
         if job is None:
             found = await self.store.jobs.list(limit=1, is_open=True)
             if not found:
-                raise UnknownJob("(unfinished)")
+                raise UnknownJob
             return found[0]
         named = await self.store.jobs.get(job)
         if named.state not in OPEN_STATES:

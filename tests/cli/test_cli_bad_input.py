@@ -57,7 +57,6 @@ def test_a_setting_that_does_not_fit_is_told(
     assert line.startswith(f"longline: {problem}")
 
 
-@pytest.mark.xfail(strict=True, reason="Orchestrator.execute checks the settings after the job")
 def test_a_setting_that_does_not_fit_leaves_no_job_behind(longline: Terminal, shop: Path) -> None:
     longline("run", shop, "--set", "speed=5")
 

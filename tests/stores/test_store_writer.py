@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from longline.errors import StoreBusy
 from longline.stores.database import Database
-from longline.stores.writer import Batched, Writer
+from longline.stores.writer import Writer
 
 
 class Transactions:
@@ -119,41 +119,6 @@ def test_a_future_is_done_only_when_its_row_is_committed(
     assert (was_done, were_there) == (False, [])
     assert future.result() == 7
     assert rows(file) == [7]
-
-
-def test_calls_of_one_batched_function_become_one_call(
-    transactions: Transactions, writer: Writer
-) -> None:
-    calls: list[list[int]] = []
-
-    def add_all(connection: Connection, numbers: list[int]) -> list[int]:
-        calls.append(numbers)
-        return [add(connection, number) for number in numbers]
-
-    batched = Batched(add_all)
-    shut(transactions, writer)
-    futures = [
-        writer.submit(batched, 1),
-        writer.submit(add, 2),
-        writer.submit(batched, 3),
-    ]
-    transactions.door.set()
-
-    assert [future.result() for future in futures] == [1, 2, 3]
-    assert calls == [[1, 3]]
-
-
-def test_a_batched_write_that_fails_is_tried_again_alone(
-    transactions: Transactions, writer: Writer, file: Path
-) -> None:
-    batched = Batched(lambda connection, numbers: [add(connection, one) for one in numbers])
-    shut(transactions, writer)
-    futures = [writer.submit(batched, number) for number in (1, 0, 2)]
-
-    transactions.door.set()
-
-    assert [future.exception() is None for future in futures] == [True, False, True]
-    assert rows(file) == [0, 1, 2]
 
 
 def test_a_lock_that_was_not_to_be_had_is_waited_for_once(

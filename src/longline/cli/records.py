@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from longline.exports.rows import outward
 from longline.stores.store import Store
 
 _LIST = 20
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE = 100
 
 
@@ -150,12 +152,14 @@ def _print_record(row: dict[str, Any]) -> None:
 
 
 def _shortened(text: str) -> str:
+    text = _CONTROLS.sub("�", text)  # a site's text must not steer our terminal
     return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} chars)"
 
 
 def _title(shown: dict[str, Any]) -> str:
     data = shown["data"]
-    return str(data.get("title") or data.get("name") or shown["url"])[:60]
+    title = str(data.get("title") or data.get("name") or shown["url"])
+    return _CONTROLS.sub("�", title)[:60]
 
 
 def _score(score: float | None) -> str:

@@ -10,7 +10,7 @@ import click
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
-from longline.errors import UnknownJob
+from longline.errors import NothingYet
 from longline.exports.base import written_whole
 from longline.jobs.audit import Audit, as_markdown, audit
 from longline.jobs.progress import ProgressTracker
@@ -43,9 +43,9 @@ def command(job: str | None, *, output: Path | None, home: Path | None, as_json:
 
 
 async def _audit(store: Store, name: str | None) -> Audit:
-    found = await store.jobs.list(limit=1) if name is None else [await store.jobs.get(name)]
-    if not found:
-        raise UnknownJob("(newest)")
-    job = found[0]
+    newest = await store.jobs.list(limit=1)
+    if name is None and not newest:
+        raise NothingYet
+    job = newest[0] if name is None else await store.jobs.get(name)
     progress = await ProgressTracker(store, job.id, SystemClock()).snapshot()
     return audit(progress, await store.findings(job.id, job.source))

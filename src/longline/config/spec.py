@@ -32,7 +32,7 @@ class JobSpec(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """Return what makes two runs the same job: what is collected, not how fast."""
-        return self.model_dump(include={"options", "params", "limit"}, mode="json")
+        return self.model_dump(include={"source", "options", "params", "limit"}, mode="json")
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything as JSON, to be kept in the job."""

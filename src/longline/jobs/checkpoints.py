@@ -39,8 +39,9 @@ class Checkpoints:
 
     def list(self, job: str | None = None) -> list[dict[str, Any]]:
         """Return the documents, oldest first."""
-        found = self._folder.glob(f"{job or '*'}/*.json")
-        documents = [orjson.loads(path.read_bytes()) for path in sorted(found)]
+        found = sorted(self._folder.glob("*/*.json"))
+        paths = [path for path in found if job is None or path.parent.name == job]
+        documents = [document for path in paths if (document := _read(path)) is not None]
         return sorted(documents, key=lambda document: str(document["checkpoint_id"]))
 
     def get(self, name: str) -> dict[str, Any]:
@@ -55,6 +56,16 @@ class Checkpoints:
         if not documents:
             raise UnknownCheckpoint(name)
         return documents[-1]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return a document, or None when somebody has damaged it: nothing depends on it."""
+    try:
+        document = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    is_whole = isinstance(document, dict) and {"checkpoint_id", "job"} <= set(document)
+    return document if is_whole else None
 
 
 def picture(progress: Progress, at: float) -> dict[str, Any]:

@@ -38,21 +38,22 @@ def load_source(reference: str) -> type[Source]:
 def _imported(reference: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadSource(reference, f"{type(error).__name__}: {error}") from error
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise BadSource(str(path), "there is no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of its own: a file called json.py must not take the place of the library.
+    spec = importlib.util.spec_from_file_location(f"longline_source_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise BadSource(str(path), "it is not a Python module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses and pydantic look their module up
+    sys.modules[spec.name] = module  # dataclasses and pydantic look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadSource(str(path), f"{type(error).__name__}: {error}") from error
     return module
 

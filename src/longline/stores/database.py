@@ -14,7 +14,7 @@ from sqlalchemy.pool import QueuePool
 
 from longline.errors import LonglineError, StoreBusy, StoreError, StoreFull, StoreUnreachable
 from longline.stores.migrate import bring_up_to_date
-from longline.stores.writer import Batched, Writer
+from longline.stores.writer import Writer
 
 T = TypeVar("T")
 _READERS = 3
@@ -33,15 +33,14 @@ class Database:
         self._writer = Writer(self._transact)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longline-reader")
 
-    async def write(self, function: Callable[..., Any] | Batched, argument: Any = None) -> Any:
+    async def write(self, function: Callable[..., Any], argument: Any = None) -> Any:
         """Run `function(connection, argument)` in the writer; return when it is committed.
 
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
         loop = asyncio.get_running_loop()
-        # The writer knows what a Batched is; to the loop it is only something to hand over.
-        return await loop.run_in_executor(self._writer, function, argument)  # type: ignore[arg-type]
+        return await loop.run_in_executor(self._writer, function, argument)
 
     async def read(self, function: Callable[[Connection], T]) -> T:
         """Run `function(connection)` on a snapshot of the database; never blocks the writer."""

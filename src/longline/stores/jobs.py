@@ -58,7 +58,7 @@ class Jobs:
         rows = await self._read(select(jobs).where(jobs.c.id.startswith(job, autoescape=True)))
         exact = [row for row in rows if row.id == job]
         if len(exact or rows) != 1:
-            raise UnknownJob(job)
+            raise UnknownJob(job, len(rows))
         return (exact or rows)[0]
 
     async def list(self, *, limit: int | None = 50, is_open: bool = False) -> JobList:

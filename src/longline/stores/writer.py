@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,23 +15,12 @@ from sqlalchemy import Connection
 from longline.errors import StoreBusy
 
 _LARGEST_GROUP = 512
-_COMPANY = 0.005  # seconds between two commits of batched writes, at least
-
-
-@dataclass(frozen=True, slots=True)
-class Batched:
-    """A write that takes many arguments at once: `function(connection, [argument, …]) -> results`.
-
-    Calls of the same function that fall into one transaction become one call.
-    """
-
-    function: Callable[[Connection, list[Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     future: Future[Any]
-    function: Callable[..., Any] | Batched
+    function: Callable[..., Any]
     argument: Any
 
 
@@ -48,12 +36,11 @@ class Writer(Executor):
         self._transact = transact
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._is_open = True
-        self._last_commit = 0.0
         self._thread = threading.Thread(target=self._serve, name="longline-writer", daemon=True)
         self._thread.start()
 
     def submit(self, fn: Any, /, *args: Any, **_kwargs: Any) -> Future[Any]:
-        """Queue `fn(connection, argument)`; a `Batched` one may share its call with others."""
+        """Queue `fn(connection, argument)`."""
         if not self._is_open:  # nobody would ever answer
             message = "the store is closed"
             raise RuntimeError(message)
@@ -75,30 +62,21 @@ class Writer(Executor):
             group = [self._queue.get()]
             with suppress(queue.Empty):
                 while len(group) < _LARGEST_GROUP:
-                    group.append(self._queue.get(timeout=self._patience(group)))
+                    group.append(self._queue.get_nowait())
             is_open = None not in group
             # A caller that was cancelled before its turn does not get its write.
             works = [work for work in group if work and work.future.set_running_or_notify_cancel()]
             if works:
                 self._commit(works)
 
-    def _patience(self, group: list[_Work | None]) -> float:
-        """Return how long a group waits for company: not at all if anybody waits for an answer.
-
-        Only batched writes wait, and only while the last commit is fresh: a lone write is not
-        held up, while under load a transaction is shared by those of a few milliseconds.
-        """
-        if not all(work and isinstance(work.function, Batched) for work in group):
-            return 0.0
-        return max(0.0, self._last_commit + _COMPANY - time.monotonic())
-
     def _commit(self, works: list[_Work]) -> None:
         try:
-            results = self._transact(lambda connection: _run(connection, works))
+            results = self._transact(
+                lambda connection: [work.function(connection, work.argument) for work in works]
+            )
         except Exception as error:  # noqa: BLE001  # every kind of failure belongs to the caller
             self._commit_apart(works, error)
             return
-        self._last_commit = time.monotonic()
         for work, result in zip(works, results, strict=True):
             work.future.set_result(result)
 
@@ -111,20 +89,3 @@ class Writer(Executor):
             return
         for work in works:
             work.future.set_exception(error)
-
-
-def _run(connection: Connection, works: list[_Work]) -> list[Any]:
-    results: list[Any] = [None] * len(works)
-    done: set[int] = set()
-    for index, work in enumerate(works):
-        if index in done:
-            continue
-        if not isinstance(work.function, Batched):
-            results[index] = work.function(connection, work.argument)
-            continue
-        mates = [i for i, mate in enumerate(works) if mate.function is work.function]
-        answers = work.function.function(connection, [works[i].argument for i in mates])
-        for mate, answer in zip(mates, answers, strict=True):
-            results[mate] = answer
-        done.update(mates)
-    return results

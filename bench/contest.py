@@ -1,0 +1,99 @@
+"""What a contestant tells about its run, and the rounds in which they take turns."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from children import BENCH, run
+
+_PATIENCE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run: how many pages were stored, in how many seconds, with how much memory."""
+
+    pages: int
+    seconds: float
+    peak_bytes: int | None
+    digest: str
+
+    @property
+    def speed(self) -> float:
+        """Pages a second."""
+        return self.pages / self.seconds
+
+    def tell(self) -> None:
+        """Print it for the one who started this process."""
+        print(json.dumps(asdict(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All runs of one contestant. `start` is the seconds a process takes around its run."""
+
+    name: str
+    scores: Sequence[Score]
+    start: float
+
+    @property
+    def best(self) -> float:
+        """Pages a second in its best round."""
+        return max(score.speed for score in self.scores)
+
+    @property
+    def median(self) -> float:
+        """Pages a second in the middle of its rounds."""
+        return statistics.median(score.speed for score in self.scores)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory in any round."""
+        return max(score.peak_bytes or 0 for score in self.scores)
+
+
+CONTESTANTS = {
+    "longline": "contest_longline.py",
+    "bare loop": "contest_bare.py",
+    "Scrapy": "contest_scrapy.py",
+}
+
+
+def compete(url: str, *, pages: int, concurrency: int, rounds: int) -> dict[str, Standing]:
+    """Let the contestants take turns, round after round, each in a process of its own.
+
+    Raises:
+        RuntimeError: one of them failed, or did not read what the others read.
+    """
+    scores: dict[str, list[Score]] = {name: [] for name in CONTESTANTS}
+    starts: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    for number in range(1, rounds + 1):
+        for name in CONTESTANTS:
+            score, around = _turn(name, url, pages, concurrency)
+            scores[name].append(score)
+            starts[name].append(around)
+            print(f"round {number}: {name:<10} {score.speed:7.0f} pages/s", file=sys.stderr)
+    _require_the_same([score for several in scores.values() for score in several], pages)
+    return {
+        name: Standing(name, scores[name], statistics.median(starts[name])) for name in CONTESTANTS
+    }
+
+
+def _turn(name: str, url: str, pages: int, concurrency: int) -> tuple[Score, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(BENCH / CONTESTANTS[name])]
+        ended = run([*command, url, str(pages), str(concurrency), folder], timeout=_PATIENCE)
+        print(ended.errors.strip()[-2000:], end="", file=sys.stderr)
+        score = Score(**ended.json())
+        return score, ended.seconds - score.seconds
+
+
+def _require_the_same(scores: Sequence[Score], pages: int) -> None:
+    if {score.pages for score in scores} != {pages} or len({s.digest for s in scores}) != 1:
+        message = "the contestants did not store the same pages and fields"
+        raise RuntimeError(message)

@@ -1,0 +1,144 @@
+"""A real web server on a free port of this machine: nginx, without privileges, in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from children import Children
+
+HINT = "nginx is not on this machine; install it (Debian: apt install nginx-light) and try again"
+_PATIENCE = 10.0
+
+_CONFIG = """
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log crit;
+events {{ worker_connections 1024; }}
+http {{
+    types {{ text/html html; }}
+    default_type text/html;
+    charset utf-8;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 300;
+    keepalive_requests 1000000;
+    open_file_cache max=10000 inactive=300;
+    log_format arrivals "$msec $request_time $status $uri";
+    access_log {access_log};
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    {zone}
+    server {{
+        listen 127.0.0.1:{port};
+        root {root};
+        location / {{ {limit} }}
+    }}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that nginx enforces; `burst` is nginx's own figure: so many beyond the first."""
+
+    rate: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One line of the access log: when a request came, in seconds since the epoch."""
+
+    at: float
+    status: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that runs."""
+
+    url: str
+    log: Path
+
+    def arrivals(self) -> list[Arrival]:
+        """Return what the server has seen, in order."""
+        lines = self.log.read_text("utf-8").splitlines() if self.log.is_file() else []
+        return sorted((_parse(line) for line in lines), key=lambda arrival: arrival.at)
+
+
+def find_nginx() -> str | None:
+    """Return where nginx is; Debian keeps it out of an ordinary user's PATH."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+
+
+@contextlib.contextmanager
+def serving(
+    root: Path, folder: Path, *, limit: Limit | None = None, has_log: bool = False
+) -> Iterator[Server]:
+    """Serve the files below `root`; `folder` is for the server's own files.
+
+    Raises:
+        FileNotFoundError: nginx is not installed.
+        TimeoutError: it did not start.
+    """
+    program = find_nginx()
+    if program is None:
+        raise FileNotFoundError(HINT)
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in (root, folder, folder.parent):
+        place.chmod(0o755)  # started by root, the worker is somebody else
+    server = Server(f"http://127.0.0.1:{(port := _free_port())}", folder / "access.log")
+    config = folder / "nginx.conf"
+    config.write_text(
+        _CONFIG.format(
+            folder=folder,
+            root=root,
+            port=port,
+            access_log=f"{server.log} arrivals" if has_log else "off",
+            zone=_zone(limit),
+            limit=f"limit_req zone=site burst={limit.burst} nodelay;" if limit else "",
+        )
+    )
+    with Children() as children:
+        children.start([program, "-p", str(folder), "-c", str(config), "-e", "stderr"])
+        _wait_for(port)
+        yield server
+
+
+def _zone(limit: Limit | None) -> str:
+    if limit is None:
+        return ""
+    zone = f"limit_req_zone $binary_remote_addr zone=site:1m rate={limit.rate}r/s;"
+    return f"{zone} limit_req_status 429;"
+
+
+def _parse(line: str) -> Arrival:
+    ended, took, status, path = line.split(" ", 3)
+    return Arrival(float(ended) - float(took), int(status), path)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _wait_for(port: int) -> None:
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        time.sleep(0.02)
+    message = "nginx did not start"
+    raise TimeoutError(message)

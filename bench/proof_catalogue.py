@@ -1,0 +1,61 @@
+"""The proof on the whole catalogue: on virtual time at its pace, and for real without a limit."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from children import BENCH, run
+from commands import run_n8n, sandbox
+from home import Home
+from proofs import Figure, Proof, Sizes, at_most, exactly, none, nothing_wrong, told
+
+NAME = "catalogue"
+_PATIENCE = 900.0
+_RATE = 2.0
+_BURST = 5
+_LONGEST = 60.0
+_LARGEST = 150.0
+
+
+def prove(sizes: Sizes) -> Proof:
+    """Collect the catalogue twice."""
+    with tempfile.TemporaryDirectory() as name:
+        figures = [
+            *_on_virtual_time(sizes.catalogue, Path(name) / "virtual"),
+            *_for_real(sizes.catalogue, Path(name) / "real"),
+        ]
+    about = (
+        f"The n8n source collects {sizes.catalogue:,} templates: on virtual time at {_RATE:g} "
+        f"requests a second from a catalogue in memory that enforces them (without transcripts), "
+        f"and for real from `longline sandbox` with `--rate unlimited`."
+    )
+    return Proof(NAME, about, figures)
+
+
+def _on_virtual_time(items: int, home: Path) -> list[Figure]:
+    program = str(BENCH / "virtual_catalogue.py")
+    ended = run([sys.executable, program, str(items), str(home)], timeout=_PATIENCE)
+    seen = ended.json()
+    shortest = (seen["server_requests"] - _BURST) / _RATE
+    return [
+        exactly("virtual: stored", seen["stored"], items),
+        none("virtual: answers with 429", seen["server_rate_limited"]),
+        at_most("virtual: real time", seen["real_seconds"], _LONGEST, "s"),
+        told("virtual: simulated time", f"{seen['seconds']:,.1f} s"),
+        told("virtual: the shortest that the limit allows", f"{shortest:,.1f} s"),
+    ]
+
+
+def _for_real(items: int, home: Path) -> list[Figure]:
+    with sandbox("--items", str(items)) as url:
+        ended = run(run_n8n(url, home, "--rate", "unlimited"), timeout=_PATIENCE)
+    seen = ended.json()
+    return [
+        exactly("for real: stored", seen["stored"], items),
+        nothing_wrong("for real: each exactly once", Home(home).problems(items)),
+        at_most("for real: peak memory", (ended.peak_bytes or 0) / 1e6, _LARGEST, "MB"),
+        told("for real: items a second", f"{items / seen['seconds']:.0f}"),
+        told("for real: requests", f"{seen['requests']:,.0f}"),
+    ]

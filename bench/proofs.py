@@ -1,0 +1,91 @@
+"""What a proof says: its figures, the bars they were held against, and whether it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the proofs are; the defaults are the promises."""
+
+    requests: int = 200
+    kills: int = 100
+    kill_items: int = 2000
+    writers: int = 10
+    writer_items: int = 200
+    catalogue: int = 6022
+    queued: int = 100_000
+    corpus: Path | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure; without a bar (`holds` is None) it is only told."""
+
+    name: str
+    value: str
+    bar: str = ""
+    holds: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One proof that was run; `about` says what was done, in sentences."""
+
+    name: str
+    about: str
+    figures: Sequence[Figure]
+
+    @property
+    def stands(self) -> bool:
+        """Whether no bar was missed."""
+        return all(figure.holds is not False for figure in self.figures)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON knows it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A proof that could not be run here, and why."""
+
+    name: str
+    reason: str
+
+
+def told(name: str, value: object) -> Figure:
+    """Return a figure that is not judged."""
+    return Figure(name, str(value))
+
+
+def none(name: str, count: int) -> Figure:
+    """Return a count that must be zero."""
+    return Figure(name, f"{count:,}", "0", count == 0)
+
+
+def exactly(name: str, value: int, wanted: int) -> Figure:
+    """Return a count that must be met."""
+    return Figure(name, f"{value:,}", f"{wanted:,}", value == wanted)
+
+
+def at_least(name: str, value: float, bar: float) -> Figure:
+    """Return a figure that must not be lower."""
+    return Figure(name, f"{value:,g}", f"≥ {bar:,g}", value >= bar)
+
+
+def at_most(name: str, value: float, bar: float, unit: str = "") -> Figure:
+    """Return a figure that must not be higher."""
+    ending = f" {unit}" if unit else ""
+    return Figure(name, f"{value:,.4g}{ending}", f"≤ {bar:,g}{ending}", value <= bar)
+
+
+def nothing_wrong(name: str, problems: Sequence[str]) -> Figure:
+    """Return a figure that lists problems, and stands when there is none."""
+    shown = "; ".join(problems[:5]) + ("; …" if len(problems) > 5 else "")  # noqa: PLR2004  # enough to begin with
+    return Figure(name, shown or "yes", "yes", not problems)

@@ -1,0 +1,93 @@
+"""The slow proofs of what longline promises; each can be run alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+import proof_catalogue
+import proof_corpus
+import proof_kill
+import proof_memory
+import proof_writers
+import proof_zero_429
+from children import BENCH, end_well_when_told
+from machine import describe
+from nginx import HINT, find_nginx
+from proofs import Figure, Proof, Sizes, Skipped
+from soak_page import SoakPage
+
+PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
+    module.NAME: module.prove
+    for module in (
+        proof_zero_429,
+        proof_kill,
+        proof_writers,
+        proof_catalogue,
+        proof_memory,
+        proof_corpus,
+    )
+}
+_NEED_NGINX = {proof_zero_429.NAME, proof_writers.NAME}
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(PROOFS)))
+@click.option("--requests", type=click.IntRange(min=20), default=200, help="of zero-429")
+@click.option("--kills", type=click.IntRange(min=1), default=100, help="of kill")
+@click.option("--kill-items", type=click.IntRange(min=1), default=2000, help="of kill")
+@click.option("--seed", type=int, default=1, help="of the moments of kill")
+@click.option("--writers", type=click.IntRange(min=1), default=10, help="processes of writers")
+@click.option("--writer-items", type=click.IntRange(min=1), default=200, help="items of each")
+@click.option("--catalogue", type=click.IntRange(min=1), default=6022, help="items of catalogue")
+@click.option("--queued", type=click.IntRange(min=1), default=100_000, help="items of memory")
+@click.option(
+    "--corpus",
+    envvar="CORPUS",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A file of real templates for corpus; or say make soak CORPUS=FILE.",
+)
+@click.option("--write/--no-write", default=True, help="Write docs/soak.md and docs/soak.json.")
+def main(*, names: tuple[str, ...], write: bool, **sizes: Any) -> None:
+    """Run the proofs NAMES, or all; exit with 1 when one of them falls."""
+    end_well_when_told()
+    wanted = names or tuple(PROOFS)
+    if _NEED_NGINX & set(wanted) and find_nginx() is None:
+        click.echo(HINT, err=True)
+        sys.exit(2)
+    page = SoakPage(BENCH.parent / "docs") if write else None
+    fallen = [name for name in wanted if not _run(name, Sizes(**sizes), page)]
+    click.echo(f"fallen: {', '.join(fallen)}" if fallen else "every proof stands")
+    sys.exit(1 if fallen else 0)
+
+
+def _run(name: str, sizes: Sizes, page: SoakPage | None) -> bool:
+    """Run one proof, tell and keep its figures; False when it falls."""
+    click.echo(f"\n{name} …")
+    about = describe()
+    try:
+        result = PROOFS[name](sizes)
+    except Exception as error:  # noqa: BLE001  # the edge of a proof: the others go on
+        click.echo(f"  {type(error).__name__}: {error}", err=True)
+        # What went wrong may name places on this machine, which a document must not.
+        failure = Figure("failure", type(error).__name__, "none", holds=False)
+        result = Proof(name, "It could not be run to its end.", [failure])
+    if isinstance(result, Skipped):
+        click.echo(f"  left out: {result.reason}")
+        return True
+    for figure in result.figures:
+        word = "" if figure.holds is None else "kept" if figure.holds else "MISSED"
+        click.echo(
+            f"  {figure.name}: {figure.value}  {figure.bar and f'(bar {figure.bar})'} {word}"
+        )
+    if page:
+        page.renew(result, about, list(PROOFS))
+    return result.stands
+
+
+if __name__ == "__main__":
+    main()
