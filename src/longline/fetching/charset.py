@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 
 _DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]+)", re.IGNORECASE)
 _SNIFFED_BYTES = 2048
@@ -29,11 +30,12 @@ def decode(body: bytes, content_type: str) -> str:
     return _guess(body)
 
 
-def _candidates(body: bytes, content_type: str) -> list[str]:
-    names = [name for bom, name in _BOMS if body.startswith(bom)]
-    places = (content_type.encode("latin-1", "ignore"), body[:_SNIFFED_BYTES])
-    declared = [found[1].decode("ascii") for text in places if (found := _DECLARED.search(text))]
-    return [*names, *declared, "utf-8"]
+def _candidates(body: bytes, content_type: str) -> Iterator[str]:
+    yield from (name for bom, name in _BOMS if body.startswith(bom))
+    for text in (content_type.encode("latin-1", "ignore"), body[:_SNIFFED_BYTES]):
+        if found := _DECLARED.search(text):
+            yield found[1].decode("ascii")
+    yield "utf-8"
 
 
 def _guess(body: bytes) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from urllib.parse import urlsplit
 
 from protego import Protego
 
 from longline.clock import Clock
 from longline.errors import RobotsDisallowed
 from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
+from longline.fetching.messages import Page, Request, origin_of
 from longline.fetching.redirects import Redirects
 from longline.model import Account
 
@@ -37,9 +36,9 @@ class Robots(Link):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def __call__(self, request: Request, account: Account) -> Page:
-        parts = urlsplit(request.url)
-        if parts.netloc not in self._ignored and parts.hostname not in self._ignored:
-            rules = await self._rules_of(f"{parts.scheme}://{parts.netloc}", account)
+        scheme, host = origin_of(request.url)
+        if host not in self._ignored and host.partition(":")[0] not in self._ignored:
+            rules = await self._rules_of(f"{scheme}://{host}", account)
             if rules is not None and not rules.can_fetch(request.url, AGENT):
                 raise RobotsDisallowed(request.url, f"it applies to {AGENT}")
         return await self._inner(request, account)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from longline.errors import LonglineError, StoreBusy, StoreError, StoreFull, StoreUnreachable
+from longline.stores.bulk import as_json
 from longline.stores.migrate import bring_up_to_date
 from longline.stores.writer import Writer
 
@@ -134,15 +135,11 @@ def _engine(url: URL, patience: float, *, begin: str, size: int) -> Engine:
         poolclass=QueuePool,
         pool_size=size,
         max_overflow=0,
-        json_serializer=_to_json,
+        json_serializer=as_json,
         json_deserializer=orjson.loads,
     )
     _prepare_sqlite(engine, begin, patience)
     return engine
-
-
-def _to_json(value: Any) -> str:
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _prepare_sqlite(engine: Engine, begin: str, patience: float) -> None:

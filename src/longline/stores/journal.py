@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Insert, insert, select
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.model import Event
+from longline.stores.bulk import Bulk, as_json
 from longline.stores.database import Database
 from longline.stores.schema import events, statistics
 
@@ -21,10 +22,13 @@ def fact(job: str, at: float, kind: str, *, key: str | None = None, **data: Any)
     return {"job_id": job, "at": at, "kind": kind, "key": key, "data": data}
 
 
+_APPEND = Bulk(insert(events), ("job_id", "at", "kind", "key", "data"))
+
+
 def append(connection: Connection, facts: list[Fact]) -> None:
     """Append events."""
     if facts:
-        connection.execute(insert(events), facts)
+        _APPEND.run(connection, [{**one, "data": as_json(one["data"])} for one in facts])
 
 
 def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]) -> None:
@@ -35,16 +39,16 @@ def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, flo
             sums[job, name] += value
     if sums:
         rows = [{"job_id": job, "name": name, "value": v} for (job, name), v in sums.items()]
-        connection.execute(_ADD[connection.dialect.name], rows)
+        _ADD[connection.dialect.name].run(connection, rows)
 
 
-def _addition(module: Any) -> Insert:
+def _addition(module: Any) -> Bulk:
     row = module.insert(statistics)
-    added: Insert = row.on_conflict_do_update(
+    added = row.on_conflict_do_update(
         index_elements=["job_id", "name"],
         set_={"value": statistics.c.value + row.excluded.value},
     )
-    return added
+    return Bulk(added, ("job_id", "name", "value"))
 
 
 _ADD = {"sqlite": _addition(sqlite), "postgresql": _addition(postgresql)}

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, null, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.errors import FailureKind, LeaseLost
 from longline.model import FINAL_STATES, Account, Item, ItemState, Lease, Outcome, Verdict
+from longline.stores.bulk import Bulk, as_json
 from longline.stores.database import Database
 from longline.stores.journal import Fact, add_up, append, fact
 from longline.stores.leases import owners, reclaim, release, renew
@@ -265,7 +266,7 @@ _HELD = (
     )
     .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
 )
-_SETTLE = (
+_SETTLE = Bulk(
     update(items)
     .where(items.c.id == bindparam("b_id"))
     .values(
@@ -276,8 +277,8 @@ _SETTLE = (
         due_at=bindparam("b_due"),
         seconds=bindparam("b_seconds"),
         finished_at=bindparam("b_finished"),
-        lease_owner=None,
-        lease_until=None,
+        lease_owner=null(),
+        lease_until=null(),
     )
 )
 
@@ -294,8 +295,7 @@ def _finish(connection: Connection, finishes: list[Finish]) -> list[ItemState | 
     ]
     changed = iter(store_records(connection, records))
     states = {finish.lease.id: _new_state(finish, changed) for finish in valid}
-    if valid:
-        connection.execute(_SETTLE, [_settled(finish, states[finish.lease.id]) for finish in valid])
+    _SETTLE.run(connection, [_settled(finish, states[finish.lease.id]) for finish in valid])
     _queue_found(connection, valid)
     append(connection, [_told(finish, states[finish.lease.id]) for finish in valid])
     add_up(connection, [(finish.lease.job, _spent(finish)) for finish in valid])
@@ -328,7 +328,7 @@ def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
         "b_state": state,
         "b_kind": outcome.kind,
         "b_reason": outcome.reason,
-        "b_raw": outcome.raw,
+        "b_raw": None if outcome.raw is None else as_json(outcome.raw),
         "b_due": outcome.due or 0.0,
         "b_seconds": finish.seconds,
         "b_finished": None if state is ItemState.QUEUED else finish.at,

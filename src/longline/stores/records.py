@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from longline.errors import UnknownRecord
 from longline.model import Quality, Record
+from longline.stores.bulk import Bulk, as_json
 from longline.stores.database import Database
 from longline.stores.schema import record_versions, records
 
@@ -194,7 +195,7 @@ def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[
             changed = {**row, "version": found["version"] + 1, "changed_at": at}
             altered.append(_addressed(changed, found["id"], _CHANGED))
     if fresh:
-        connection.execute(insert(records), fresh)
+        _CREATE.run(connection, [_written(row) for row in fresh])
     if same:
         connection.execute(_REFRESH, same)
     if altered:
@@ -211,6 +212,15 @@ _KNOWN = select(
     records.c.source == bindparam("b_source"),
     records.c.key.in_(bindparam("b_keys", expanding=True)),
 )
+
+
+_CREATE = Bulk(
+    insert(records), [column.name for column in records.columns if not column.primary_key]
+)
+
+
+def _written(row: Row) -> Row:
+    return {**row, "data": as_json(row["data"]), "about": as_json(row["about"])}
 
 
 def _known(
