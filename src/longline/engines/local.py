@@ -176,25 +176,28 @@ class LocalEngine:
         """Keep the workers supplied until the job has ended, stops, or has to rest."""
         while not self._stop_reason:
             self._wake.clear()
-            room = self._options.concurrency * 2 - self._in_hand
-            leases = await self._lease(job, room) if room >= self._options.concurrency else []
-            if leases:
+            if self._is_low() and await self._lease(job):
                 continue
-            if self._in_hand or await self._is_over(job, finding):
-                if not self._in_hand:
-                    return
+            if self._in_hand:
                 await self._nap(_IDLE_LOOK)
-                continue
-            await self._rest(job)
+            elif await self._is_over(job, finding):
+                return
+            else:
+                await self._rest(job)
 
-    async def _lease(self, job: str, count: int) -> list[Lease]:
+    def _is_low(self) -> bool:
+        """Say whether the workers will soon have nothing to take."""
+        return self._ready.qsize() <= self._options.concurrency
+
+    async def _lease(self, job: str) -> bool:
         now = self._clock.now()
+        count = 2 * self._options.concurrency - self._ready.qsize()
         claim = Claim(job, self._owner, count, now, now + _LEASE)
         leases = await self._store.queue.lease(claim)
         self._in_hand += len(leases)
         for lease in leases:
             self._ready.put_nowait(lease)
-        return leases
+        return bool(leases)
 
     async def _is_over(self, job: str, finding: asyncio.Task[None]) -> bool:
         if await self._store.jobs.finish(job, self._clock.now()) is not None:
@@ -225,6 +228,8 @@ class LocalEngine:
 
     async def _work(self) -> None:
         while (lease := await self._ready.get()) is not None:
+            if self._is_low():
+                self._wake.set()
             if self._stop_reason:
                 await self._store.queue.release([lease])
                 self._in_hand -= 1

@@ -31,6 +31,7 @@ class Database:
         self._patience = patience
         self._writing = writing
         self._reading = reading
+        self._connection: Connection | None = None
         self._writer = Writer(self._transact)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longline-reader")
 
@@ -57,13 +58,18 @@ class Database:
         """Commit what is queued and let go of the files."""
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
+        if self._connection is not None:
+            self._connection.close()
         self._writing.dispose()
         self._reading.dispose()
 
     def _transact(self, work: Callable[[Connection], Any]) -> Any:
         try:
-            with self._writing.begin() as connection:
-                return work(connection)
+            # The writer keeps its connection: fetching it anew cost more than a small commit.
+            if self._connection is None:
+                self._connection = self._writing.connect()
+            with self._connection.begin():
+                return work(self._connection)
         except DBAPIError as error:
             raise translated(error, self.address, self._patience) from error
 

@@ -169,7 +169,7 @@ def _add(connection: Connection, discovered: Discovered) -> int:
     room = len(fresh) if discovered.limit is None else max(0, discovered.limit - total)
     rows = [_queued(job, item) for item in fresh[:room]]
     if rows:
-        connection.execute(insert(items), rows)
+        _QUEUE_UP.run(connection, rows)
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
         changes["cursor"] = dict(discovered.cursor)
@@ -198,10 +198,19 @@ def _queued(job: str, item: Item) -> dict[str, Any]:
         "job_id": job,
         "key": item.key,
         "url": item.url,
-        "data": dict(item.data),
+        "data": as_json(item.data),
         "priority": item.priority,
         "state": ItemState.QUEUED,
+        "due_at": 0.0,
+        "tries": 0,
+        "lease_token": 0,
     }
+
+
+_QUEUE_UP = Bulk(
+    insert(items),
+    ("job_id", "key", "url", "data", "priority", "state", "due_at", "tries", "lease_token"),
+)
 
 
 # Statements of the busy path are made once: building one costs more than running it.
