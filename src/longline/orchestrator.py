@@ -14,7 +14,7 @@ import contextlib
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +22,7 @@ from typing import Any, Self
 from longline.clock import Clock, SystemClock
 from longline.config.settings import Settings, load_settings, prepare_home
 from longline.config.spec import JobSpec, make_spec, read_spec
-from longline.engines.local import Discovery, LocalEngine, RunOptions
+from longline.engines.local import LocalEngine, RunOptions
 from longline.errors import BadOption, NotResumable, UnknownJob
 from longline.fetching.link import Link
 from longline.jobs.checkpoints import Checkpoints
@@ -31,14 +31,16 @@ from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.watch import OnProgress, Watch
-from longline.model import OPEN_STATES, Cursor, Item, Job
+from longline.model import OPEN_STATES, Item, Job
 from longline.sources.base import Source
 from longline.sources.load import load_source
 from longline.stores.jobs import NewJob
 from longline.stores.journal import fact
+from longline.stores.queue import Discovered
 from longline.stores.store import Store, open_store
 from longline.wiring import Fetching, open_fetching
 
+_TOGETHER = 0.5  # seconds; `timeout` signals a program and its group: that is one wish, not two
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
 
@@ -135,9 +137,9 @@ class Orchestrator:
         wanted = _from_key(wanted, resume_from)
         spec = make_spec({**self._spec.snapshot(), "concurrency": batch_size, "limit": None})
         job = await self._create(spec, batch=[item.key for item in wanted])
-        report = await self._run(
-            job, spec, discovery=lambda _visit: _stream(wanted), on_progress=on_progress
-        )
+        # The job remembers its list from the start: whoever resumes it has nothing to discover.
+        await self.store.queue.add(Discovered(job.id, wanted, self._clock.now(), is_last=True))
+        report = await self._run(job, spec, on_progress=on_progress)
         return await batch_result(self.store, report)
 
     # ------------------------------------------------------------ jobs
@@ -164,8 +166,6 @@ class Orchestrator:
             LonglineError: it could not be started, or the database gave up.
         """
         spec = self._merged(source, params or {})
-        # A wrong name or setting is told before anything is made.
-        load_source(spec.source).with_options(spec.options)
         if fresh:
             job, is_new = await self._create(spec), True
         else:
@@ -180,6 +180,7 @@ class Orchestrator:
         *,
         checkpoint: str | None = None,
         from_key: str | None = None,
+        ignore_robots: Sequence[str] = (),
         on_progress: OnProgress | None = None,
         on_start: Callable[[Job, bool], None] | None = None,
     ) -> JobReport:
@@ -189,6 +190,7 @@ class Orchestrator:
             job: its id, or the beginning of it.
             checkpoint: the id of a checkpoint document, or "latest".
             from_key: leave out the unfinished items that were found before this one.
+            ignore_robots: hosts whose robots.txt is not obeyed, beside those the job has already.
             on_progress: called about twice a second.
             on_start: called with the job.
 
@@ -205,7 +207,10 @@ class Orchestrator:
                 raise BadOption("--from-key", f"job {found.id} has no item {from_key!r}")
         if on_start:
             on_start(found, False)
-        return await self._run(found, make_spec(found.settings), on_progress=on_progress)
+        spec = make_spec(found.settings)
+        hosts = tuple(dict.fromkeys([*spec.ignore_robots, *ignore_robots]))
+        spec = spec.model_copy(update={"ignore_robots": hosts})
+        return await self._run(found, spec, on_progress=on_progress)
 
     def interrupt(self) -> None:
         """Finish what is in flight, commit, write a checkpoint, and return from the run."""
@@ -215,17 +220,21 @@ class Orchestrator:
 
     @contextlib.contextmanager
     def handling_signals(self, on_stop: Callable[[], None] | None = None) -> Any:
-        """Stop well on the first SIGINT or SIGTERM, and at once on the second.
+        """Stop well on the first SIGINT or SIGTERM, and at once on a second that comes later.
 
         Args:
             on_stop: called at the first one, to tell a person what happens now.
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        first = float("-inf")
 
         def stop() -> None:
-            if self._is_interrupted and task is not None:
-                task.cancel()
+            nonlocal first
+            if self._is_interrupted:
+                if task is not None and loop.time() - first >= _TOGETHER:
+                    task.cancel()
                 return
+            first = loop.time()
             self.interrupt()
             if on_stop:
                 on_stop()
@@ -254,8 +263,12 @@ class Orchestrator:
         return make_spec(values)
 
     def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
-        name = load_source(spec.source).name
-        return NewJob(name, spec.snapshot(), {**spec.identity(), **identity}, self._clock.now())
+        """Return the job to make; a wrong name or setting is told before anything is made."""
+        source = load_source(spec.source).with_options(spec.options)
+        # As the source understands them: 50 from a file and "50" from a shell are the same job.
+        options = source.options.model_dump(mode="json", fallback=str)
+        same = {**spec.identity(), "options": options, **identity}
+        return NewJob(source.name, spec.snapshot(), same, self._clock.now())
 
     async def _create(self, spec: JobSpec, **identity: Any) -> Job:
         return await self.store.jobs.create(self._new(spec, **identity))
@@ -281,35 +294,44 @@ class Orchestrator:
             yield Collector(source, fetching.link, self._clock, spec.params), fetching
 
     async def _run(
-        self,
-        job: Job,
-        spec: JobSpec,
-        *,
-        discovery: Discovery | None = None,
-        on_progress: OnProgress | None = None,
+        self, job: Job, spec: JobSpec, *, on_progress: OnProgress | None = None
+    ) -> JobReport:
+        try:
+            return await self._run_engine(job, spec, on_progress)
+        finally:
+            # Not at the start: what interrupts before the run has begun must stop it, too.
+            self._is_interrupted = False
+
+    async def _run_engine(
+        self, job: Job, spec: JobSpec, on_progress: OnProgress | None
     ) -> JobReport:
         started = self._clock.now()
         async with self._collecting(spec) as (collector, fetching):
             tracker = ProgressTracker(self.store, job.id, self._clock, limiter=fetching.limiter)
             concurrency = spec.concurrency or self._settings.concurrency
-            watch = Watch(tracker, self._checkpoints, self._clock, on_progress)
-            self._engine = LocalEngine(
+            watch = Watch(
+                tracker,
+                self._checkpoints,
+                self.store.journal,
+                self._clock,
+                on_progress=on_progress,
+            )
+            engine = self._engine = LocalEngine(
                 self.store,
                 collector,
                 self._clock,
                 RunOptions(concurrency=concurrency, limit=spec.limit),
-                discovery=discovery,
                 on_item=watch.count,
             )
             if self._is_interrupted:
-                self._engine.stop("interrupted")
+                engine.stop("interrupted")
             overrides = {"ignore_robots": list(spec.ignore_robots)} if spec.ignore_robots else {}
             await self.store.jobs.start(job.id, started, concurrency=concurrency, **overrides)
             await tracker.snapshot()  # the state before this run, which speeds are measured from
             try:
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(watch.run())
-                    await self._engine.run(job)
+                    await engine.run(job)
                     watching.cancel()
             except* Exception as several:
                 raise several.exceptions[0] from several
@@ -323,6 +345,7 @@ class Orchestrator:
             self._clock.now() - started,
             reason=ended.reason,
             is_interrupted=self._is_interrupted,
+            closed_host=engine.closed_host,
         )
 
     async def _note_end(self, job: str, seconds: float) -> None:
@@ -338,8 +361,3 @@ def _from_key(items: list[Item], key: str | None) -> list[Item]:
     if key not in keys:
         raise BadOption("resume_from", f"there is no item {key!r} in the batch")
     return items[keys.index(key) :]
-
-
-async def _stream(items: list[Item]) -> AsyncIterator[Item | Cursor]:
-    for item in items:
-        yield item

@@ -81,6 +81,12 @@ def test_help_lists_every_command_and_the_exit_codes(longline: Terminal) -> None
     assert "130 interrupted" in " ".join(answer.out.split())
 
 
+def test_the_limit_of_the_practice_web_says_what_it_is_unless_set(longline: Terminal) -> None:
+    answer = longline("sandbox", "--help")
+
+    assert "Requests a second and client. [default: unlimited]" in " ".join(answer.out.split())
+
+
 def test_no_command_at_all_is_answered_with_help(longline: Terminal) -> None:
     answer = longline()
 

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from cli.terminal import SHOP, Terminal
 from longline.stores.store import open_store
-from stores.given import record
+from stores.given import leased, queued, record
 
 
 @pytest.fixture
@@ -67,6 +68,13 @@ def test_records_are_listed_though_they_look_like_markup(longline: Terminal) -> 
     assert "Thing [/b] 0" in answer.out
 
 
+def test_a_long_title_is_cut_where_one_sees_it(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text(SHOP.replace("Thing [/b] {visit", "{'long ' * 20}{visit"))
+    longline("run", tmp_path / "long.py", "--set", "things=1")
+
+    assert f"{'long ' * 11}long… " in longline("records", "list").out
+
+
 @pytest.mark.usefixtures("collected")
 def test_records_are_told_to_programs_a_line_each(longline: Terminal) -> None:
     lines = longline("records", "list", "--json").out.splitlines()
@@ -82,6 +90,7 @@ def test_a_record_is_shown_by_its_key_as_it_is_listed(longline: Terminal, key: s
     assert answer.code == 0
     assert answer.out.startswith("shop/0 https://shop.test/0\n")
     assert "Thing [/b] 0" in answer.out
+    assert "\nwhere its fields come from\n  page: title, tax, price\n" in answer.out
     assert longline("records", "show", key, "--json").last["data"]["price"] == 5
     assert longline("records", "versions", key).out == "it has never changed\n"
 
@@ -125,7 +134,7 @@ def test_a_key_that_two_sources_have_is_told_apart(longline: Terminal, home: Pat
         (["--since", "2000-01-01"], "2"),
         (["--since", "2999-01-01T00:00:00"], "0"),
         (["--limit", "1"], "1"),
-        (["--job", "nothing"], "0"),
+        (["--job", "shop-"], "2"),
     ],
 )
 @pytest.mark.usefixtures("collected")
@@ -152,7 +161,7 @@ def test_an_export_says_what_it_wrote(
 
     assert answer.out == f"2 records written to {name} ({form})\n"
     assert (tmp_path / name).read_text().count('"key"') == 2
-    assert longline("export", "-o", name, "--json").last["records"] == 2
+    assert longline("export", "-o", name, "--job", "shop-", "--json").last["records"] == 2
 
 
 @pytest.mark.usefixtures("collected")
@@ -195,6 +204,33 @@ def test_sources_are_listed_and_one_is_explained(longline: Terminal, shop: Path)
     assert answer.out.startswith("shop         Things without a web.\n")
     assert "pace      2 a second, bursts of 5" in answer.out
     assert "--set things=3" in answer.out
+
+
+def test_the_settings_of_a_source_are_explained(longline: Terminal, tmp_path: Path) -> None:
+    about = 'things: int = 3\n    """How many there are,\n    on all shelves."""\n'
+    (tmp_path / "told.py").write_text(SHOP.replace("things: int = 3\n", about))
+
+    assert "  --set rows=100  Templates a page of the search" in longline("sources", "n8n").out
+    answer = longline("sources", tmp_path / "told.py")
+    assert "  --set things=3  How many there are, on all shelves.\n" in answer.out
+
+
+async def leave_alone(home: Path) -> None:
+    with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
+        job = await queued(store, "1", "2")
+        await leased(store, job, owner=f"{socket.gethostname()}:999999999:1.00")
+
+
+def test_a_job_whose_process_was_killed_says_that_nobody_works_on_it(
+    longline: Terminal, home: Path
+) -> None:
+    home.mkdir()
+    asyncio.run(leave_alone(home))
+
+    (row,) = longline("jobs", "--json").last
+    assert (row["state"], row["is_abandoned"]) == ("running", True)
+    assert "running (nobody works on it)" in longline("jobs").out
+    assert "running (nobody works on it)" in longline("jobs", row["job"]).out
 
 
 @pytest.mark.usefixtures("collected")

@@ -25,6 +25,8 @@ ENDS = ("stored", "unchanged", "skipped", "failed", "quarantined", "remaining")
 UNREACHABLE = {"site_url": "http://127.0.0.1:9", "api_url": "http://127.0.0.1:9"}
 PROGRAM = (sys.executable, "-c", "from longline.cli.main import main; main()")
 SLOW = """
+import asyncio
+
 from longline import Item, Source, layer
 
 class Slow(Source):
@@ -102,6 +104,37 @@ def test_a_paused_job_says_how_to_go_on(longline: Terminal, shop: Path) -> None:
     assert answer.out.startswith("paused — robots.txt of shop.test does not allow")
     assert "--ignore-robots shop.test" in answer.out
     assert "longline resume shop-" in answer.out
+    assert answer.out.endswith(" --ignore-robots shop.test  (only with the right to do so)\n")
+
+
+def test_an_override_of_robots_given_on_the_way_is_kept_in_the_job(
+    longline: Terminal, shop: Path
+) -> None:
+    job = longline("run", shop, "--set", "closed=true", "--json").last["job"]
+
+    longline("resume", job, "--ignore-robots", "a.test", "--ignore-robots", "b.test")
+    longline("resume", job, "--ignore-robots", "c.test")
+
+    told = longline("jobs", job, "--json").last
+    assert told["settings"]["ignore_robots"] == ["a.test", "b.test", "c.test"]
+    assert told["events"][-2]["data"]["ignore_robots"] == ["a.test", "b.test", "c.test"]
+
+
+def test_the_same_settings_are_the_same_job_wherever_they_were_written(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"source: {shop}\nset:\n  closed: true\n  things: 5\n")
+    first = longline("run", path, "--json").last["job"]
+
+    words = ("run", shop, "--set", "closed=true", "--json")
+    assert longline(*words, "--set", "things=5").last["job"] == first
+    assert longline(*words, "--set", "things=5", "--set", "bad=").last["job"] == first
+    assert longline(*words, "--set", "things=6").last["job"] != first
+    assert longline("jobs", first, "--json").last["settings"]["set"] == {
+        "closed": True,
+        "things": 5,
+    }
 
 
 def test_running_the_same_command_again_goes_on_with_the_job(
@@ -195,6 +228,8 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
     process.send_signal(signal.SIGINT)
     told = process.stderr.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.6)  # a signal within half a second of the first would not be a second one
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
 

@@ -176,10 +176,26 @@ async def test_a_closed_api_stops_the_job_and_an_override_is_recorded(
         job = await orchestrator.store.jobs.get(report.job)
     assert (blocked.state, blocked.exit_code, asked_before) == (JobState.PAUSED, 4, 0)
     assert "--ignore-robots" in str(blocked.reason)
-    assert "detail=pages" in str(blocked.reason)
+    assert "--set detail=pages)" in str(blocked.reason)
     assert (report.job, report.state) == (blocked.job, JobState.COMPLETE)
     assert events[-1].data["ignore_robots"] == ["127.0.0.1"]
     assert job.settings["ignore_robots"] == ["127.0.0.1"]
+
+
+async def test_an_override_can_be_given_when_a_job_is_resumed(
+    serve: Serve, collect: Collect
+) -> None:
+    async with serve(items=3, disallow=True) as web, collect(web) as orchestrator:
+        blocked = await orchestrator.execute(params={"ignore_robots": ["elsewhere.test"]})
+
+        report = await orchestrator.resume(blocked.job, ignore_robots=[str(blocked.closed_host)])
+
+        events = await orchestrator.store.journal.events(report.job, kind="job.resumed")
+        job = await orchestrator.store.jobs.get(report.job)
+    hosts = ["elsewhere.test", web.url.removeprefix("http://")]
+    assert (report.job, report.state, report.closed_host) == (blocked.job, JobState.COMPLETE, None)
+    assert events[-1].data["ignore_robots"] == hosts
+    assert job.settings["ignore_robots"] == hosts
 
 
 async def test_pages_alone_are_enough_where_the_api_is_closed(

@@ -53,6 +53,30 @@ async def test_the_eta_knows_the_pace_during_the_burst(
     assert late[1] == pytest.approx(clock.now(), rel=1e-7, abs=6)
 
 
+async def test_the_eta_counts_what_items_ask_for_and_not_what_finding_them_took(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    for number in range(40):
+        site.says(f"/item/{number}", "x")
+    site.says("/trouble", "none")
+    etas: list[float] = []
+    options = {"site": site.url, "count": 40, "fails_at": 0}  # robots.txt, /trouble, 40 items
+
+    async with Orchestrator("little:Little", options, home=tmp_path, clock=clock) as longline:
+        await longline.execute(on_progress=lambda one: etas.append(one.eta or 0.0))
+
+    # Of the burst of 5, three were items: 37 are left, one request each, two a second.
+    assert etas[0] == pytest.approx(18.5)
+
+
+async def test_a_tracker_needs_no_clock_of_its_own(little: Orchestrator) -> None:
+    report = await little.execute()
+
+    progress = await ProgressTracker(little.store, report.job).snapshot()
+
+    assert progress.processed == 10
+
+
 async def test_the_eta_is_unknown_before_the_first_item(
     site: ScriptedSite, little: Orchestrator, clock: VirtualClock
 ) -> None:

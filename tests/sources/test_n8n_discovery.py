@@ -331,5 +331,5 @@ async def test_pages_from_the_search_need_the_api_all_the_same(clock: VirtualClo
     health = f"{API}/health"
     web = ScriptedWeb({health: RobotsDisallowed(health, "Disallow: /")})
 
-    with pytest.raises(RobotsDisallowed, match="inventory=sitemap"):
+    with pytest.raises(RobotsDisallowed, match="--set detail=pages --set inventory=sitemap"):
         await N8n.with_options({"detail": "pages", **SEARCHING}).prepare(Visit(web, clock))

@@ -39,6 +39,7 @@ async def test_ten_processes_write_to_one_file(store: Store, address: str) -> No
     assert (await store.queue.counts(job.id))[ItemState.SKIPPED] == PROCESSES * ROWS
     assert await store.journal.statistics(job.id) == {
         "requests": PROCESSES * ROWS,
+        "item_requests": 0,
         "item_seconds": 0,
     }
     keys = {row["key"] for row in store.records.stream(RecordQuery(job=job.id))}

@@ -286,6 +286,7 @@ async def test_a_finish_adds_to_the_statistics_and_the_events(store: Store) -> N
         "requests": 6,
         "retries": 2,
         "waited": 1.0,
+        "item_requests": 6,
         "item_seconds": 1.5,
     }
     kinds = [event.kind for event in await store.journal.events(job.id)]

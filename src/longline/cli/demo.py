@@ -109,13 +109,17 @@ async def _collect(settings: Settings, web: PracticeWeb, display: Display) -> tu
 
 def _tell_more(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
     tally = web.tally
-    faults = ", ".join(f"{kind} {count} times" for kind, count in sorted(tally.faults.items()))
+    faults = ", ".join(f"{kind} {_times(count)}" for kind, count in sorted(tally.faults.items()))
     click.echo(f"  the site  saw {tally.requests + tally.youtube} requests and sent")
     click.echo(f"            {tally.rate_limited} answers of 429; faults: {faults or 'none'}")
     click.echo(f"  export    {records} records in {report.output}")
     click.echo("\nWhat to try next:")
     for command_line, purpose in _next_steps(settings.home):
         click.echo(f"  {command_line:<50} {purpose}")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _next_steps(home: Path) -> list[tuple[str, str]]:

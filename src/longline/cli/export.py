@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,10 +10,9 @@ from pathlib import Path
 import click
 
 from longline.cli.options import home_option, json_option, print_json
-from longline.cli.querying import query_of, query_options
+from longline.cli.querying import query_of, query_options, with_whole_job
 from longline.config.settings import load_settings, prepare_home
 from longline.exports.files import FORMATS, export_stream, export_to
-from longline.stores.records import RecordQuery
 from longline.stores.store import open_store
 
 
@@ -37,8 +37,8 @@ def command(
     """
     settings = load_settings(home=home)
     prepare_home(settings)
-    query: RecordQuery = query_of(filters)
     with open_store(settings.database) as store:
+        query = asyncio.run(with_whole_job(store, query_of(filters)))
         if output == "-":
             stream = sys.stdout.buffer
             export_stream(stream, lambda: store.records.stream(query), form=form or "jsonl")

@@ -13,9 +13,12 @@ from rich.table import Column, Table
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
-from longline.clock import moment
+from longline.clock import SystemClock, moment
+from longline.jobs.owner import is_abandoned
 from longline.model import ItemState, Job
 from longline.stores.store import Store
+
+_SHOWN = ("job.", "lease", "checkpoint.")  # kinds of events; those of items are too many
 
 
 @click.command("jobs")
@@ -33,8 +36,9 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
     if as_json:
         print_json(told)
         return
-    for name, value in told.items():
-        if name != "events":
+    shown = told | {"state": _state(told)}
+    for name, value in shown.items():
+        if name not in {"events", "is_abandoned"}:
             click.echo(f"{name:12} {value}")
     for event in told["events"]:
         click.echo(f"  {moment(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {event['data']}")
@@ -50,6 +54,7 @@ async def _row(store: Store, job: Job) -> dict[str, Any]:
         "job": job.id,
         "source": job.source,
         "state": job.state.value,
+        "is_abandoned": await is_abandoned(store, job, SystemClock().now()),
         "created_at": moment(job.created_at).isoformat(timespec="seconds"),
         "discovered": sum(counts.values()),
         **{state.value: counts[state] for state in ItemState},
@@ -64,8 +69,12 @@ async def _one(store: Store, name: str) -> dict[str, Any]:
         **await _row(store, job),
         "settings": dict(job.settings),
         "statistics": await store.journal.statistics(job.id),
-        "events": [asdict(event) for event in events if event.kind.startswith(("job.", "lease"))],
+        "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN)],
     }
+
+
+def _state(row: dict[str, Any]) -> str:
+    return f"{row['state']}{' (nobody works on it)' if row['is_abandoned'] else ''}"
 
 
 def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
@@ -78,7 +87,7 @@ def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     for row in rows:
         table.add_row(
             row["job"],
-            row["state"],
+            _state(row),
             row["created_at"][:16],
             str(row["discovered"]),
             str(row["stored"] + row["unchanged"]),

@@ -63,6 +63,16 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
 
 
+def ignore_robots_option(command: Command) -> Command:
+    """Add `--ignore-robots`."""
+    return click.option(
+        "--ignore-robots",
+        multiple=True,
+        metavar="HOST",
+        help="Go on although robots.txt of HOST says no; recorded in the job.",
+    )(command)
+
+
 def settings_of(home: Path | None) -> Settings:
     """Return the settings, with the home of the command line."""
     return load_settings(home=home)

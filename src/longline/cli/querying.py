@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from longline.stores.records import RecordQuery
+from longline.stores.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -41,3 +43,14 @@ def query_of(filters: Mapping[str, Any]) -> RecordQuery:
     if isinstance(since, datetime):
         values["since"] = since.replace(tzinfo=UTC).timestamp()
     return RecordQuery(**values)
+
+
+async def with_whole_job(store: Store, query: RecordQuery) -> RecordQuery:
+    """Return the query with the id of its job, of which the beginning is enough.
+
+    Raises:
+        UnknownJob: none or several fit.
+    """
+    if query.job is None:
+        return query
+    return replace(query, job=(await store.jobs.get(query.job)).id)

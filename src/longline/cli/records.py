@@ -13,15 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from longline.cli.options import home_option, json_option, print_json
-from longline.cli.querying import query_of, query_options
+from longline.cli.querying import query_of, query_options, with_whole_job
 from longline.cli.reading import with_store
 from longline.errors import UnknownRecord
 from longline.exports.rows import outward
+from longline.stores.records import RecordQuery
 from longline.stores.store import Store
 
 _LIST = 20
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE = 100
+_TITLE = 60
 
 
 @click.group("records")
@@ -36,8 +38,7 @@ def command() -> None:
 def list_records(*, home: Path | None, as_json: bool, **filters: Any) -> None:
     """List records, or those that match."""
     filters["limit"] = filters["limit"] or _LIST
-    query = query_of(filters)
-    rows = with_store(home, lambda store: store.records.list(query))
+    rows = with_store(home, lambda store: _listed(store, query_of(filters)))
     if as_json:
         for row in rows:
             print_json(outward(row))
@@ -75,8 +76,7 @@ def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> N
 @home_option
 def count(*, home: Path | None, **filters: Any) -> None:
     """Count records, or those that match."""
-    query = query_of(filters)
-    click.echo(with_store(home, lambda store: store.records.count(query)))
+    click.echo(with_store(home, lambda store: _counted(store, query_of(filters))))
 
 
 @command.command("stats")
@@ -113,6 +113,14 @@ def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) 
         click.echo("it has never changed")
 
 
+async def _listed(store: Store, query: RecordQuery) -> list[dict[str, Any]]:
+    return await store.records.list(await with_whole_job(store, query))
+
+
+async def _counted(store: Store, query: RecordQuery) -> int:
+    return await store.records.count(await with_whole_job(store, query))
+
+
 async def _found(store: Store, key: str, source: str | None) -> dict[str, Any]:
     """Return a record by its key, or by source/key as `list` shows it; a key may hold slashes."""
     try:
@@ -147,8 +155,20 @@ def _print_record(row: dict[str, Any]) -> None:
             )
         for conflict in quality["conflicts"]:
             console.print(f"  conflict: {conflict}", soft_wrap=True)
+    if origins := _origins(shown["provenance"]):
+        console.print("\nwhere its fields come from", style="bold")
+    for origin, names in origins.items():
+        console.print(f"  {origin}: {', '.join(names)}", soft_wrap=True)
     for note in shown["notes"]:
         console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
+
+
+def _origins(provenance: dict[str, str]) -> dict[str, list[str]]:
+    """Return the fields by where they come from: a layer and the address it read."""
+    fields: dict[str, list[str]] = {}
+    for name, origin in provenance.items():
+        fields.setdefault(_CONTROLS.sub("�", origin), []).append(name)
+    return fields
 
 
 def _shortened(text: str) -> str:
@@ -159,7 +179,8 @@ def _shortened(text: str) -> str:
 def _title(shown: dict[str, Any]) -> str:
     data = shown["data"]
     title = str(data.get("title") or data.get("name") or shown["url"])
-    return _CONTROLS.sub("�", title)[:60]
+    title = _CONTROLS.sub("�", title)
+    return title if len(title) <= _TITLE else f"{title[: _TITLE - 1].rstrip()}…"
 
 
 def _score(score: float | None) -> str:

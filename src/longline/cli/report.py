@@ -47,5 +47,5 @@ async def _audit(store: Store, name: str | None) -> Audit:
     if name is None and not newest:
         raise NothingYet
     job = newest[0] if name is None else await store.jobs.get(name)
-    progress = await ProgressTracker(store, job.id, SystemClock()).snapshot()
+    progress = await ProgressTracker(store, job.id).snapshot()
     return audit(progress, await store.findings(job.id, job.source))

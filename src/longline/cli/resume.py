@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.options import home_option, ignore_robots_option, json_option, settings_of
 from longline.cli.running import run_shown
 from longline.orchestrator import Orchestrator
 
@@ -17,6 +17,7 @@ from longline.orchestrator import Orchestrator
 @click.argument("job", required=False)
 @click.option("--checkpoint", help="The job of this checkpoint document, or 'latest'.")
 @click.option("--from-key", help="Leave out unfinished items that were found before this one.")
+@ignore_robots_option
 @home_option
 @json_option
 def command(
@@ -24,6 +25,7 @@ def command(
     *,
     checkpoint: str | None,
     from_key: str | None,
+    ignore_robots: tuple[str, ...],
     home: Path | None,
     as_json: bool,
 ) -> None:
@@ -37,7 +39,11 @@ def command(
             run_shown(
                 orchestrator,
                 lambda hooks: orchestrator.resume(
-                    job, checkpoint=checkpoint, from_key=from_key, **hooks
+                    job,
+                    checkpoint=checkpoint,
+                    from_key=from_key,
+                    ignore_robots=ignore_robots,
+                    **hooks,
                 ),
                 as_json=as_json,
             )

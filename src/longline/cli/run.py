@@ -9,7 +9,15 @@ from typing import Any
 
 import click
 
-from longline.cli.options import Pair, Rate, home_option, json_option, settings_of, values_of
+from longline.cli.options import (
+    Pair,
+    Rate,
+    home_option,
+    ignore_robots_option,
+    json_option,
+    settings_of,
+    values_of,
+)
 from longline.cli.running import run_shown
 from longline.orchestrator import Orchestrator
 
@@ -24,12 +32,7 @@ from longline.orchestrator import Orchestrator
 @click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
 @click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True)
-@click.option(
-    "--ignore-robots",
-    multiple=True,
-    metavar="HOST",
-    help="Go on although robots.txt of HOST says no; recorded in the job.",
-)
+@ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one is there.")
 @home_option
 @json_option

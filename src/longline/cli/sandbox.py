@@ -17,7 +17,13 @@ from longline.sandbox.web import PracticeWeb, WebOptions
 @click.option("--items", type=click.IntRange(min=1), default=500, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
-@click.option("--rate", type=Rate(), default="unlimited", help="Requests a second and client.")
+@click.option(
+    "--rate",
+    type=Rate(),
+    default="unlimited",
+    show_default=True,
+    help="Requests a second and client.",
+)
 @click.option("--burst", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--faults", type=click.FloatRange(0, 1), default=0.0, help="Share of bad addresses.")
 @click.option("--missing", type=click.FloatRange(0, 1), default=0.0, help="Share of 404s.")

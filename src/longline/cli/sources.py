@@ -39,10 +39,14 @@ def _told(kind: type[Source]) -> dict[str, Any]:
             for one in kind.layers()
         ],
         "settings": {
-            name: {"default": field.get_default(), "about": field.description}
+            name: {"default": field.get_default(), "about": _in_one_line(field.description)}
             for name, field in kind.Options.model_fields.items()
         },
     }
+
+
+def _in_one_line(text: str | None) -> str | None:
+    return None if text is None else " ".join(text.split())
 
 
 def _details(one: dict[str, Any]) -> None:

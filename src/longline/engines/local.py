@@ -18,7 +18,7 @@ from longline.engines.finding import Chunk, find_in_chunks
 from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
-from longline.model import OPEN_STATES, Account, Cursor, Item, ItemState, Job, JobState, Lease
+from longline.model import OPEN_STATES, Account, ItemState, Job, JobState, Lease
 from longline.sources.visit import Visit
 from longline.stores.journal import fact
 from longline.stores.queue import Claim, Discovered, Finish
@@ -28,10 +28,9 @@ _LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that
 _HEARTBEAT = 5.0
 _IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others
 _PARKED_LOOK = 3.0  # and at one whose items are all parked until later
+_STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
 _COLLECT_AFTER = 20_000  # objects
 _PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
-
-Discovery = Callable[[Visit], AsyncIterator[Item | Cursor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +52,12 @@ class LocalEngine:
         clock: Clock,
         options: RunOptions,
         *,
-        discovery: Discovery | None = None,
         on_item: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._collector = collector
         self._clock = clock
         self._options = options
-        self._discovery = discovery or collector.source.discover
         self._on_item = on_item
         self._owner = this_process()
         self._stop_reason: str | None = None
@@ -76,6 +73,11 @@ class LocalEngine:
         """Begin nothing more; what is in flight is finished and committed."""
         self._stop_reason = self._stop_reason or reason
         self._wake.set()
+
+    @property
+    def closed_host(self) -> str | None:
+        """The host whose robots.txt stopped discovery, if one did."""
+        return self._failure.host if isinstance(self._failure, RobotsDisallowed) else None
 
     async def run(self, job: Job) -> JobState:
         """Run a job to its end, or until it is stopped; return the state it is left in.
@@ -152,7 +154,7 @@ class LocalEngine:
             limit = self._options.limit
             return not self._stop_reason and (limit is None or total < limit)
 
-        await find_in_chunks(self._discovery(visit), queue_up)
+        await find_in_chunks(self._collector.source.discover(visit), queue_up)
         if not self._stop_reason:
             await self._queue(job, Chunk(), visit, is_last=True)
 
@@ -191,7 +193,7 @@ class LocalEngine:
 
     async def _lease(self, job: str) -> bool:
         now = self._clock.now()
-        count = 2 * self._options.concurrency - self._ready.qsize()
+        count = _STOCK * self._options.concurrency - self._ready.qsize()
         claim = Claim(job, self._owner, count, now, now + _LEASE)
         leases = await self._store.queue.lease(claim)
         self._in_hand += len(leases)

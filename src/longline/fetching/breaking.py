@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from longline.errors import CircuitOpen
+import asyncio
+import contextlib
+
+from longline.errors import CircuitOpen, StoreError
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
 from longline.model import Account
@@ -22,13 +25,21 @@ class Breaking(Link):
 
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
+        if not self._breaker.is_calm(domain):
+            await self._breaker.before(domain, request.url)
         try:
-            async with self._breaker.guard(domain, request.url):
-                return await self._inner(request, account)
-        except CircuitOpen:
+            page = await self._inner(request, account)
+        except asyncio.CancelledError as error:
+            # The cancellation goes through even when the keeper cannot be told just now.
+            with contextlib.suppress(StoreError):
+                await self._breaker.after(domain, error)
             raise
         except Exception as error:
+            await self._breaker.after(domain, error)
             circuit = await self._breaker.state(domain)
             if circuit.until is not None:
                 raise CircuitOpen(request.url, circuit.until) from error
             raise
+        if not self._breaker.is_calm(domain):
+            await self._breaker.after(domain, None)
+        return page

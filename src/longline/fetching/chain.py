@@ -35,7 +35,8 @@ class Policies:
 def build_chain(transport: Link, policies: Policies, clock: Clock) -> Link:
     """Join the links around a transport."""
     chain: Link = Statuses(transport, clock)
-    chain = Pacing(chain, policies.limiter, clock)
+    if policies.limiter.is_limited:
+        chain = Pacing(chain, policies.limiter, clock)
     chain = Breaking(chain, policies.breaker)
     chain = Robots(chain, clock, ignored=policies.ignored_robots)
     chain = Redirects(chain)

@@ -26,8 +26,6 @@ class Pacing(Link):
 
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
-        if self._limiter.pace(domain) is None:
-            return await self._unlimited(request, account)
         grant = await self._limiter.acquire(domain, request.url)
         if grant.waited:
             account.waits += 1
@@ -43,10 +41,6 @@ class Pacing(Link):
                 await self._limiter.report_lateness(domain, sent.at - grant.at)
         await self._rest(domain, page.status, retry_after(page.headers, self._clock.now()))
         return page
-
-    async def _unlimited(self, request: Request, account: Account) -> Page:
-        await self._limiter.acquire(request.domain)  # counted, never waited for
-        return await self._inner(request, account)
 
     async def _rest(self, domain: str, status: int, pause: float | None) -> None:
         if pause is None and status == _TOO_MANY:

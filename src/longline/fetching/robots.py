@@ -38,16 +38,16 @@ class Robots(Link):
     async def __call__(self, request: Request, account: Account) -> Page:
         scheme, host = origin_of(request.url)
         if host not in self._ignored and host.partition(":")[0] not in self._ignored:
-            rules = await self._rules_of(f"{scheme}://{host}", account)
+            origin = f"{scheme}://{host}"
+            until, rules = self._rules.get(origin, (0.0, None))
+            if until <= self._clock.now():
+                rules = await self._learn(origin, account)
             if rules is not None and not rules.can_fetch(request.url, AGENT):
                 raise RobotsDisallowed(request.url, f"it applies to {AGENT}")
         return await self._inner(request, account)
 
-    async def _rules_of(self, origin: str, account: Account) -> Protego | None:
-        """Return the rules of a host; None when it has none."""
-        until, rules = self._rules.get(origin, (0.0, None))
-        if until > self._clock.now():
-            return rules
+    async def _learn(self, origin: str, account: Account) -> Protego | None:
+        """Ask a host for its rules, once for all who wait; None when it has none."""
         async with self._locks[origin]:
             until, rules = self._rules.get(origin, (0.0, None))
             if until <= self._clock.now():

@@ -5,14 +5,17 @@ The truth is the item table: a job goes on from there, whether or not a checkpoi
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from longline.clock import moment
-from longline.errors import UnknownCheckpoint
+from longline.errors import StoreFull, UnknownCheckpoint
 from longline.jobs.progress import Progress
 
 _KEPT = 100
@@ -25,15 +28,22 @@ class Checkpoints:
         self._folder = folder
 
     def write(self, progress: Progress, at: float) -> Path:
-        """Write a document, whole or not at all; one of the same second is replaced."""
+        """Write a document, whole or not at all; one of the same second is replaced.
+
+        Raises:
+            StoreFull: no room is left.
+            OSError: it cannot be written for another reason.
+        """
         document = picture(progress, at)
-        folder = self._folder / progress.job
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{document['checkpoint_id']}.json"
-        beside = path.with_suffix(".tmp")
-        beside.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-        os.replace(beside, path)  # noqa: PTH105  # the name says what it does
-        for old in sorted(folder.glob("*.json"))[:-_KEPT]:
+        path = self._folder / progress.job / f"{document['checkpoint_id']}.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_whole(path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise StoreFull(str(self._folder)) from error
+            raise
+        for old in sorted(path.parent.glob("*.json"))[:-_KEPT]:
             old.unlink(missing_ok=True)
         return path
 
@@ -56,6 +66,17 @@ class Checkpoints:
         if not documents:
             raise UnknownCheckpoint(name)
         return documents[-1]
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    # Processes that share a job may write in the same second: each needs a name of its own.
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        with suppress(OSError):  # it was renamed or never came to be
+            beside.unlink()
 
 
 def _read(path: Path) -> dict[str, Any] | None:

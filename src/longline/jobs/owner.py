@@ -1,4 +1,4 @@
-"""Who holds a lease, and whether that process is still alive."""
+"""Who holds a lease, whether that process is still alive, and whether anybody works on a job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import socket
 from collections.abc import Iterable
 
 import psutil
+
+from longline.model import Job, JobState
+from longline.stores.store import Store
 
 
 def this_process() -> str:
@@ -20,6 +23,21 @@ def dead_among(owners: Iterable[str]) -> list[str]:
     Of other hosts nothing is known; their leases expire when their heartbeat stops.
     """
     return [owner for owner in owners if _is_dead(owner)]
+
+
+async def is_abandoned(store: Store, job: Job, at: float) -> bool:
+    """Say whether a job claims to run although everybody who worked on it is dead.
+
+    Of a job whose items are all parked until later nothing is known: whoever waits for them holds
+    none.
+    """
+    if job.state is not JobState.RUNNING:
+        return False
+    due = await store.queue.next_due(job.id)
+    if due is not None and due > at:
+        return False
+    owners = await store.queue.owners(job.id)
+    return len(dead_among(owners)) == len(owners)
 
 
 def _is_dead(owner: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from longline.clock import Clock
+from longline.clock import Clock, SystemClock
 from longline.model import FINAL_STATES, ItemState, Job, JobState
 from longline.resilience.limiter import RateLimiter
 from longline.stores.store import Store
@@ -93,14 +93,19 @@ class ProgressTracker:
     """Takes pictures of a job while it runs."""
 
     def __init__(
-        self, store: Store, job: str, clock: Clock, *, limiter: RateLimiter | None = None
+        self,
+        store: Store,
+        job: str,
+        clock: Clock | None = None,
+        *,
+        limiter: RateLimiter | None = None,
     ) -> None:
         self._store = store
         self._job = job
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._limiter = limiter
-        self._started = clock.now()
-        self._before: int | None = None
+        self._started = self._clock.now()
+        self._before: tuple[int, float] | None = None
         self.last_checkpoint_at: float | None = None
 
     async def snapshot(self) -> Progress:
@@ -109,10 +114,11 @@ class ProgressTracker:
         counts = await self._store.queue.counts(self._job)
         figures = await self._store.journal.statistics(self._job)
         processed = sum(counts[state] for state in FINAL_STATES)
+        requests = figures.get("item_requests", 0.0)
         if self._before is None:
-            self._before = processed
+            self._before = processed, requests
         elapsed = self._clock.now() - self._started
-        here = _Here(processed - self._before, elapsed, self._pace())
+        here = _Here(processed - self._before[0], requests - self._before[1], elapsed, self._pace())
         return Progress(
             job=job.id,
             source=job.source,
@@ -152,12 +158,23 @@ class _Here:
     """What this run did so far; earlier runs of the same job say nothing about its speed."""
 
     processed: int
+    item_requests: float
     elapsed: float
     pace: tuple[PaceStatus, ...]
 
     @property
     def speed(self) -> float:
         return self.processed / self.elapsed if self.elapsed > 0 else 0.0
+
+    def cost(self, one: PaceStatus) -> float:
+        """Return the requests that an item makes to a domain.
+
+        Those of discovery and robots.txt are none of an item's. Which domain an item's own went
+        to is not counted, so they are shared out as all requests are.
+        """
+        everything = sum(pace.requests for pace in self.pace)
+        share = one.requests / everything if everything else 0.0
+        return self.item_requests / self.processed * share
 
 
 def _eta(job: Job, remaining: int, here: _Here) -> float | None:
@@ -170,7 +187,5 @@ def _eta(job: Job, remaining: int, here: _Here) -> float | None:
         return 0.0 if job.is_discovered else None
     if not here.processed or not here.speed:
         return None
-    by_pace = [
-        remaining * (one.requests / here.processed) / one.rate for one in here.pace if one.rate
-    ]
+    by_pace = [remaining * here.cost(one) / one.rate for one in here.pace if one.rate]
     return max(remaining / here.speed, *by_pace, 0.0)

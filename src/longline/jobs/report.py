@@ -27,6 +27,8 @@ class JobReport:
     reason: str | None = None
     output: str | None = None
     is_interrupted: bool = False
+    closed_host: str | None = None
+    """The host whose robots.txt stopped it: going on needs an override for it."""
 
     @property
     def job(self) -> str:

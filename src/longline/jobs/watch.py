@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from longline.clock import Clock
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.progress import Progress, ProgressTracker
+from longline.stores.journal import Journal, fact
 
 _CHECKPOINT_ITEMS = 50
 _CHECKPOINT_SECONDS = 1.0  # a checkpoint's id is its second
@@ -23,11 +25,14 @@ class Watch:
         self,
         tracker: ProgressTracker,
         checkpoints: Checkpoints,
+        journal: Journal,
         clock: Clock,
+        *,
         on_progress: OnProgress | None = None,
     ) -> None:
         self._tracker = tracker
         self._checkpoints = checkpoints
+        self._journal = journal
         self._clock = clock
         self._on_progress = on_progress
         self._due = asyncio.Event()
@@ -52,12 +57,26 @@ class Watch:
                 self._on_progress(await self._tracker.snapshot())
 
     async def checkpoint(self) -> Progress:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint of this moment; one that cannot be written is noted as an event.
+
+        Raises:
+            StoreFull: no room is left, so the database will not take any more either.
+        """
         now = self._clock.now()
-        self._tracker.last_checkpoint_at = now
         progress = await self._tracker.snapshot()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._checkpoints.write, progress, now)
+        if await self._is_written(progress, now):
+            self._tracker.last_checkpoint_at = now
+            progress = replace(progress, last_checkpoint_at=now)
         if self._on_progress:
             self._on_progress(progress)
         return progress
+
+    async def _is_written(self, progress: Progress, now: float) -> bool:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._checkpoints.write, progress, now)
+        except OSError as error:  # nothing depends on the document: the run goes on
+            told = fact(progress.job, now, "checkpoint.failed", reason=str(error))
+            await self._journal.append(told)
+            return False
+        return True

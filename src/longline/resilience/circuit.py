@@ -75,6 +75,18 @@ class CircuitBreaker:
         self._probing: set[str] = set()
         self._turned_away = 0
 
+    def is_calm(self, domain: str) -> bool:
+        """Say at once that all is well with a domain, so that neither call below is needed.
+
+        False means only that this is not known for sure.
+        """
+        seen = self._mirror.get(domain)
+        return (
+            seen is not None
+            and seen[0].is_untroubled
+            and self._clock.now() - seen[1] < self._keeper.freshness
+        )
+
     async def before(self, domain: str, url: str | None = None) -> None:
         """Let a request through, or not; every request let through is to be told to `after`.
 

@@ -102,7 +102,12 @@ class RetryHandler:
         while True:
             attempt += 1
             try:
-                result = await self._attempt(operation, domain)
+                self._tally.attempts += 1
+                if self._breaker is None:
+                    result = await operation()
+                else:
+                    async with self._breaker.guard(domain):
+                        result = await operation()
             except (CircuitOpen, Postponed):
                 raise  # decided before: the item is parked
             except Exception as error:
@@ -127,14 +132,6 @@ class RetryHandler:
     def reset_statistics(self) -> None:
         """Begin to count anew; the breakers stay as they are."""
         self._tally = _Tally()
-
-    async def _attempt(self, operation: Callable[[], Awaitable[T]], domain: str) -> T:
-        if self._breaker is None:
-            self._tally.attempts += 1
-            return await operation()
-        async with self._breaker.guard(domain):
-            self._tally.attempts += 1
-            return await operation()
 
     def _decide(self, error: Exception, attempt: int) -> Decision:
         kind = kind_of(error)

@@ -97,6 +97,11 @@ class RateLimiter:
         self._states: dict[str, PaceState] = {}
         self._tallies: dict[str, _Tally] = {}
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether any domain has a limit at all."""
+        return self._default is not None or any(self._limits.values())
+
     def pace(self, domain: str) -> Pace | None:
         """Return the pace of a domain; None is unlimited."""
         return self._limits.get(domain, self._default)

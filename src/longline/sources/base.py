@@ -20,7 +20,8 @@ _Method = TypeVar("_Method", bound=LayerMethod)
 class Options(BaseModel):
     """What a user may set of a source with `--set name=value`. Subclass it to add fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The text below a field is its explanation in `longline sources NAME`.
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,10 @@ class Source:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
             known = ", ".join(sorted(cls.Options.model_fields)) or "none"
+            is_unknown = first["type"] == "extra_forbidden"
+            problem = "there is no such setting" if is_unknown else first["msg"]
             raise BadOption(
-                f"--set {name}", f"{first['msg']}; settings of {cls.name}: {known}"
+                f"--set {name}", f"{problem}; settings of {cls.name}: {known}"
             ) from error
 
     def __init_subclass__(cls) -> None:

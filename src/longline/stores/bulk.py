@@ -1,43 +1,87 @@
 """Statements for many rows, on the busy path of every item.
 
-SQLAlchemy compiles them once; the rows are then handed to the driver as they are. Its own way
+SQLAlchemy compiles them once; the values are then handed to the driver as they are. Its own way
 prepares each value of each row in Python, which cost more than the database did.
+
+Rows are inserted by one statement for many of them. The driver lets go of the interpreter for
+every step of a statement and must then win it back from the event loop, which is busy: a step a
+row made writing as slow as the loop's longest breath times the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy import BindParameter, Connection, Insert, Table, Update, bindparam
+
+_SIZES = (64, 16, 4, 1)  # few sizes, so that few statements are compiled and kept
 
 
-class Bulk:
-    """One INSERT or UPDATE, run for rows whose JSON is text already.
+class BulkInsert:
+    """Inserts rows whose JSON is text already.
 
-    `names` are the columns that every row of an INSERT brings; an UPDATE has named parameters.
+    `names` are the columns that every row brings; `start` makes the bare INSERT, and `finish` adds
+    to it what comes after its values.
     """
 
-    def __init__(self, statement: ClauseElement, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        names: Sequence[str],
+        *,
+        start: Callable[[Table], Any] = Insert,
+        finish: Callable[[Any], Any] = lambda statement: statement,
+    ) -> None:
+        self._table = table
+        self._names = names
+        self._start = start
+        self._finish = finish
+        self._compiled: dict[tuple[str, int], tuple[str, list[tuple[int, str]]]] = {}
+
+    def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert the rows in their order."""
+        done = 0
+        for size in _SIZES:
+            while len(rows) - done >= size:
+                self._insert(connection, rows[done : done + size])
+                done += size
+
+    def _insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        key = (connection.dialect.name, len(rows))
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(connection, len(rows))
+        sql, order = self._compiled[key]
+        connection.exec_driver_sql(sql, tuple([rows[index][name] for index, name in order]))
+
+    def _compile(self, connection: Connection, size: int) -> tuple[str, list[tuple[int, str]]]:
+        places = {f"p{i}_{name}": (i, name) for i in range(size) for name in self._names}
+        values: list[dict[str, BindParameter[Any]]] = [
+            {name: bindparam(f"p{i}_{name}") for name in self._names} for i in range(size)
+        ]
+        statement = self._finish(self._start(self._table).values(values))
+        compiled = statement.compile(dialect=connection.dialect)
+        return str(compiled), [places[name] for name in compiled.positiontup]
+
+
+class BulkUpdate:
+    """Runs an UPDATE with named parameters for many rows."""
+
+    def __init__(self, statement: Update) -> None:
         self._statement = statement
-        self._names = None if names is None else list(names)
         self._compiled: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run the statement for each row."""
         if not rows:
             return
-        sql, order = self._for(connection)
-        connection.exec_driver_sql(sql, [tuple([row[name] for name in order]) for row in rows])
-
-    def _for(self, connection: Connection) -> tuple[str, tuple[str, ...]]:
         dialect = connection.dialect
         if dialect.name not in self._compiled:
-            compiled: Any = self._statement.compile(dialect=dialect, column_keys=self._names)
+            compiled: Any = self._statement.compile(dialect=dialect)
             self._compiled[dialect.name] = (str(compiled), tuple(compiled.positiontup))
-        return self._compiled[dialect.name]
+        sql, order = self._compiled[dialect.name]
+        connection.exec_driver_sql(sql, [tuple([row[name] for name in order]) for row in rows])
 
 
 def as_json(value: Any) -> str:

@@ -151,7 +151,8 @@ def _start(connection: Connection, argument: tuple[str, float, dict[str, Any]]) 
     ).one()
     if overrides := data.get("ignore_robots"):
         # What a person allows on the way belongs to the job: a resumption must know of it.
-        settings = {**settings, "ignore_robots": overrides}
+        known = settings.get("ignore_robots", ())
+        settings = {**settings, "ignore_robots": list(dict.fromkeys([*known, *overrides]))}
     connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))

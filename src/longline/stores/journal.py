@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.model import Event
-from longline.stores.bulk import Bulk, as_json
+from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.database import Database
 from longline.stores.schema import events, statistics
 
@@ -22,7 +22,7 @@ def fact(job: str, at: float, kind: str, *, key: str | None = None, **data: Any)
     return {"job_id": job, "at": at, "kind": kind, "key": key, "data": data}
 
 
-_APPEND = Bulk(insert(events), ("job_id", "at", "kind", "key", "data"))
+_APPEND = BulkInsert(events, ("job_id", "at", "kind", "key", "data"))
 
 
 def append(connection: Connection, facts: list[Fact]) -> None:
@@ -42,13 +42,15 @@ def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, flo
         _ADD[connection.dialect.name].run(connection, rows)
 
 
-def _addition(module: Any) -> Bulk:
-    row = module.insert(statistics)
-    added = row.on_conflict_do_update(
-        index_elements=["job_id", "name"],
-        set_={"value": statistics.c.value + row.excluded.value},
-    )
-    return Bulk(added, ("job_id", "name", "value"))
+def _addition(module: Any) -> BulkInsert:
+    def add(row: Any) -> Any:
+        return row.on_conflict_do_update(
+            index_elements=["job_id", "name"],
+            set_={"value": statistics.c.value + row.excluded.value},
+        )
+
+    names = ("job_id", "name", "value")
+    return BulkInsert(statistics, names, start=module.insert, finish=add)
 
 
 _ADD = {"sqlite": _addition(sqlite), "postgresql": _addition(postgresql)}

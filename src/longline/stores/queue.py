@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, null, select, update
+from sqlalchemy import Connection, bindparam, func, null, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.errors import FailureKind, LeaseLost
 from longline.model import FINAL_STATES, Account, Item, ItemState, Lease, Outcome, Verdict
-from longline.stores.bulk import Bulk, as_json
+from longline.stores.bulk import BulkInsert, BulkUpdate, as_json
 from longline.stores.database import Database
 from longline.stores.journal import Fact, add_up, append, fact
 from longline.stores.leases import owners, reclaim, release, renew
@@ -207,8 +207,8 @@ def _queued(job: str, item: Item) -> dict[str, Any]:
     }
 
 
-_QUEUE_UP = Bulk(
-    insert(items),
+_QUEUE_UP = BulkInsert(
+    items,
     ("job_id", "key", "url", "data", "priority", "state", "due_at", "tries", "lease_token"),
 )
 
@@ -275,7 +275,7 @@ _HELD = (
     )
     .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
 )
-_SETTLE = Bulk(
+_SETTLE = BulkUpdate(
     update(items)
     .where(items.c.id == bindparam("b_id"))
     .values(
@@ -359,6 +359,7 @@ def _told(finish: Finish, state: ItemState) -> Fact:
 
 def _spent(finish: Finish) -> dict[str, float]:
     spent = finish.account.as_counts()
+    spent["item_requests"] = finish.account.requests  # apart from those of discovery
     if finish.outcome.verdict is not Verdict.LATER:
         spent["item_seconds"] = finish.seconds
     return spent

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from longline.errors import UnknownRecord
 from longline.model import Quality, Record
-from longline.stores.bulk import Bulk, as_json
+from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.database import Database
 from longline.stores.schema import record_versions, records
 
@@ -214,9 +214,7 @@ _KNOWN = select(
 )
 
 
-_CREATE = Bulk(
-    insert(records), [column.name for column in records.columns if not column.primary_key]
-)
+_CREATE = BulkInsert(records, [column.name for column in records.columns if not column.primary_key])
 
 
 def _written(row: Row) -> Row:

@@ -67,7 +67,9 @@ class N8n(Source):
         try:
             await visit.fetch(f"{self.options.api_url}/health", accept=_ANY_ANSWER)
         except RobotsDisallowed as error:
-            advice = "the public pages may be read instead: --set detail=pages inventory=sitemap"
+            advice = "the public pages may be read instead: --set detail=pages"
+            if self.options.inventory == "search":
+                advice += " --set inventory=sitemap"
             raise RobotsDisallowed(error.url, f"{error.reason}; {advice}") from error
         except FetchError as error:
             # Not every host has this address, and a host that is down is each item's to find out.

@@ -28,12 +28,17 @@ class N8nOptions(Options):
     """Where the catalogue is, how it is listed, and how much of each template is wanted."""
 
     site_url: Address = "https://n8n.io"
+    """Where the pages and the sitemap are."""
     api_url: Address = "https://api.n8n.io/api"
-    """Any host that serves n8n's template API will do."""
+    """Where the template API is; any host that serves the same one will do."""
     youtube_url: Address = "https://www.youtube.com"
+    """Where transcripts are asked for."""
     inventory: Literal["sitemap", "search"] = "sitemap"
+    """How templates are found: by the sitemap, or by the search of the API."""
     detail: Literal["api", "pages"] = "api"
+    """How each is read: from the API, or from its public page (without the workflow itself)."""
     transcripts: bool = True
+    """Whether a transcript is asked for each video."""
     language: str = Field("en", min_length=2)
     """The language of the transcript to take when a video has several."""
     images: Literal["list", "check"] = "list"
@@ -41,8 +46,9 @@ class N8nOptions(Options):
     rows: int = Field(100, ge=1, le=100)
     """Templates a page of the search inventory; the real host refuses more than 100."""
     search: str = ""
+    """Words to search for; needs inventory=search."""
     category: str = ""
-    """Names of categories, comma-separated; ids match nothing."""
+    """Names of categories, comma-separated (ids match nothing); needs inventory=search."""
 
     @field_validator("search", "category")
     @classmethod

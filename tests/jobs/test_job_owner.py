@@ -1,0 +1,66 @@
+"""Whether anybody works on a job that says it runs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longline.jobs.owner import is_abandoned, this_process
+from longline.model import Job, Verdict
+from longline.stores.store import Store, open_store
+from stores.given import ended, leased, queued
+from virtual import EPOCH
+
+DEAD = f"{socket.gethostname()}:999999999:1.00"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+async def is_left_alone(store: Store, job: Job, at: float = EPOCH) -> bool:
+    return await is_abandoned(store, await store.jobs.get(job.id), at)
+
+
+async def test_a_job_whose_worker_lives_is_worked_on(store: Store) -> None:
+    job = await queued(store, "1", "2")
+    await leased(store, job, owner=this_process())
+
+    assert not await is_left_alone(store, job)
+
+
+@pytest.mark.parametrize("owner", [DEAD, "elsewhere:1:1.00"])
+async def test_only_a_worker_that_is_surely_dead_leaves_its_job_alone(
+    store: Store, owner: str
+) -> None:
+    job = await queued(store, "1", "2")
+    await leased(store, job, owner=owner)
+
+    assert await is_left_alone(store, job) is (owner == DEAD)
+
+
+async def test_a_running_job_that_nobody_holds_anything_of_is_left_alone(store: Store) -> None:
+    assert await is_left_alone(store, await queued(store, "1"))
+
+
+async def test_a_paused_job_is_not_called_abandoned(store: Store) -> None:
+    job = await queued(store, "1")
+    await store.jobs.pause(job.id, EPOCH, "interrupted")
+
+    assert not await is_left_alone(store, job)
+
+
+async def test_a_job_that_waits_for_parked_items_is_given_the_benefit_of_the_doubt(
+    store: Store,
+) -> None:
+    job = await queued(store, "1")
+    (lease,) = await leased(store, job)
+    await store.queue.finish(ended(lease, Verdict.LATER, due=EPOCH + 60))
+
+    assert not await is_left_alone(store, job, EPOCH + 30)
+    assert await is_left_alone(store, job, EPOCH + 90)
