@@ -10,7 +10,7 @@ from longline.errors import LeaseLost
 from longline.model import ItemState
 from longline.stores.queue import Finish, Queue
 
-_COMPANY = 0.02  # seconds that outcomes wait for each other while they come in numbers
+_COMPANY = 0.05  # seconds that outcomes wait for each other while they come in numbers
 
 
 class Committer:

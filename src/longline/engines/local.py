@@ -7,14 +7,13 @@ the last item ends the job.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 from longline.clock import Clock
 from longline.engines.committing import Committer
 from longline.engines.finding import Chunk, find_in_chunks
+from longline.engines.tuning import tuned_memory
 from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
@@ -29,7 +28,6 @@ _HEARTBEAT = 5.0
 _IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others
 _PARKED_LOOK = 3.0  # and at one whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
-_COLLECT_AFTER = 20_000  # objects
 _PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
 
 
@@ -64,7 +62,7 @@ class LocalEngine:
         self._failure: LonglineError | None = None
         self._wake = asyncio.Event()
         self._ready: asyncio.Queue[Lease | None] = asyncio.Queue()
-        self._committer = Committer(store.queue, clock, options.concurrency * 4, self._count)
+        self._committer = Committer(store.queue, clock, options.concurrency * 8, self._count)
         self._spent = _Spending()
         self._in_hand = 0
         self._last_finish = clock.now()
@@ -87,25 +85,27 @@ class LocalEngine:
         """
         await self._reclaim(job.id)
         try:
-            async with _rare_collections(), asyncio.TaskGroup() as group:
-                beats = group.create_task(self._beat(job.id))
-                finding = group.create_task(self._find(job))
-                workers = [
-                    group.create_task(self._work()) for _ in range(self._options.concurrency)
-                ]
-                committing = group.create_task(self._committer.run())
-                await self._feed(job.id, finding)
-                if self._stop_reason:
-                    finding.cancel()
-                for _ in workers:
-                    self._ready.put_nowait(None)
-                await asyncio.wait([*workers, finding])
-                self._committer.close()
-                await asyncio.wait([committing])
-                beats.cancel()
+            with tuned_memory():
+                await self._run_tasks(job)
         except* LonglineError as several:
             raise _first(several) from several
         return await self._end(job.id)
+
+    async def _run_tasks(self, job: Job) -> None:
+        async with asyncio.TaskGroup() as group:
+            beats = group.create_task(self._beat(job.id))
+            finding = group.create_task(self._find(job))
+            committing = group.create_task(self._committer.run())
+            workers = [group.create_task(self._work()) for _ in range(self._options.concurrency)]
+            await self._feed(job.id, finding)
+            if self._stop_reason:
+                finding.cancel()
+            for _ in workers:
+                self._ready.put_nowait(None)
+            await asyncio.wait([*workers, finding])
+            self._committer.close()
+            await asyncio.wait([committing])
+            beats.cancel()
 
     # ------------------------------------------------------------ discovery
 
@@ -281,21 +281,6 @@ class LocalEngine:
             await self._store.jobs.fail(job, now, str(self._failure))
         elif self._failure or self._stop_reason:
             await self._store.jobs.pause(job, now, str(self._failure or self._stop_reason))
-
-
-@contextlib.asynccontextmanager
-async def _rare_collections() -> AsyncIterator[None]:
-    """Let the garbage collector look less often while a job runs.
-
-    Each item makes thousands of objects, nearly none of them in cycles. By default the collector
-    walks through them after every 700, which cost a tenth of the throughput.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(_COLLECT_AFTER, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _first(several: BaseExceptionGroup[LonglineError]) -> LonglineError:

@@ -19,6 +19,4 @@ class Retrying(Link):
         def count(_error: Exception, _attempt: int, _wait: float) -> None:
             account.retries += 1
 
-        return await self._handler.execute(
-            lambda: self._inner(request, account), domain=request.domain, on_retry=count
-        )
+        return await self._handler.execute(lambda: self._inner(request, account), on_retry=count)

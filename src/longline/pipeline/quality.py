@@ -25,7 +25,8 @@ def score(
     """
     rules = source.quality_rules
     if rules is None:
-        return _quality(_parts_by_gaps(source, data, layers))
+        parts = _parts_by_gaps(source, data, layers)
+        return _PERFECT if parts is _ALL_THERE else _quality(parts)
     reasons = {note.field: note.text for note in notes}
     parts = [_layer_part(rules, name, data, layers, reasons) for name in rules.layers]
     disputes = [check for check in rules.checks if _verdict(check, data) is False]
@@ -120,6 +121,7 @@ def _parts_by_gaps(
 
 
 _ALL_THERE = [QualityPart("layers", 50.0, 50.0), QualityPart("fields", 50.0, 50.0)]
+_PERFECT = _quality(_ALL_THERE)
 
 
 def _share_part(name: str, count: int, lacking: Sequence[str]) -> QualityPart:
