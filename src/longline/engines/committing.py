@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from longline.clock import Clock
 from longline.errors import LeaseLost
 from longline.model import ItemState
 from longline.stores.queue import Finish, Queue
@@ -16,22 +15,24 @@ _COMPANY = 0.05  # seconds that outcomes wait for each other while they come in 
 class Committer:
     """Takes outcomes from the workers and commits what has come together in one transaction.
 
-    `on_commit` is told the new state of each item, or None when its lease was lost.
+    `on_commit` is told the new state of each item, or None when its lease was lost; `in_work` says
+    how many items are not committed yet.
     """
 
     def __init__(
         self,
         queue: Queue,
-        clock: Clock,
         most_waiting: int,
-        on_commit: Callable[[ItemState | None], None],
+        on_commit: Callable[[Finish, ItemState | None], None],
+        in_work: Callable[[], int],
     ) -> None:
         self._queue = queue
-        self._clock = clock
         self._room = asyncio.Semaphore(most_waiting)
         self._on_commit = on_commit
+        self._in_work = in_work
         self._waiting: list[Finish] = []
         self._arrived = asyncio.Event()
+        self._is_lone = asyncio.Event()
         self._is_closing = False
 
     async def hand_over(self, finish: Finish) -> None:
@@ -39,11 +40,14 @@ class Committer:
         await self._room.acquire()
         self._waiting.append(finish)
         self._arrived.set()
+        if self._in_work() <= len(self._waiting):
+            self._is_lone.set()
 
     def close(self) -> None:
         """Let `run` return once everything handed over is committed."""
         self._is_closing = True
         self._arrived.set()
+        self._is_lone.set()
 
     async def run(self) -> None:
         """Commit until closed.
@@ -54,13 +58,24 @@ class Committer:
         size = 0
         while True:
             await self._arrived.wait()
-            if size > 1 and not self._is_closing:
-                await self._clock.sleep(_COMPANY)
+            if size > 1:
+                await self._wait_for_company()
             self._arrived.clear()
             batch, self._waiting = self._waiting, []
             size = len(batch)
-            for end in await self._queue.finish_all(batch) if batch else ():
+            ends = await self._queue.finish_all(batch) if batch else []
+            for finish, end in zip(batch, ends, strict=True):
                 self._room.release()
-                self._on_commit(None if isinstance(end, LeaseLost) else end)
+                self._on_commit(finish, None if isinstance(end, LeaseLost) else end)
             if self._is_closing and not self._waiting:
                 return
+
+    async def _wait_for_company(self) -> None:
+        """Wait a little for more outcomes, unless no work is under way that could bring any."""
+        try:
+            async with asyncio.timeout(_COMPANY):
+                await self._is_lone.wait()
+        except TimeoutError:
+            return
+        if not self._is_closing:
+            self._is_lone.clear()

@@ -62,9 +62,12 @@ class LocalEngine:
         self._failure: LonglineError | None = None
         self._wake = asyncio.Event()
         self._ready: asyncio.Queue[Lease | None] = asyncio.Queue()
-        self._committer = Committer(store.queue, clock, options.concurrency * 8, self._count)
+        self._committer = Committer(
+            store.queue, options.concurrency * 8, self._count, lambda: self._in_hand
+        )
         self._spent = _Spending()
         self._in_hand = 0
+        self._is_dry = False  # the last look found nothing to lease, and nothing came since
         self._last_finish = clock.now()
 
     def stop(self, reason: str) -> None:
@@ -169,6 +172,7 @@ class LocalEngine:
             account=self._spent.since_last(visit.account),
         )
         total = await self._store.queue.add(found)
+        self._is_dry = False
         self._wake.set()
         return total
 
@@ -178,7 +182,7 @@ class LocalEngine:
         """Keep the workers supplied until the job has ended, stops, or has to rest."""
         while not self._stop_reason:
             self._wake.clear()
-            if self._is_low() and await self._lease(job):
+            if not self._is_dry and self._is_low() and await self._lease(job):
                 continue
             if self._in_hand:
                 await self._nap(_IDLE_LOOK)
@@ -197,6 +201,7 @@ class LocalEngine:
         claim = Claim(job, self._owner, count, now, now + _LEASE)
         leases = await self._store.queue.lease(claim)
         self._in_hand += len(leases)
+        self._is_dry = not leases
         for lease in leases:
             self._ready.put_nowait(lease)
         return bool(leases)
@@ -226,7 +231,7 @@ class LocalEngine:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
-            return
+            self._is_dry = False  # others may have queued or released something
 
     async def _work(self) -> None:
         while (lease := await self._ready.get()) is not None:
@@ -248,9 +253,11 @@ class LocalEngine:
             )
             await self._committer.hand_over(finish)  # the next item need not wait for its commit
 
-    def _count(self, state: ItemState | None) -> None:
+    def _count(self, finish: Finish, state: ItemState | None) -> None:
         """Note that a try was committed as this state, or that its item is somebody else's now."""
         self._in_hand -= 1
+        if finish.found:
+            self._is_dry = False
         self._wake.set()
         if state not in (None, ItemState.QUEUED):  # parked is not finished
             self._last_finish = self._clock.now()
