@@ -14,7 +14,7 @@ async def test_an_hour_of_sleep_takes_no_time(clock: VirtualClock) -> None:
     await clock.sleep(3600)
 
     assert clock.now() == pytest.approx(EPOCH + 3600)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 3600 / 100
 
 
 async def test_sleeps_side_by_side_last_as_long_as_the_longest(clock: VirtualClock) -> None:
