@@ -13,6 +13,11 @@ from longline.sandbox.web import PracticeWeb, WebOptions
 from virtual import VirtualClock
 
 
+async def status_at(client: ClientSession, url: str) -> int:
+    async with client.get(url) as answer:
+        return answer.status
+
+
 async def text_at(client: ClientSession, url: str) -> str:
     async with client.get(url) as answer:
         assert answer.status == 200
@@ -103,7 +108,7 @@ async def test_every_link_of_the_front_page_works(client: ClientSession, web: Pr
     tree = LexborHTMLParser(await text_at(client, f"{web.url}/"))
 
     links = [link.attributes["href"] for link in tree.css("li a")]
-    statuses = [(await client.get(f"{web.url}{link}")).status for link in links]
+    statuses = [await status_at(client, f"{web.url}{link}") for link in links]
 
     assert len(links) > 8
     assert set(statuses) == {200}
