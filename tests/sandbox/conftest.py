@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientSession
 
+from asking import open_client
 from longline.sandbox.web import PracticeWeb, WebOptions
 from virtual import VirtualClock
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[ClientSession]:
-    async with ClientSession() as client:
+    async with open_client() as client:
         yield client
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from asking import status_at
 from longline.sandbox.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
 from virtual import VirtualClock
@@ -89,7 +90,7 @@ async def test_the_strapi_form_knows_when_it_was_changed(
 async def test_what_is_not_there_is_a_404(
     client: ClientSession, web: PracticeWeb, path: str
 ) -> None:
-    assert (await client.get(f"{web.api_url}/{path}")).status == 404
+    assert await status_at(client, f"{web.api_url}/{path}") == 404
 
 
 async def test_categories_have_parents(client: ClientSession, web: PracticeWeb) -> None:
@@ -163,7 +164,7 @@ async def test_a_category_is_filtered_by_name(client: ClientSession, web: Practi
 async def test_a_senseless_page_is_a_400(
     client: ClientSession, web: PracticeWeb, query: str
 ) -> None:
-    assert (await client.get(f"{web.api_url}/templates/search?{query}")).status == 400
+    assert await status_at(client, f"{web.api_url}/templates/search?{query}") == 400
 
 
 async def test_every_gap_leaves_another_form(client: ClientSession, clock: VirtualClock) -> None:
@@ -171,7 +172,7 @@ async def test_every_gap_leaves_another_form(client: ClientSession, clock: Virtu
         holed = [number for number in web.catalogue.ids if web.catalogue.gaps(number)]
         statuses = [
             [
-                (await client.get(f"{web.api_url}/{path}/{number}")).status
+                await status_at(client, f"{web.api_url}/{path}/{number}")
                 for path in ("templates/workflows", "workflows/templates", "workflows")
             ]
             for number in holed
@@ -197,7 +198,7 @@ async def test_what_is_missing_is_missing_everywhere_but_in_the_sitemap(
             web.catalogue.path(number),
             f"/workflows/{number}",
         ]
-        statuses = [(await client.get(web.url + path)).status for path in paths]
+        statuses = [await status_at(client, web.url + path) for path in paths]
         sitemap = await (await client.get(f"{web.url}/sitemap-workflows.xml")).text()
         found = await get(client, f"{web.api_url}/templates/search")
 

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
+from asking import open_client
 from longline.sandbox.faults import Fault, FaultPlan
 from longline.sandbox.titles import is_cyrillic
 from longline.sandbox.web import PracticeWeb, WebOptions
@@ -19,7 +20,7 @@ ALL_FAULTY = WebOptions(items=800, faults=1.0)
 @pytest.fixture
 async def client() -> AsyncIterator[ClientSession]:
     """Ask once: aiohttp silently repeats a GET whose connection was dropped."""
-    async with ClientSession() as client:
+    async with open_client() as client:
         client._retry_connection = False  # there is no public way to say so
         yield client
 
