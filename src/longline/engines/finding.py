@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from longline.errors import StoreError
 from longline.model import Cursor, Item
 
 LARGEST_CHUNK = 200
@@ -44,24 +45,27 @@ class Chunk:
 
 async def find_in_chunks(
     stream: AsyncIterator[Item | Cursor], queue_up: Callable[[Chunk], Awaitable[bool]]
-) -> bool:
-    """Hand chunks of what a source finds to `queue_up` until it says False; True at the end.
+) -> None:
+    """Hand chunks of what a source finds to `queue_up` until it says False, or there are no more.
 
     Raises:
+        StoreError: what `queue_up` raised.
         Exception: whatever the source raised, after all that it had found was handed over.
     """
     line: asyncio.Queue[Item | Cursor | _End] = asyncio.Queue(LARGEST_CHUNK)
-    async with asyncio.TaskGroup() as group:
-        reading = group.create_task(_read(stream, line))
-        chunk = Chunk()
-        while chunk.end is None:
-            chunk = await _next_chunk(line)
-            if not await queue_up(chunk):
-                reading.cancel()
-                return False
-    if chunk.end.error is not None:
+    chunk = Chunk()
+    try:
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(_read(stream, line))
+            while chunk.end is None:
+                chunk = await _next_chunk(line)
+                if not await queue_up(chunk):
+                    reading.cancel()
+                    break
+    except* StoreError as several:
+        raise several.exceptions[0] from several
+    if chunk.end is not None and chunk.end.error is not None:
         raise chunk.end.error
-    return True
 
 
 async def _read(

@@ -14,7 +14,7 @@ from longline.clock import Clock
 from longline.engines.committing import Committer
 from longline.engines.finding import Chunk, find_in_chunks
 from longline.engines.tuning import tuned_memory
-from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
+from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed, StoreError
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
 from longline.model import OPEN_STATES, Account, ItemState, Job, JobState, Lease
@@ -126,6 +126,8 @@ class LocalEngine:
         try:
             await self._collector.source.prepare(visit)
             await self._queue_all(job.id, visit)
+        except StoreError:
+            raise  # not the source's fault: the run ends, and says so
         except RobotsDisallowed as error:
             self._failure = error
         except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
