@@ -11,6 +11,9 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── NothingYet             no job was ever run in this home
 │   ├── UnknownRecord          no such record in this home
 │   ├── UnknownCheckpoint      no such checkpoint document in this home
+│   ├── UnknownSecret          a secret that was referred to is not there: provide it
+│   ├── NothingArchived        the job kept no answers: run it with --archive
+│   ├── MissingExtra           an optional package is not installed: install it
 │   ├── NotResumable           the job has ended; start a new one
 │   └── DestinationUnwritable  an export cannot be written where it was asked for
 ├── StoreError                 the database
@@ -30,6 +33,10 @@ LonglineError                  the command line prints its sentence and exits wi
 │   │   ├── Refused            refused (401, 403 and other 4xx): never retried
 │   │   └── Gone               gone (404, 410): skipped
 │   ├── RobotsDisallowed       refused: asks for an explicit override
+│   ├── AuthFailed             refused: no token, or the login did not work
+│   ├── Blocked                blocked: a ban or a challenge: the domain is parked
+│   ├── BudgetSpent            budget: a limit of the user's is reached: skipped
+│   ├── NotArchived            invalid: asked again from an archive that has no such answer
 │   ├── CircuitOpen            the domain rests: the item is parked
 │   └── Postponed              the wait is too long to sit out: the item is parked
 ├── ExtractError               the answer came but is not what the source expects
@@ -59,6 +66,7 @@ class FailureKind(StrEnum):
     BLOCKED = "blocked"
     INVALID = "invalid"
     BUG = "bug"
+    BUDGET = "budget"
 
 
 class LonglineError(Exception):
@@ -188,6 +196,41 @@ class UnknownCheckpoint(ConfigError):
 
     def __str__(self) -> str:
         return f"there is no checkpoint {self.name!r} here; `longline checkpoints` lists them"
+
+
+class UnknownSecret(ConfigError):
+    """A secret is referred to (`env:NAME`, `file:PATH`) and cannot be read."""
+
+    def __init__(self, reference: str, problem: str) -> None:
+        super().__init__(reference, problem)
+        self.reference = reference
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"the secret {self.reference} cannot be used: {self.problem}"
+
+
+class NothingArchived(ConfigError):
+    """A job has no archived answers to extract from."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(job)
+        self.job = job
+
+    def __str__(self) -> str:
+        return f"job {self.job} kept no answers; run it with --archive to be able to extract again"
+
+
+class MissingExtra(ConfigError):
+    """Something needs a package that is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(what, extra)
+        self.what = what
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.what} needs an extra: pip install 'longline[{self.extra}]'"
 
 
 class NotResumable(ConfigError):
@@ -425,6 +468,62 @@ class RobotsDisallowed(FetchError):
             f"source at a mirror, or, if you have the right to, add --ignore-robots {self.host}; "
             "the override is recorded in the job"
         )
+
+
+class AuthFailed(FetchError):
+    """The site did not let us in: no token, or the login did not work."""
+
+    kind = FailureKind.REFUSED
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.host} did not let us in: {self.problem}"
+
+
+class Blocked(FetchError):
+    """The site has banned us or wants a person to answer a challenge; `evidence` says how we know.
+
+    Going slower does not help, so nobody retries this: the domain is parked.
+    """
+
+    kind = FailureKind.BLOCKED
+    exit_code = 4
+
+    def __init__(self, url: str, evidence: str) -> None:
+        super().__init__(url, evidence)
+        self.evidence = evidence
+
+    def __str__(self) -> str:
+        return f"{self.host} blocks us at {self.url} ({self.evidence})"
+
+
+class BudgetSpent(FetchError):
+    """A limit that the user set on requests, bytes or time is reached; nothing was asked."""
+
+    kind = FailureKind.BUDGET
+
+    def __init__(self, url: str, limit: str) -> None:
+        super().__init__(url, limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"not asked: {self.limit} is spent"
+
+
+class NotArchived(FetchError):
+    """Extraction from an archive asked for something that was never fetched."""
+
+    kind = FailureKind.INVALID
+
+    def __init__(self, url: str, method: str = "GET") -> None:
+        super().__init__(url, method)
+        self.method = method
+
+    def __str__(self) -> str:
+        return f"the archive holds no answer to {self.method} {self.url}"
 
 
 class CircuitOpen(FetchError):

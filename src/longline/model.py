@@ -136,9 +136,43 @@ class Outcome:
     raw: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One attempt that failed, and what was done about it (retried, parked, given up …).
+
+    `at` is when it ended, `seconds` how long it took; `status` is None when no answer came.
+    """
+
+    at: float
+    url: str
+    kind: FailureKind
+    reason: str
+    step: str
+    seconds: float
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something a link of the request chain wants to be remembered; becomes an event of the job."""
+
+    kind: str
+    data: Mapping[str, Any]
+
+
+_COUNTED = (
+    *("requests", "retries", "rate_limited", "received_bytes", "waits", "waited"),
+    *("cached", "revalidated", "joined"),
+)
+
+
 @dataclass(slots=True)
 class Account:
-    """What one try at an item cost; filled by the request chain, committed with the outcome."""
+    """What one try at an item cost and met with; filled by the request chain, committed with it.
+
+    `cached` answers came without a request, `revalidated` ones after a short one, `joined` ones
+    with somebody else's. `status` is that of the last answer.
+    """
 
     requests: int = 0
     retries: int = 0
@@ -146,11 +180,33 @@ class Account:
     received_bytes: int = 0
     waits: int = 0
     waited: float = 0.0
+    cached: int = 0
+    revalidated: int = 0
+    joined: int = 0
+    status: int | None = None
+    failures: list[Failure] = field(default_factory=list)
+    happenings: list[Happening] = field(default_factory=list)
+
+    def tell(self, kind: str, **data: Any) -> None:
+        """Have something remembered as an event of the job."""
+        self.happenings.append(Happening(kind, data))
 
     def as_counts(self) -> dict[str, float]:
         """Return the figures that are not zero, by name."""
-        names = ("requests", "retries", "rate_limited", "received_bytes", "waits", "waited")
-        return {name: value for name in names if (value := getattr(self, name))}
+        return {name: value for name in _COUNTED if (value := getattr(self, name))}
+
+    def take(self) -> Account:
+        """Return all that has come together, and begin anew."""
+        taken = Account(
+            status=self.status,
+            failures=self.failures,
+            happenings=self.happenings,
+            **{name: getattr(self, name) for name in _COUNTED},
+        )
+        self.failures, self.happenings = [], []
+        for name in _COUNTED:
+            setattr(self, name, 0)
+        return taken
 
 
 @dataclass(frozen=True, slots=True)

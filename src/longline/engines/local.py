@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 from longline.clock import Clock
 from longline.engines.committing import Committer
@@ -17,7 +17,7 @@ from longline.engines.tuning import tuned_memory
 from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed, StoreError
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
-from longline.model import OPEN_STATES, Account, ItemState, Job, JobState, Lease
+from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
 from longline.sources.visit import Visit
 from longline.stores.journal import fact
 from longline.stores.queue import Claim, Discovered, Finish
@@ -65,7 +65,6 @@ class LocalEngine:
         self._committer = Committer(
             store.queue, options.concurrency * 8, self._count, lambda: self._in_hand
         )
-        self._spent = _Spending()
         self._in_hand = 0
         self._is_dry = False  # the last look found nothing to lease, and nothing came since
         self._last_finish = clock.now()
@@ -138,7 +137,7 @@ class LocalEngine:
             await self._close_discovery(job.id, visit)
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
-        spent = self._spent.since_last(visit.account)
+        spent = visit.account.take()
         await self._store.journal.add_up(job, spent.as_counts())
         now = self._clock.now()
         notes = [
@@ -171,7 +170,7 @@ class LocalEngine:
             cursor=chunk.cursor.value if chunk.cursor else None,
             is_last=is_last,
             limit=self._options.limit,
-            account=self._spent.since_last(visit.account),
+            account=visit.account.take(),
         )
         total = await self._store.queue.add(found)
         self._is_dry = False
@@ -297,17 +296,3 @@ def _first(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error if isinstance(error, LonglineError) else LonglineError(str(error))
-
-
-class _Spending:
-    """What discovery has spent since it was last asked."""
-
-    def __init__(self) -> None:
-        self._told = Account()
-
-    def since_last(self, account: Account) -> Account:
-        names = [one.name for one in fields(Account)]
-        now = replace(account)
-        spent = {name: getattr(now, name) - getattr(self._told, name) for name in names}
-        self._told = now
-        return Account(**spent)

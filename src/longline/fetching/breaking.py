@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from longline.errors import CircuitOpen, StoreError
+from longline.errors import CircuitOpen, StoreError, bad_status
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
+from longline.fetching.statuses import FIRST_BAD
 from longline.model import Account
+from longline.resilience.breaker import Health, health_of
 from longline.resilience.circuit import CircuitBreaker
 
 
@@ -35,11 +37,17 @@ class Breaking(Link):
                 await self._breaker.after(domain, error)
             raise
         except Exception as error:
-            await self._breaker.after(domain, error)
-            circuit = await self._breaker.state(domain)
-            if circuit.until is not None:
-                raise CircuitOpen(request.url, circuit.until) from error
+            await self._report(request, error)
             raise
-        if not self._breaker.is_calm(domain):
+        if page.status >= FIRST_BAD:
+            await self._report(request, bad_status(request.url, page.status))
+        elif not self._breaker.is_calm(domain):
             await self._breaker.after(domain, None)
         return page
+
+    async def _report(self, request: Request, error: Exception) -> None:
+        await self._breaker.after(request.domain, error)
+        if health_of(error) is Health.DOWN:
+            circuit = await self._breaker.state(request.domain)
+            if circuit.until is not None:
+                raise CircuitOpen(request.url, circuit.until) from error

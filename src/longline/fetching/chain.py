@@ -1,6 +1,6 @@
 """The way of a request: which links it passes, in which order.
 
-retry → redirects → robots → (cache) → (join identical) → breaker → pace → (proxy) → statuses →
+retry → redirects → statuses → robots → (cache) → (join identical) → breaker → pace → (proxy) →
 transport. The links in brackets have their seats here and are not built yet. Retries and
 redirects stand outside the rest, so every attempt and every hop pays for its own token.
 """
@@ -34,10 +34,11 @@ class Policies:
 
 def build_chain(transport: Link, policies: Policies, clock: Clock) -> Link:
     """Join the links around a transport."""
-    chain: Link = Statuses(transport, clock)
+    chain = transport
     if policies.limiter.is_limited:
         chain = Pacing(chain, policies.limiter, clock)
     chain = Breaking(chain, policies.breaker)
     chain = Robots(chain, clock, ignored=policies.ignored_robots)
+    chain = Statuses(chain, clock)
     chain = Redirects(chain)
     return Retrying(chain, policies.retry)

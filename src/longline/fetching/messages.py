@@ -24,7 +24,12 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `accept` names statuses of 400 and more that the caller wants to see."""
+    """One request. `accept` names statuses of 400 and more that the caller wants to see.
+
+    A higher `priority` is served first where requests of a domain stand in line. A `shared` one is
+    made once in a run: whoever asks the same again is given the same answer. `hidden` are query
+    parameters with secrets: only the transport adds them, so no error, log or archive shows them.
+    """
 
     url: str
     method: str = "GET"
@@ -32,6 +37,9 @@ class Request:
     body: bytes | None = None
     accept: frozenset[int] = frozenset()
     timeout: float | None = None
+    priority: int = 0
+    is_shared: bool = False
+    hidden: Mapping[str, str] = field(default_factory=dict)
     sent: Sent | None = field(default=None, compare=False)
 
     @property
@@ -45,6 +53,7 @@ class Page:
     """An answer, read to its end.
 
     `url` is the address that answered, after redirects. `headers` are asked for in lower case.
+    `is_cached` says that the body was in the cache, whether or not the site was asked about it.
     """
 
     url: str
@@ -52,6 +61,7 @@ class Page:
     headers: Mapping[str, str]
     body: bytes
     seconds: float = 0.0
+    is_cached: bool = False
 
     @cached_property
     def text(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from longline.clock import Clock
-from longline.errors import Throttled
 from longline.fetching.headers import retry_after
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, Sent
@@ -33,9 +32,6 @@ class Pacing(Link):
         sent = Sent()
         try:
             page = await self._inner(replace(request, sent=sent), account)
-        except Throttled as error:
-            await self._rest(domain, error.status, error.retry_after)
-            raise
         finally:
             if sent.at is not None:
                 await self._limiter.report_lateness(domain, sent.at - grant.at)

@@ -8,10 +8,12 @@ from collections import defaultdict
 from protego import Protego
 
 from longline.clock import Clock
-from longline.errors import RobotsDisallowed
+from longline.errors import RobotsDisallowed, bad_status
+from longline.fetching.headers import retry_after
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, origin_of
 from longline.fetching.redirects import Redirects
+from longline.fetching.statuses import FIRST_BAD
 from longline.model import Account
 
 AGENT = "longline"
@@ -56,9 +58,11 @@ class Robots(Link):
             return rules
 
     async def _ask(self, origin: str, account: Account) -> Protego | None:
-        request = Request(f"{origin}/robots.txt", accept=_CLIENT_ERRORS)
-        page = await self._redirected(request, account)
+        url = f"{origin}/robots.txt"
+        page = await self._redirected(Request(url), account)
         if page.status in _CLIENT_ERRORS:
             return None
+        if page.status >= FIRST_BAD:
+            raise bad_status(url, page.status, retry_after(page.headers, self._clock.now()))
         # Protego does not know the byte order mark that some editors write.
         return Protego.parse(page.body[:_LARGEST].decode("utf-8-sig", "replace"))

@@ -9,12 +9,15 @@ from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
 from longline.model import Account
 
-_FIRST_BAD = 400
-_TOO_MANY = 429
+FIRST_BAD = 400
 
 
 class Statuses(Link):
-    """Raises what a status means, and counts the answers that say we were too fast."""
+    """Raises what a status means.
+
+    It stands outside the links that judge answers (cache, breaker, pace): those see the answer
+    itself, whatever the caller thinks of it.
+    """
 
     def __init__(self, inner: Link, clock: Clock) -> None:
         self._inner = inner
@@ -22,11 +25,7 @@ class Statuses(Link):
 
     async def __call__(self, request: Request, account: Account) -> Page:
         page = await self._inner(request, account)
-        if page.status < _FIRST_BAD:
-            return page
-        if page.status == _TOO_MANY:
-            account.rate_limited += 1
-        if page.status in request.accept:
+        if page.status < FIRST_BAD or page.status in request.accept:
             return page
         pause = retry_after(page.headers, self._clock.now())
         raise bad_status(request.url, page.status, pause)

@@ -12,9 +12,10 @@ import aiohttp
 from longline.clock import Clock
 from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut
 from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
+from longline.fetching.messages import Page, Request, with_query
 from longline.model import Account
 
+_TOO_MANY = 429
 USER_AGENT = "longline/0.1 (scraping orchestrator; set user_agent to name a contact)"
 
 
@@ -50,6 +51,8 @@ class HttpTransport(Link):
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         account.received_bytes += len(page.body)
+        account.status = page.status
+        account.rate_limited += page.status == _TOO_MANY
         return page
 
     async def close(self) -> None:
@@ -82,7 +85,7 @@ class HttpTransport(Link):
         try:
             async with session.request(
                 request.method,
-                request.url,
+                with_query(request.url, request.hidden),
                 headers=request.headers,
                 data=request.body,
                 allow_redirects=False,

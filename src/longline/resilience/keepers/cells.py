@@ -26,6 +26,12 @@ class Cells(Protocol[State]):
     async def read(self, name: str) -> tuple[State | None, float]:
         """Return a value, and the time."""
 
+    async def all(self) -> dict[str, State]:
+        """Return every value by its name."""
+
+    async def forget(self, name: str) -> bool:
+        """Remove a value; False when there was none."""
+
 
 class CellPaceKeeper(PaceKeeper):
     """The policy of `pace.py`, applied to cells."""

@@ -31,6 +31,12 @@ class MemoryCells(Cells[State]):
     async def read(self, name: str) -> tuple[State | None, float]:
         return self._values.get(name), self._clock.now()
 
+    async def all(self) -> dict[str, State]:
+        return dict(self._values)
+
+    async def forget(self, name: str) -> bool:
+        return self._values.pop(name, None) is not None
+
 
 class MemoryPaceKeeper(CellPaceKeeper):
     """Buckets that end with the process."""

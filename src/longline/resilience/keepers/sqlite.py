@@ -35,6 +35,8 @@ _APPLICATION = 0x6C6C6B70  # "llkp", in the header of each of our files
 _VERSION = 1
 _FRESHNESS = 0.5  # seconds; a breaker that opens elsewhere is heard of this soon
 _READ = "SELECT state FROM cells WHERE room = ? AND name = ?"
+_READ_ALL = "SELECT name, state FROM cells WHERE room = ? ORDER BY name"
+_FORGET = "DELETE FROM cells WHERE room = ? AND name = ?"
 _WRITE = "INSERT INTO cells VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
 _CREATE = """CREATE TABLE IF NOT EXISTS cells (
     room TEXT, name TEXT, state TEXT NOT NULL, PRIMARY KEY (room, name)) WITHOUT ROWID"""
@@ -62,6 +64,12 @@ class SqliteCells(Cells[State]):
 
     async def read(self, name: str) -> tuple[State | None, float]:
         return await self._run(lambda now: (self._load(name), now()))
+
+    async def all(self) -> dict[str, State]:
+        return await self._run(lambda _now: self._load_all())
+
+    async def forget(self, name: str) -> bool:
+        return await self._run(lambda _now: self._forget(name))
 
     async def close(self) -> None:
         """Close the file and end the thread."""
@@ -101,10 +109,19 @@ class SqliteCells(Cells[State]):
 
     def _load(self, name: str) -> State | None:
         row = self._open().execute(_READ, (self._room, name)).fetchone()
-        if row is None:
-            return None
+        return None if row is None else self._decoded(name, row[0])
+
+    def _load_all(self) -> dict[str, State]:
+        rows = self._open().execute(_READ_ALL, (self._room,)).fetchall()
+        return {name: self._decoded(name, text) for name, text in rows}
+
+    def _forget(self, name: str) -> bool:
+        with _transaction(self._open()) as connection:
+            return connection.execute(_FORGET, (self._room, name)).rowcount == 1
+
+    def _decoded(self, name: str, text: str) -> State:
         try:
-            return self._kind(**json.loads(row[0]))
+            return self._kind(**json.loads(text))
         except (TypeError, ValueError) as error:
             problem = f"what it holds of {name} cannot be read; delete the file to begin anew"
             raise StoreUnreachable(str(self._path), problem) from error
