@@ -543,13 +543,22 @@ class CircuitOpen(FetchError):
 class Postponed(FetchError):
     """The next try lies so far ahead (`until`, seconds since the epoch) that nobody waits for it.
 
-    `kind` is that of the failure behind it.
+    `kind` is that of the failure behind it; `is_for_domain` says that any other request to this
+    host would fare the same until then.
     """
 
-    def __init__(self, url: str, until: float, problem: str, kind: FailureKind) -> None:
-        super().__init__(url, until, problem, kind)
+    def __init__(
+        self,
+        url: str,
+        until: float,
+        problem: str,
+        kind: FailureKind,
+        is_for_domain: bool = False,  # noqa: FBT001, FBT002  # pickle rebuilds it by position
+    ) -> None:
+        super().__init__(url, until, problem, kind, is_for_domain)
         self.until = until
         self.problem = problem
+        self.is_for_domain = is_for_domain
         self.kind = kind  # type: ignore[misc]  # the only error whose kind is that of another
 
     def __str__(self) -> str:

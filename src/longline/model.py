@@ -125,7 +125,8 @@ class Outcome:
     """The end of one try at an item.
 
     Whether a stored record is new, changed or unchanged is known only to the transaction that
-    commits it. `due` is the moment (seconds since the epoch) of the next try, for LATER.
+    commits it. `due` is the moment (seconds since the epoch) of the next try, for LATER;
+    `is_for_domain` says that every item of its domain would fare the same until then.
     """
 
     verdict: Verdict
@@ -134,6 +135,7 @@ class Outcome:
     reason: str | None = None
     due: float | None = None
     raw: Mapping[str, Any] | None = None
+    is_for_domain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +213,17 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on an item until it expires; `token` fences off earlier holders."""
+    """The right to work on an item until it expires; `token` fences off earlier holders.
+
+    `domain` is the host of the item's address.
+    """
 
     id: int
     job: str
     item: Item
     token: int
     tries: int
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +240,7 @@ class Job:
     reason: str | None = None
     cursor: Mapping[str, Any] | None = None
     is_discovered: bool = False
+    shortfall: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

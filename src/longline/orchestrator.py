@@ -34,9 +34,9 @@ from longline.jobs.watch import OnProgress, Watch
 from longline.model import OPEN_STATES, Item, Job
 from longline.sources.base import Source
 from longline.sources.load import load_source
+from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
 from longline.stores.journal import fact
-from longline.stores.queue import Discovered
 from longline.stores.store import Store, open_store
 from longline.wiring import Fetching, open_fetching
 

@@ -14,8 +14,9 @@ from longline.errors import StoreFull
 from longline.jobs.report import JobReport
 from longline.model import Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
+from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
-from longline.stores.queue import Claim, Discovered
+from longline.stores.leases import Claim
 from scripted_site import ScriptedSite
 from virtual import VirtualClock
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from longline.model import Item, Job, Lease, Note, Outcome, Quality, QualityPart, Record, Verdict
+from longline.stores.adding import Discovered
+from longline.stores.finishing import Finish
 from longline.stores.jobs import NewJob
-from longline.stores.queue import Claim, Discovered, Finish
+from longline.stores.leases import Claim
 from longline.stores.store import Store
 from virtual import EPOCH
 

@@ -9,7 +9,7 @@ import pytest
 
 from longline.errors import LeaseLost
 from longline.model import Account, ItemState, Job, Outcome, Record, Verdict
-from longline.stores.queue import Finish
+from longline.stores.finishing import Finish
 from longline.stores.store import Store
 from stores.given import ended, item, leased, queued, record, stored
 from virtual import EPOCH

@@ -80,7 +80,7 @@ def test_processes_that_open_a_fresh_file_at_once_all_get_in(path: Path, address
     assert version_of(path) == NEWEST
 
 
-@pytest.mark.parametrize("version", ["0002", "9999", "0000", "ae1027a6acf"])
+@pytest.mark.parametrize("version", ["1000", "9999", "0000", "ae1027a6acf"])
 def test_a_version_we_do_not_know_is_refused_and_left_alone(
     path: Path, address: str, version: str
 ) -> None:

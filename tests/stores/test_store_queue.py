@@ -10,8 +10,10 @@ from sqlalchemy import Connection
 
 from longline.errors import LeaseLost, StoreUnreachable
 from longline.model import Account, Item, ItemState, Verdict
+from longline.stores.adding import Discovered
 from longline.stores.database import Database
-from longline.stores.queue import Claim, Discovered, Finish
+from longline.stores.finishing import Finish
+from longline.stores.leases import Claim
 from longline.stores.store import Store, open_store
 from stores.given import ended, item, leased, new_job, queued, record, stored
 from virtual import EPOCH

@@ -10,7 +10,9 @@ import asyncio
 import sys
 
 from longline.model import Item, Outcome, Record, Verdict
-from longline.stores.queue import Claim, Discovered, Finish
+from longline.stores.adding import Discovered
+from longline.stores.finishing import Finish
+from longline.stores.leases import Claim
 from longline.stores.store import Store, open_store
 
 AT = 1_800_000_000.0

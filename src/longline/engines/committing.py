@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from longline.errors import LeaseLost
 from longline.model import ItemState
-from longline.stores.queue import Finish, Queue
+from longline.stores.finishing import Finish
+from longline.stores.queue import Queue
 
 _COMPANY = 0.05  # seconds that outcomes wait for each other while they come in numbers
 

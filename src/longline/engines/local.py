@@ -1,7 +1,8 @@
 """The local engine: runs a job in this process, several items at once, on one event loop.
 
 Other processes may run the same job at the same time: leases keep them apart, and whoever commits
-the last item ends the job.
+the last item ends the job. Each domain has workers of its own (`lanes.py`), and a domain that
+rests is not leased from (`resting.py`): a slow or parked site never holds up another.
 """
 
 from __future__ import annotations
@@ -13,14 +14,27 @@ from dataclasses import dataclass
 from longline.clock import Clock
 from longline.engines.committing import Committer
 from longline.engines.finding import Chunk, find_in_chunks
+from longline.engines.lanes import Lanes
+from longline.engines.resting import Rests
 from longline.engines.tuning import tuned_memory
-from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed, StoreError
+from longline.errors import (
+    BudgetSpent,
+    CircuitOpen,
+    DiscoveryFailed,
+    FailureKind,
+    LonglineError,
+    Postponed,
+    RobotsDisallowed,
+    StoreError,
+)
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_process
 from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
 from longline.sources.visit import Visit
+from longline.stores.adding import Discovered
+from longline.stores.finishing import Finish
 from longline.stores.journal import fact
-from longline.stores.queue import Claim, Discovered, Finish
+from longline.stores.leases import Claim
 from longline.stores.store import Store
 
 _LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
@@ -28,12 +42,16 @@ _HEARTBEAT = 5.0
 _IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others
 _PARKED_LOOK = 3.0  # and at one whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
+_WIDEST = 64  # domains with a full stock at the same time
 _PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a job is run here; none of it changes what is collected."""
+    """How a job is run here; none of it changes what is collected.
+
+    `concurrency` is how many items of one domain are worked on at once.
+    """
 
     concurrency: int = 8
     limit: int | None = None
@@ -61,11 +79,14 @@ class LocalEngine:
         self._stop_reason: str | None = None
         self._failure: LonglineError | None = None
         self._wake = asyncio.Event()
-        self._ready: asyncio.Queue[Lease | None] = asyncio.Queue()
+        self._rests = Rests()
+        self._lanes: Lanes | None = None
+        self._last_lane = ""
         self._committer = Committer(
             store.queue, options.concurrency * 8, self._count, lambda: self._in_hand
         )
         self._in_hand = 0
+        self._is_finding = False
         self._is_dry = False  # the last look found nothing to lease, and nothing came since
         self._last_finish = clock.now()
 
@@ -98,13 +119,12 @@ class LocalEngine:
             beats = group.create_task(self._beat(job.id))
             finding = group.create_task(self._find(job))
             committing = group.create_task(self._committer.run())
-            workers = [group.create_task(self._work()) for _ in range(self._options.concurrency)]
-            await self._feed(job.id, finding)
+            self._lanes = Lanes(group, self._work, self._options.concurrency, self._look_again)
+            await self._feed(job.id, finding, self._lanes)
             if self._stop_reason:
                 finding.cancel()
-            for _ in workers:
-                self._ready.put_nowait(None)
-            await asyncio.wait([*workers, finding])
+            await asyncio.wait([finding])
+            await self._lanes.finish()
             self._committer.close()
             await asyncio.wait([committing])
             beats.cancel()
@@ -113,28 +133,50 @@ class LocalEngine:
 
     async def _find(self, job: Job) -> None:
         """Discover, if nobody else does; a failure ends discovery, not the items already found."""
-        while not self._stop_reason:
-            if (await self._store.jobs.get(job.id)).is_discovered:
-                return
-            if await self._take_discovery(job.id):
-                break
+        self._is_finding = True
+        try:
+            while not self._stop_reason and await self._is_to_be_discovered(job.id):
+                pass
+        finally:
+            self._is_finding = False
+            self._wake.set()
+
+    async def _is_to_be_discovered(self, job: str) -> bool:
+        """Take one turn at discovery; False when there is nothing more to do about it."""
+        if (await self._store.jobs.get(job)).is_discovered:
+            return False
+        if not await self._take_discovery(job):
             await self._clock.sleep(_IDLE_LOOK)
-        else:
-            return
-        visit = self._collector.visit(cursor=(await self._store.jobs.get(job.id)).cursor)
+            return True
+        visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         try:
             await self._collector.source.prepare(visit)
-            await self._queue_all(job.id, visit)
+            await self._queue_all(job, visit)
         except StoreError:
             raise  # not the source's fault: the run ends, and says so
+        except BudgetSpent as error:
+            problem = f"discovery ended early, {error.limit} is spent"
+            await self._queue(job, Chunk(), visit, shortfall=problem)
         except RobotsDisallowed as error:
             self._failure = error
+        except (CircuitOpen, Postponed) as error:
+            return await self._is_sat_out(error)
         except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
             problem = str(error) if isinstance(error, LonglineError) else repr(error)
             self._failure = DiscoveryFailed(self._collector.source.name, problem)
             self._failure.__cause__ = error
         finally:
-            await self._close_discovery(job.id, visit)
+            await self._close_discovery(job, visit)
+        return False
+
+    async def _is_sat_out(self, error: CircuitOpen | Postponed) -> bool:
+        """Wait until the site may be asked again; False when that is not worth waiting for."""
+        wait = error.until - self._clock.now()
+        if error.kind is FailureKind.BLOCKED or wait > self._options.patience:
+            self._failure = error
+            return False
+        await self._clock.sleep(max(wait, _IDLE_LOOK))
+        return True
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
         spent = visit.account.take()
@@ -162,28 +204,36 @@ class LocalEngine:
         if not self._stop_reason:
             await self._queue(job, Chunk(), visit, is_last=True)
 
-    async def _queue(self, job: str, chunk: Chunk, visit: Visit, *, is_last: bool = False) -> int:
+    async def _queue(
+        self,
+        job: str,
+        chunk: Chunk,
+        visit: Visit,
+        *,
+        is_last: bool = False,
+        shortfall: str | None = None,
+    ) -> int:
         found = Discovered(
             job,
             chunk.items,
             self._clock.now(),
             cursor=chunk.cursor.value if chunk.cursor else None,
-            is_last=is_last,
+            is_last=is_last or shortfall is not None,
             limit=self._options.limit,
             account=visit.account.take(),
+            shortfall=shortfall,
         )
         total = await self._store.queue.add(found)
-        self._is_dry = False
-        self._wake.set()
+        self._look_again()
         return total
 
     # ------------------------------------------------------------ collection
 
-    async def _feed(self, job: str, finding: asyncio.Task[None]) -> None:
+    async def _feed(self, job: str, finding: asyncio.Task[None], lanes: Lanes) -> None:
         """Keep the workers supplied until the job has ended, stops, or has to rest."""
         while not self._stop_reason:
             self._wake.clear()
-            if not self._is_dry and self._is_low() and await self._lease(job):
+            if not self._is_dry and await self._lease(job, lanes):
                 continue
             if self._in_hand:
                 await self._nap(_IDLE_LOOK)
@@ -192,19 +242,31 @@ class LocalEngine:
             else:
                 await self._rest(job)
 
-    def _is_low(self) -> bool:
-        """Say whether the workers will soon have nothing to take."""
-        return self._ready.qsize() <= self._options.concurrency
+    def _look_again(self) -> None:
+        """Have the next look at the queue find out whether there is more for the workers."""
+        self._is_dry = False
+        self._wake.set()
 
-    async def _lease(self, job: str) -> bool:
+    async def _lease(self, job: str, lanes: Lanes) -> bool:
         now = self._clock.now()
-        count = _STOCK * self._options.concurrency - self._ready.qsize()
-        claim = Claim(job, self._owner, count, now, now + _LEASE)
+        stock = _STOCK * self._options.concurrency
+        claim = Claim(
+            job,
+            self._owner,
+            stock,
+            now,
+            now + _LEASE,
+            holds=lanes.waiting(),
+            resting=self._rests.resting(now),
+            last=self._last_lane,
+            room=_WIDEST * stock - self._in_hand,
+        )
         leases = await self._store.queue.lease(claim)
         self._in_hand += len(leases)
-        self._is_dry = not leases
-        for lease in leases:
-            self._ready.put_nowait(lease)
+        self._is_dry = True  # until a worker runs low, something is found, or time has passed
+        lanes.add(leases)
+        if leases:
+            self._last_lane = leases[-1].domain
         return bool(leases)
 
     async def _is_over(self, job: str, finding: asyncio.Task[None]) -> bool:
@@ -216,16 +278,20 @@ class LocalEngine:
 
     async def _rest(self, job: str) -> None:
         """Wait for parked items to fall due, for discovery, or for other processes."""
-        due = await self._store.queue.next_due(job)
+        waiting = await self._store.queue.waiting(job)
         now = self._clock.now()
-        if due is not None and due > now and now - self._last_finish > self._options.patience:
+        due = self._rests.next_due(waiting)
+        if due is None:
+            await self._reclaim(job)  # what is left is with others, who may have died
+            await self._nap(_IDLE_LOOK)
+            return
+        block = self._rests.block(waiting, now)
+        if block is not None and not self._is_finding:
+            self.stop(block)
+        elif due > now and now - self._last_finish > self._options.patience:
             self.stop("every item is parked: the site has not answered for too long")
-            return
-        if due is not None:
+        else:
             await self._nap(min(max(due - now, 0.01), _PARKED_LOOK))
-            return
-        await self._reclaim(job)  # what is left is with others, who may have died
-        await self._nap(_IDLE_LOOK)
 
     async def _nap(self, seconds: float) -> None:
         try:
@@ -234,25 +300,23 @@ class LocalEngine:
         except TimeoutError:
             self._is_dry = False  # others may have queued or released something
 
-    async def _work(self) -> None:
-        while (lease := await self._ready.get()) is not None:
-            if self._is_low():
-                self._wake.set()
-            if self._stop_reason:
-                await self._store.queue.release([lease])
-                self._in_hand -= 1
-                continue
-            extraction = await self._collector.collect(lease.item, tries=lease.tries)
-            finish = Finish(
-                lease,
-                extraction.outcome,
-                self._clock.now(),
-                extraction.seconds,
-                extraction.account,
-                extraction.found,
-                self._options.limit,
-            )
-            await self._committer.hand_over(finish)  # the next item need not wait for its commit
+    async def _work(self, lease: Lease) -> None:
+        if self._stop_reason:
+            await self._store.queue.release([lease])
+            self._in_hand -= 1
+            return
+        extraction = await self._collector.collect(lease.item, tries=lease.tries)
+        self._rests.note(lease.domain, extraction.outcome)
+        finish = Finish(
+            lease,
+            extraction.outcome,
+            self._clock.now(),
+            extraction.seconds,
+            extraction.account,
+            extraction.found,
+            self._options.limit,
+        )
+        await self._committer.hand_over(finish)  # the next item need not wait for its commit
 
     def _count(self, finish: Finish, state: ItemState | None) -> None:
         """Note that a try was committed as this state, or that its item is somebody else's now."""

@@ -41,4 +41,4 @@ def build_chain(transport: Link, policies: Policies, clock: Clock) -> Link:
     chain = Robots(chain, clock, ignored=policies.ignored_robots)
     chain = Statuses(chain, clock)
     chain = Redirects(chain)
-    return Retrying(chain, policies.retry)
+    return Retrying(chain, policies.retry, clock)

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+from longline.clock import Clock
+from longline.errors import BudgetSpent, CircuitOpen, FetchError, Postponed, kind_of
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
-from longline.model import Account
+from longline.model import Account, Failure
 from longline.resilience.handler import RetryHandler
 
 
 class Retrying(Link):
-    """Retries by the handler's policy; a wait too long to sit out is raised as Postponed."""
+    """Retries by the handler's policy; a wait too long to sit out is raised as Postponed.
 
-    def __init__(self, inner: Link, handler: RetryHandler) -> None:
+    Every attempt that fails is noted in the account, with what was done about it.
+    """
+
+    def __init__(self, inner: Link, handler: RetryHandler, clock: Clock) -> None:
         self._inner = inner
         self._handler = handler
+        self._clock = clock
 
     async def __call__(self, request: Request, account: Account) -> Page:
-        def count(_error: Exception, _attempt: int, _wait: float) -> None:
-            account.retries += 1
+        started = self._clock.now()
 
-        return await self._handler.execute(lambda: self._inner(request, account), on_retry=count)
+        def note(error: Exception, step: str) -> None:
+            now = self._clock.now()
+            status = getattr(error, "status", None)
+            account.failures.append(
+                Failure(now, request.url, kind_of(error), str(error), step, now - started, status)
+            )
+
+        def again(error: Exception, _attempt: int, wait: float) -> None:
+            nonlocal started
+            account.retries += 1
+            note(error, f"retried after {wait:.3g} s")
+            started = self._clock.now() + wait
+
+        try:
+            return await self._handler.execute(
+                lambda: self._inner(request, account), on_retry=again
+            )
+        except FetchError as error:
+            note(error, _step(error))
+            raise
+
+
+def _step(error: FetchError) -> str:
+    if isinstance(error, (CircuitOpen, Postponed)):
+        return "parked"
+    return "not asked" if isinstance(error, BudgetSpent) else "given up"

@@ -20,7 +20,8 @@ from longline.errors import (
     kind_of,
 )
 from longline.fetching.link import Link
-from longline.model import Account, Item, Outcome, Record, Verdict
+from longline.fetching.messages import origin_of
+from longline.model import Account, Failure, Item, Outcome, Record, Verdict
 from longline.pipeline.fingerprint import fingerprint
 from longline.pipeline.quality import score
 from longline.pipeline.validate import validated
@@ -30,6 +31,7 @@ from longline.sources.visit import Visit
 _MOST_POSTPONEMENTS = 10
 _VERDICTS = {
     FailureKind.GONE: Verdict.SKIP,
+    FailureKind.BUDGET: Verdict.SKIP,
     FailureKind.INVALID: Verdict.QUARANTINE,
 }
 
@@ -82,8 +84,25 @@ class Collector:
             outcome = await self._attempt(visit, layers)
         except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job
             outcome = _judged(error, tries, visit)
+            self._note(error, outcome, visit, self._clock.now() - started)
         seconds = self._clock.now() - started
         return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
+
+    def _note(self, error: Exception, outcome: Outcome, visit: Visit, seconds: float) -> None:
+        """Put a failure of the source's own into the ledger; requests are there already."""
+        if isinstance(error, FetchError) or outcome.kind is None:
+            return
+        visit.account.failures.append(
+            Failure(
+                self._clock.now(),
+                visit.address or visit.item.url,
+                outcome.kind,
+                outcome.reason or "",
+                outcome.verdict.value,
+                seconds,
+                visit.account.status,
+            )
+        )
 
     async def _attempt(self, visit: Visit, layers: dict[str, str]) -> Outcome:
         provenance: dict[str, str] = {}
@@ -138,11 +157,23 @@ def _told(layer: str, error: Exception) -> LonglineError:
 def _judged(error: Exception, tries: int, visit: Visit) -> Outcome:
     kind = kind_of(error)
     if isinstance(error, CircuitOpen):  # the domain rests: nobody's fault, however often
-        return Outcome(Verdict.LATER, kind=kind, reason=str(error), due=error.until)
-    if isinstance(error, Postponed) and tries < _MOST_POSTPONEMENTS:
-        return Outcome(Verdict.LATER, kind=kind, reason=str(error), due=error.until)
+        return _parked(error, visit, is_for_domain=True)
+    if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
+        return _parked(error, visit, is_for_domain=error.is_for_domain)
     verdict = _VERDICTS.get(kind, Verdict.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
     reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
     raw = dict(visit.results) if verdict is Verdict.QUARANTINE else None
     return Outcome(verdict, kind=kind, reason=reason, raw=raw)
+
+
+def _parked(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:
+    # An item may ask several hosts: only its own one's rest says something about its neighbours.
+    is_own = error.host.lower() == origin_of(visit.item.url)[1]
+    return Outcome(
+        Verdict.LATER,
+        kind=error.kind,
+        reason=str(error),
+        due=error.until,
+        is_for_domain=is_for_domain and is_own,
+    )

@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from longline.clock import moment
-from longline.errors import UnknownJob
+from longline.errors import FailureKind, UnknownJob
 from longline.model import FINAL_STATES, OPEN_STATES, ItemState, Job, JobState
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
@@ -108,6 +108,7 @@ def _job(row: Row[Any]) -> Job:
         reason=row.reason,
         cursor=row.cursor,
         is_discovered=row.is_discovered,
+        shortfall=row.shortfall,
     )
 
 
@@ -210,25 +211,39 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
 
 def _finish(connection: Connection, argument: tuple[str, float]) -> JobState | None:
     job, at = argument
-    row = connection.execute(select(jobs.c.state, jobs.c.is_discovered).where(jobs.c.id == job))
-    state, is_discovered = row.one()
+    row = connection.execute(
+        select(jobs.c.state, jobs.c.is_discovered, jobs.c.shortfall).where(jobs.c.id == job)
+    )
+    state, is_discovered, shortfall = row.one()
     found = counts(connection, job)
     total, done = sum(found.values()), sum(found[final] for final in FINAL_STATES)
     if state != JobState.RUNNING or not is_discovered or done < total:
         return None
-    ended = _verdict(found, total)
-    _end(connection, (job, at, ended, _explained(found)))
+    missing = [shortfall] if shortfall else []
+    missing += _not_asked(connection, job)
+    ended = _verdict(found, total, is_short=bool(missing))
+    _end(connection, (job, at, ended, "; ".join([*_explained(found), *missing]) or None))
     return ended
 
 
-def _verdict(found: Mapping[ItemState, int], total: int) -> JobState:
+def _not_asked(connection: Connection, job: str) -> list[str]:
+    """Return what was left out because a budget was spent, in words."""
+    query = (
+        select(items.c.reason, func.count())
+        .where(items.c.job_id == job, items.c.kind == FailureKind.BUDGET)
+        .group_by(items.c.reason)
+    )
+    return [f"{count} items {reason}" for reason, count in connection.execute(query)]
+
+
+def _verdict(found: Mapping[ItemState, int], total: int, *, is_short: bool) -> JobState:
     bad = found[ItemState.FAILED] + found[ItemState.QUARANTINED]
-    if not bad:
-        return JobState.COMPLETE
-    return JobState.FAILED if bad == total else JobState.PARTIAL
+    if bad and bad == total:
+        return JobState.FAILED
+    return JobState.PARTIAL if bad or is_short else JobState.COMPLETE
 
 
-def _explained(found: Mapping[ItemState, int]) -> str | None:
+def _explained(found: Mapping[ItemState, int]) -> list[str]:
     states = (ItemState.FAILED, ItemState.QUARANTINED)
     parts = [f"{found[state]} {state.value}" for state in states if found[state]]
-    return f"{' and '.join(parts)} of {sum(found.values())} items" if parts else None
+    return [f"{' and '.join(parts)} of {sum(found.values())} items"] if parts else []

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from longline.model import Event
+from longline.model import Account, Event
 from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.database import Database
 from longline.stores.schema import events, statistics
@@ -20,6 +20,11 @@ Fact = dict[str, Any]
 def fact(job: str, at: float, kind: str, *, key: str | None = None, **data: Any) -> Fact:
     """Return an event as a row, to be appended by `append`."""
     return {"job_id": job, "at": at, "kind": kind, "key": key, "data": data}
+
+
+def happened(job: str, key: str | None, at: float, account: Account) -> list[Fact]:
+    """Return what the request chain wants to be remembered of one try, as rows."""
+    return [fact(job, at, one.kind, key=key, **one.data) for one in account.happenings]
 
 
 _APPEND = BulkInsert(events, ("job_id", "at", "kind", "key", "data"))

@@ -1,14 +1,111 @@
-"""Leases after they were given: put back, kept, taken over."""
+"""Leases: given to one worker at a time, put back, kept, taken over."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, or_, select, update
+from sqlalchemy import Connection, bindparam, func, or_, select, update
 
-from longline.model import ItemState, Lease
+from longline.model import Item, ItemState, Lease
 from longline.stores.journal import append, fact
 from longline.stores.schema import items, jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker's wish for items: up to `count` of each domain, less what it `holds` already.
+
+    Domains in `resting` are left out. Of many domains, those after `last` in the alphabet come
+    first, and no more than `room` items are given in all.
+    """
+
+    job: str
+    owner: str
+    count: int
+    at: float
+    until: float
+    holds: Mapping[str, int] = field(default_factory=dict)
+    resting: frozenset[str] = frozenset()
+    last: str = ""
+    room: int = 10_000
+
+
+# The domains that have queued items, found by a jump in the index from each to the next: reading
+# all rows for it would take longer with every item that waits.
+_QUEUED = (items.c.job_id == bindparam("b_job")) & (items.c.state == ItemState.QUEUED)
+_first = select(func.min(items.c.domain).label("domain")).where(_QUEUED).cte(recursive=True)
+_next = select(func.min(items.c.domain)).where(_QUEUED, items.c.domain > _first.c.domain)
+_LANES = _first.union_all(select(_next.scalar_subquery()).where(_first.c.domain.is_not(None)))
+_DOMAINS = select(_LANES.c.domain).where(_LANES.c.domain.is_not(None))
+
+# Statements of the busy path are made once: building one costs more than running it.
+_FOLLOWING = (
+    select(items.c.id)
+    .where(
+        items.c.job_id == bindparam("b_job"),
+        items.c.state == ItemState.QUEUED,
+        items.c.domain == bindparam("b_domain"),
+        items.c.due_at <= bindparam("b_at"),
+    )
+    .order_by(items.c.priority.desc(), items.c.due_at)
+    .limit(bindparam("b_count"))
+)
+_TAKE = (
+    update(items)
+    .where(items.c.id.in_(_FOLLOWING))
+    .values(
+        state=ItemState.LEASED,
+        lease_owner=bindparam("b_owner"),
+        lease_token=items.c.lease_token + 1,
+        lease_until=bindparam("b_until"),
+        tries=items.c.tries + 1,
+    )
+    .returning(
+        items.c.id,
+        items.c.domain,
+        items.c.key,
+        items.c.url,
+        items.c.priority,
+        items.c.data,
+        items.c.lease_token,
+        items.c.tries,
+    )
+)
+
+
+def lease(connection: Connection, claim: Claim) -> list[Lease]:
+    """Give items that are due to a worker, of each domain those of the highest priority."""
+    domains = connection.scalars(_DOMAINS, {"b_job": claim.job}).all()
+    given: list[Lease] = []
+    for domain in sorted(domains, key=lambda name: (name <= claim.last, name)):
+        count = min(claim.count - claim.holds.get(domain, 0), claim.room - len(given))
+        if count > 0 and domain not in claim.resting:
+            given += _take(connection, claim, domain, count)
+    return given
+
+
+def _take(connection: Connection, claim: Claim, domain: str, count: int) -> list[Lease]:
+    wish = {
+        "b_job": claim.job,
+        "b_owner": claim.owner,
+        "b_count": count,
+        "b_at": claim.at,
+        "b_until": claim.until,
+        "b_domain": domain,
+    }
+    rows = sorted(connection.execute(_TAKE, wish), key=lambda row: (-row.priority, row.id))
+    return [
+        Lease(
+            id=row.id,
+            job=claim.job,
+            item=Item(row.key, row.url, row.priority, row.data),
+            token=row.lease_token,
+            tries=row.tries,
+            domain=domain,
+        )
+        for row in rows
+    ]
 
 
 def release(connection: Connection, leases: Sequence[Lease]) -> None:

@@ -48,6 +48,7 @@ jobs = Table(
     Column("is_discovered", Boolean, nullable=False, default=False),
     Column("discovery_owner", Text),
     Column("discovery_until", Double),
+    Column("shortfall", Text),  # why not all could be found, when that is known
     Index("ix_jobs_identity", "identity", "created_at"),
 )
 
@@ -71,11 +72,38 @@ items = Table(
     Column("raw", Json),  # what a quarantined item was made of
     Column("seconds", Double),
     Column("finished_at", Double),
+    Column("domain", Text, nullable=False, server_default=""),  # whose workers it waits for
+    Column("requests", Integer, nullable=False, server_default="0"),  # of all its tries
+    Column("status", Integer),  # of the last answer
     UniqueConstraint("job_id", "key"),
 )
-# What to lease next, read straight from the index: due first within a priority, so that items
-# parked until later never stand in the way of fresh ones.
-Index("ix_items_next", items.c.job_id, items.c.state, items.c.priority.desc(), items.c.due_at)
+# What to lease next of a domain, read straight from the index: due first within a priority, so
+# that items parked until later never stand in the way of fresh ones.
+Index(
+    "ix_items_next",
+    items.c.job_id,
+    items.c.state,
+    items.c.domain,
+    items.c.priority.desc(),
+    items.c.due_at,
+)
+
+failures = Table(
+    "failures",  # every attempt that failed; those that did not are counted in items
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("key", Text),  # None: an attempt of discovery
+    Column("tries", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("status", Integer),
+    Column("step", Text, nullable=False),  # what was done about it
+    Column("seconds", Double, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Index("ix_failures_job_id_key", "job_id", "key"),
+)
 
 records = Table(
     "records",

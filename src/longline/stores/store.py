@@ -9,6 +9,7 @@ from longline.stores.audit import Findings, look_into
 from longline.stores.database import Database, open_database
 from longline.stores.jobs import Jobs
 from longline.stores.journal import Journal
+from longline.stores.ledger import Ledger
 from longline.stores.queue import Queue
 from longline.stores.records import Records
 
@@ -23,6 +24,7 @@ class Store:
         self.queue = Queue(database)
         self.records = Records(database)
         self.journal = Journal(database)
+        self.ledger = Ledger(database)
 
     async def findings(self, job: str, source: str) -> Findings:
         """Return what a report of a job needs to know."""

@@ -1,0 +1,46 @@
+"""The links that keep a job within its budget of requests, bytes and time.
+
+Two, because a request is judged twice: before it stands in line for its turn, so that what cannot
+go does not wait, and when it goes, where the count is shared with other processes and exact.
+"""
+
+from __future__ import annotations
+
+from longline.errors import BudgetSpent
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.model import Account
+from longline.resilience.budget import Budgets
+
+
+class BudgetCheck(Link):
+    """Turns away what is known to be over the budget; stands outside breaker and pace."""
+
+    def __init__(self, inner: Link, budgets: Budgets) -> None:
+        self._inner = inner
+        self._budgets = budgets
+        self._told: set[str] = set()
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        try:
+            self._budgets.check(request.domain, request.url)
+            return await self._inner(request, account)
+        except BudgetSpent as error:
+            if error.limit not in self._told:
+                self._told.add(error.limit)
+                account.tell("budget.spent", limit=error.limit)
+            raise
+
+
+class BudgetSpending(Link):
+    """Takes each request that goes out of the budget; stands right before the transport."""
+
+    def __init__(self, inner: Link, budgets: Budgets) -> None:
+        self._inner = inner
+        self._budgets = budgets
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        await self._budgets.spend(request.domain, request.url)
+        page = await self._inner(request, account)
+        await self._budgets.receive(request.domain, len(page.body))
+        return page

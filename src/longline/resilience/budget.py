@@ -1,0 +1,130 @@
+"""How much a job may ask for: requests, bytes and time, in all and of each domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from longline.clock import Clock
+from longline.errors import BudgetSpent
+from longline.resilience.keepers.cells import Cells
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits that a user set; None is none. `seconds` are those of one run, pauses not counted."""
+
+    requests: int | None = None
+    received_bytes: int | None = None
+    seconds: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is limited."""
+        return self == Budget()
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was used of a budget."""
+
+    requests: int = 0
+    received_bytes: int = 0
+
+
+def exceeded(budget: Budget, spent: Spent, seconds: float) -> str | None:
+    """Return which limit another request would break, in words; None when it may go."""
+    if budget.requests is not None and spent.requests >= budget.requests:
+        return f"the budget of {budget.requests:,} requests"
+    if budget.received_bytes is not None and spent.received_bytes >= budget.received_bytes:
+        return f"the budget of {budget.received_bytes:,} bytes"
+    if budget.seconds is not None and seconds >= budget.seconds:
+        return f"the budget of {budget.seconds:g} s"
+    return None
+
+
+class Budgets:
+    """The budgets of one job, shared by all processes that run it.
+
+    Args:
+        job: whose budgets they are.
+        cells: where what was spent is kept.
+        clock: what time it is.
+        total: for all domains together.
+        per_domain: for each domain.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        cells: Cells[Spent],
+        clock: Clock,
+        *,
+        total: Budget,
+        per_domain: Budget,
+    ) -> None:
+        self._job = job
+        self._cells = cells
+        self._clock = clock
+        self._total = total
+        self._per_domain = per_domain
+        self._started = clock.now()
+        self._seen: dict[str, Spent] = {}
+
+    def check(self, domain: str, url: str) -> None:
+        """Refuse at once what is known to be over a limit, before anybody waits for a turn.
+
+        Raises:
+            BudgetSpent: it is.
+        """
+        for name, budget, words in self._of(domain):
+            self._judge(url, budget, self._seen.get(name, Spent()), words)
+
+    async def spend(self, domain: str, url: str) -> None:
+        """Take one request out of the budgets.
+
+        Raises:
+            BudgetSpent: there is none left.
+        """
+        seconds = self._clock.now() - self._started
+        for name, budget, words in self._of(domain):
+            before = await self._cells.change(name, partial(_take, budget, seconds))
+            self._judge(url, budget, before, words)
+            self._seen[name] = replace(before, requests=before.requests + 1)
+
+    async def receive(self, domain: str, size_bytes: int) -> None:
+        """Count the bytes of an answer."""
+        for name, budget, _words in self._of(domain):
+            if budget.received_bytes is not None:
+                self._seen[name] = await self._cells.change(name, partial(_add, size_bytes))
+
+    async def forget(self) -> None:
+        """Remove what was kept, once the job has ended."""
+        for name in await self._cells.all():
+            if name == self._job or name.startswith(f"{self._job} "):
+                await self._cells.forget(name)
+
+    def _of(self, domain: str) -> list[tuple[str, Budget, str]]:
+        # The domain's first: where the job's own refuses, nothing more will be asked anyway.
+        each = (f"{self._job} {domain}", self._per_domain, f" for {domain}")
+        whole = (self._job, self._total, "")
+        return [one for one in (each, whole) if not one[1].is_empty]
+
+    def _judge(self, url: str, budget: Budget, spent: Spent, words: str) -> None:
+        limit = exceeded(budget, spent, self._clock.now() - self._started)
+        if limit is not None:
+            raise BudgetSpent(url, f"{limit}{words}")
+
+
+def _take(budget: Budget, seconds: float, spent: Spent | None, _now: float) -> tuple[Spent, Spent]:
+    """Count one more request unless a limit is reached; answer with what was spent before."""
+    before = spent or Spent()
+    if exceeded(budget, before, seconds) is not None:
+        return before, before
+    return replace(before, requests=before.requests + 1), before
+
+
+def _add(size_bytes: int, spent: Spent | None, _now: float) -> tuple[Spent, Spent]:
+    before = spent or Spent()
+    after = replace(before, received_bytes=before.received_bytes + size_bytes)
+    return after, after

@@ -1,0 +1,95 @@
+"""Items on their way into the queue: each key once in a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, func, select, update
+
+from longline.fetching.messages import origin_of
+from longline.model import Account, Item, ItemState
+from longline.stores.bulk import BulkInsert, as_json
+from longline.stores.journal import add_up, append, fact, happened
+from longline.stores.ledger import note_failures
+from longline.stores.schema import items, jobs
+
+_LARGEST_LOOKUP = 10_000  # keys; a stock SQLite takes 32,766 variables in a statement
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """Items found by discovery, and how far it has come with them.
+
+    `shortfall` says why not all could be found, when that is known.
+    """
+
+    job: str
+    items: Sequence[Item]
+    at: float
+    cursor: Mapping[str, Any] | None = None
+    is_last: bool = False
+    limit: int | None = None
+    account: Account = field(default_factory=Account)
+    shortfall: str | None = None
+
+
+def add(connection: Connection, discovered: Discovered) -> int:
+    """Queue what is new of these items; return how many the job has now."""
+    job = discovered.job
+    fresh = _fresh(connection, job, discovered.items)
+    total = connection.scalar(select(func.count()).where(items.c.job_id == job)) or 0
+    room = len(fresh) if discovered.limit is None else max(0, discovered.limit - total)
+    rows = [_queued(job, item) for item in fresh[:room]]
+    if rows:
+        _QUEUE_UP.run(connection, rows)
+    changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
+    if discovered.cursor is not None:
+        changes["cursor"] = dict(discovered.cursor)
+    if discovered.shortfall is not None:
+        changes["shortfall"] = discovered.shortfall
+    if changes:
+        connection.execute(update(jobs).where(jobs.c.id == job).values(**changes))
+    add_up(connection, [(job, discovered.account.as_counts())])
+    note_failures(connection, [(job, None, 0, discovered.account)])
+    append(connection, happened(job, None, discovered.at, discovered.account))
+    if discovered.is_last:
+        append(connection, [fact(job, discovered.at, "job.discovered", items=total + len(rows))])
+    return total + len(rows)
+
+
+def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item]:
+    """Return the items whose keys the job does not have, each key once."""
+    fresh = {item.key: item for item in found}
+    keys = list(fresh)
+    for start in range(0, len(keys), _LARGEST_LOOKUP):
+        some = keys[start : start + _LARGEST_LOOKUP]
+        known = select(items.c.key).where(items.c.job_id == job, items.c.key.in_(some))
+        for key in connection.scalars(known).all():
+            del fresh[key]
+    return list(fresh.values())
+
+
+def _queued(job: str, item: Item) -> dict[str, Any]:
+    return {
+        "job_id": job,
+        "key": item.key,
+        "url": item.url,
+        "data": as_json(item.data),
+        "priority": item.priority,
+        "state": ItemState.QUEUED,
+        "due_at": 0.0,
+        "tries": 0,
+        "lease_token": 0,
+        "domain": origin_of(item.url)[1],
+    }
+
+
+_QUEUE_UP = BulkInsert(
+    items,
+    (
+        *("job_id", "key", "url", "data", "priority", "state"),
+        *("due_at", "tries", "lease_token", "domain"),
+    ),
+)

@@ -1,0 +1,169 @@
+"""The end of one try at an item: item, record, new items, statistics, events, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, null, select, update
+from sqlalchemy.exc import StatementError
+
+from longline.errors import FailureKind, LeaseLost
+from longline.model import Account, Item, ItemState, Lease, Outcome, Verdict
+from longline.stores.adding import Discovered, add
+from longline.stores.bulk import BulkUpdate, as_json
+from longline.stores.journal import Fact, add_up, append, fact, happened
+from longline.stores.ledger import note_failures
+from longline.stores.records import store_records
+from longline.stores.schema import items
+
+_STATE_OF = {
+    Verdict.SKIP: ItemState.SKIPPED,
+    Verdict.FAIL: ItemState.FAILED,
+    Verdict.QUARANTINE: ItemState.QUARANTINED,
+    Verdict.LATER: ItemState.QUEUED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All that one try at an item changes; committed whole or not at all.
+
+    `limit` is that of the job, which `found` items count towards too.
+    """
+
+    lease: Lease
+    outcome: Outcome
+    at: float
+    seconds: float = 0.0
+    account: Account = field(default_factory=Account)
+    found: Sequence[Item] = ()
+    limit: int | None = None
+
+
+_HELD = (
+    select(items.c.id, items.c.lease_token)
+    .where(
+        items.c.id.in_(bindparam("b_ids", expanding=True)),
+        items.c.state == ItemState.LEASED,
+    )
+    .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
+)
+_SETTLE = BulkUpdate(
+    update(items)
+    .where(items.c.id == bindparam("b_id"))
+    .values(
+        state=bindparam("b_state"),
+        kind=bindparam("b_kind"),
+        reason=bindparam("b_reason"),
+        raw=bindparam("b_raw", type_=items.c.raw.type),
+        due_at=bindparam("b_due"),
+        seconds=bindparam("b_seconds"),
+        finished_at=bindparam("b_finished"),
+        status=bindparam("b_status"),
+        requests=items.c.requests + bindparam("b_requests"),
+        lease_owner=null(),
+        lease_until=null(),
+    )
+)
+
+
+def finish_all(connection: Connection, finishes: list[Finish]) -> list[ItemState | LeaseLost]:
+    """Commit the ends of several tries; say of each the new state, or LeaseLost."""
+    asked = {"b_ids": [finish.lease.id for finish in finishes]}
+    held = {row.id: row.lease_token for row in connection.execute(_HELD, asked)}
+    is_held = [_redeem(held, finish.lease) for finish in finishes]
+    valid = [finish for finish, is_valid in zip(finishes, is_held, strict=True) if is_valid]
+    records = [
+        (finish.outcome.record, finish.lease.job, finish.at)
+        for finish in valid
+        if finish.outcome.record is not None
+    ]
+    changed = iter(store_records(connection, records))
+    states = {finish.lease.id: _new_state(finish, changed) for finish in valid}
+    _SETTLE.run(connection, [_settled(finish, states[finish.lease.id]) for finish in valid])
+    _queue_found(connection, valid)
+    append(connection, [one for finish in valid for one in _told(finish, states)])
+    note_failures(connection, [_tried(finish) for finish in valid])
+    add_up(connection, [(finish.lease.job, _spent(finish)) for finish in valid])
+    return [
+        states[finish.lease.id]
+        if is_valid
+        else LeaseLost(finish.lease.item.key, finish.lease.token)
+        for finish, is_valid in zip(finishes, is_held, strict=True)
+    ]
+
+
+def _redeem(held: dict[int, int], lease: Lease) -> bool:
+    """Use up a lease; False when it is not the one that counts, or was used before."""
+    if held.get(lease.id) != lease.token:
+        return False
+    del held[lease.id]
+    return True
+
+
+def _new_state(finish: Finish, changed: Any) -> ItemState:
+    if finish.outcome.record is not None:
+        return ItemState.STORED if next(changed) else ItemState.UNCHANGED
+    return _STATE_OF[finish.outcome.verdict]
+
+
+def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
+    outcome = finish.outcome
+    return {
+        "b_id": finish.lease.id,
+        "b_state": state,
+        "b_kind": outcome.kind,
+        "b_reason": outcome.reason,
+        "b_raw": None if outcome.raw is None else as_json(outcome.raw),
+        "b_due": outcome.due or 0.0,
+        "b_seconds": finish.seconds,
+        "b_finished": None if state is ItemState.QUEUED else finish.at,
+        "b_status": finish.account.status,
+        "b_requests": finish.account.requests,
+    }
+
+
+def _tried(finish: Finish) -> tuple[str, str, int, Account]:
+    lease = finish.lease
+    return lease.job, lease.item.key, lease.tries, finish.account
+
+
+def _told(finish: Finish, states: dict[int, ItemState]) -> list[Fact]:
+    outcome, lease = finish.outcome, finish.lease
+    state = states[lease.id]
+    details: dict[str, Any] = {"seconds": round(finish.seconds, 4)}
+    if outcome.kind:
+        details["failure"] = outcome.kind
+    if outcome.reason:
+        details["reason"] = outcome.reason
+    if outcome.due:
+        details["due"] = outcome.due
+    name = "parked" if state is ItemState.QUEUED else state.value
+    ended = fact(lease.job, finish.at, f"item.{name}", key=lease.item.key, **details)
+    return [*happened(lease.job, lease.item.key, finish.at, finish.account), ended]
+
+
+def _spent(finish: Finish) -> dict[str, float]:
+    spent = finish.account.as_counts()
+    spent["item_requests"] = finish.account.requests  # apart from those of discovery
+    if finish.outcome.verdict is not Verdict.LATER:
+        spent["item_seconds"] = finish.seconds
+    return spent
+
+
+def unstorable(finish: Finish, error: Exception) -> Finish:
+    """Return the try as one that is quarantined because no database can hold what it made."""
+    cause = error.orig if isinstance(error, StatementError) else error
+    outcome = Outcome(
+        Verdict.QUARANTINE, kind=FailureKind.INVALID, reason=f"it cannot be stored: {cause}"
+    )
+    return replace(finish, outcome=outcome, found=())
+
+
+def _queue_found(connection: Connection, finishes: list[Finish]) -> None:
+    for finish in finishes:
+        if finish.found:
+            new = Discovered(finish.lease.job, finish.found, finish.at, limit=finish.limit)
+            add(connection, new)
