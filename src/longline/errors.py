@@ -15,6 +15,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── NothingArchived        the job kept no answers: run it with --archive
 │   ├── MissingExtra           an optional package is not installed: install it
 │   ├── NotResumable           the job has ended; start a new one
+│   ├── NothingToRetry         no item of the job failed in this way
 │   └── DestinationUnwritable  an export cannot be written where it was asked for
 ├── StoreError                 the database
 │   ├── StoreUnreachable       wrong address or no rights: mend it (exit 2)
@@ -244,6 +245,22 @@ class NotResumable(ConfigError):
     def __str__(self) -> str:
         return (
             f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
+        )
+
+
+class NothingToRetry(ConfigError):
+    """No item of the job failed in the way that was asked for; an empty kind is any."""
+
+    def __init__(self, job: str, kind: str = "") -> None:
+        super().__init__(job, kind)
+        self.job = job
+        self.kind = kind
+
+    def __str__(self) -> str:
+        how = f" by {self.kind}" if self.kind else ""
+        return (
+            f"no finished item of job {self.job} failed{how}, so there is nothing to try again; "
+            f"`longline failures {self.job}` shows what did"
         )
 
 
@@ -527,17 +544,26 @@ class NotArchived(FetchError):
 
 
 class CircuitOpen(FetchError):
-    """The domain failed too often and rests until `until`, in seconds since the epoch."""
+    """The domain rests until `until`, in seconds since the epoch: it failed too often, or bans us.
 
-    kind = FailureKind.NETWORK
+    `kind` is blocked for a ban, and `reason` its evidence.
+    """
 
-    def __init__(self, url: str, until: float) -> None:
-        super().__init__(url, until)
+    def __init__(
+        self, url: str, until: float, reason: str = "", kind: FailureKind = FailureKind.NETWORK
+    ) -> None:
+        super().__init__(url, until, reason, kind)
         self.until = until
+        self.reason = reason
+        self.kind = kind  # type: ignore[misc]  # as in Postponed: that of what is behind it
 
     def __str__(self) -> str:
+        host = self.host or self.url
+        why = f" ({self.reason})" if self.reason else ""
         moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
-        return f"{self.host or self.url} has failed too often and rests until {moment}"
+        if self.kind is FailureKind.BLOCKED:
+            return f"{host} blocks us{why} and is left alone until {moment}"
+        return f"{host} has failed too often{why} and rests until {moment}"
 
 
 class Postponed(FetchError):
@@ -559,7 +585,7 @@ class Postponed(FetchError):
         self.until = until
         self.problem = problem
         self.is_for_domain = is_for_domain
-        self.kind = kind  # type: ignore[misc]  # the only error whose kind is that of another
+        self.kind = kind  # type: ignore[misc]  # the kind is that of another error
 
     def __str__(self) -> str:
         moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")

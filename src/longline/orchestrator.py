@@ -23,7 +23,7 @@ from longline.clock import Clock, SystemClock
 from longline.config.settings import Settings, load_settings, prepare_home
 from longline.config.spec import JobSpec, make_spec, read_spec
 from longline.engines.local import LocalEngine, RunOptions
-from longline.errors import BadOption, NotResumable, UnknownJob
+from longline.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
 from longline.fetching.link import Link
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.collector import Collector, Extraction
@@ -31,12 +31,13 @@ from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.watch import OnProgress, Watch
-from longline.model import OPEN_STATES, Item, Job
+from longline.model import OPEN_STATES, Item, ItemState, Job
 from longline.sources.base import Source
 from longline.sources.load import load_source
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
 from longline.stores.journal import fact
+from longline.stores.ledger import LedgerQuery
 from longline.stores.store import Store, open_store
 from longline.wiring import Fetching, open_fetching
 
@@ -212,6 +213,34 @@ class Orchestrator:
         spec = spec.model_copy(update={"ignore_robots": hosts})
         return await self._run(found, spec, on_progress=on_progress)
 
+    async def retry(
+        self,
+        job: str,
+        *,
+        kind: FailureKind | None = None,
+        state: ItemState | None = None,
+        key: str | None = None,
+        **resuming: Any,
+    ) -> JobReport:
+        """Queue the items of a job again that did not become records, and run it.
+
+        Args:
+            job: its id, or the beginning of it.
+            kind: only items whose failure was of this kind.
+            state: only items in this state: failed, quarantined or skipped.
+            key: only this item.
+            resuming: as for `resume`.
+
+        Raises:
+            UnknownJob: there is no such job.
+            NothingToRetry: no item fits.
+        """
+        found = await self.store.jobs.get(job)
+        query = LedgerQuery(found.id, kind, state, key)
+        if not await self.store.ledger.requeue(query, self._clock.now()):
+            raise NothingToRetry(found.id, kind.value if kind else "")
+        return await self.resume(found.id, **resuming)
+
     def interrupt(self) -> None:
         """Finish what is in flight, commit, write a checkpoint, and return from the run."""
         self._is_interrupted = True
@@ -285,11 +314,13 @@ class Orchestrator:
         return named
 
     @contextlib.asynccontextmanager
-    async def _collecting(self, spec: JobSpec) -> AsyncIterator[tuple[Collector, Fetching]]:
+    async def _collecting(
+        self, spec: JobSpec, job: str = ""
+    ) -> AsyncIterator[tuple[Collector, Fetching]]:
         kind = load_source(spec.source)
         source: Source = kind.with_options(spec.options)
         async with open_fetching(
-            self._settings, spec, kind, self._clock, self._transport
+            self._settings, spec, kind, self._clock, self._transport, job=job
         ) as fetching:
             yield Collector(source, fetching.link, self._clock, spec.params), fetching
 
@@ -306,7 +337,7 @@ class Orchestrator:
         self, job: Job, spec: JobSpec, on_progress: OnProgress | None
     ) -> JobReport:
         started = self._clock.now()
-        async with self._collecting(spec) as (collector, fetching):
+        async with self._collecting(spec, job.id) as (collector, fetching):
             tracker = ProgressTracker(self.store, job.id, self._clock, limiter=fetching.limiter)
             concurrency = spec.concurrency or self._settings.concurrency
             watch = Watch(
@@ -339,7 +370,9 @@ class Orchestrator:
                 self._engine = None
             await self._note_end(job.id, self._clock.now() - started)
             progress = await watch.checkpoint()
-        ended = await self.store.jobs.get(job.id)
+            ended = await self.store.jobs.get(job.id)
+            if fetching.budgets and ended.state not in OPEN_STATES:
+                await fetching.budgets.forget()
         return JobReport(
             progress,
             self._clock.now() - started,

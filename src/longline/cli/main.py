@@ -10,6 +10,8 @@ import click
 COMMANDS = {
     "run": "Collect from SOURCE; run the same command again to resume it.",
     "resume": "Go on with an unfinished job.",
+    "failures": "Show what went wrong in JOB: items, kinds, reasons, attempts.",
+    "retry": "Queue failed items of JOB again, exactly those that fit, and run it.",
     "jobs": "List jobs, or show one with its settings, counts and events.",
     "checkpoints": "List checkpoint documents, of all jobs or of one.",
     "records": "Look at what was collected.",

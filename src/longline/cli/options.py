@@ -31,19 +31,19 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 
 class Rate(click.ParamType[float | str]):
-    """Requests a second, or `unlimited`."""
+    """Requests a second, `auto` or `unlimited`."""
 
     name = "rate"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str:
-        if value == "unlimited":
-            return "unlimited"
+        if value in {"unlimited", "auto"}:
+            return str(value)
         try:
             number = float(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor 'unlimited'", param, ctx)
+            self.fail(f"{value!r} is neither a number nor 'auto' nor 'unlimited'", param, ctx)
         if not 0 < number < float("inf"):
             self.fail("must be more than 0; for no limit at all say 'unlimited'", param, ctx)
         return number

@@ -27,10 +27,15 @@ from longline.orchestrator import Orchestrator
 @click.option("--limit", type=click.IntRange(min=1), help="Collect at most this many items.")
 @click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
 @click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
-@click.option("--rate", type=Rate(), help="Requests a second and domain, or 'unlimited'.")
+@click.option("--rate", type=Rate(), help="Requests a second and domain, 'auto', 'unlimited'.")
 @click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once.")
-@click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
+@click.option("--cache/--no-cache", default=None, help="Keep and validate answers as HTTP says.")
+@click.option("--archive", is_flag=True, help="Keep every answer (WARC) to extract from it again.")
+@click.option("--max-requests", type=click.IntRange(min=1), help="End after so many requests.")
+@click.option("--max-bytes", help="End after so much was received, for example 50MB.")
+@click.option("--max-seconds", type=float, help="End after so long.")
 @click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True)
 @ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one is there.")
@@ -54,6 +59,9 @@ def command(
     """
     del engine  # only one so far; the option is part of the contract
     values = {name: value for name, value in given.items() if value not in (None, ())}
+    budget = {name: values.pop(f"max_{name}", None) for name in ("requests", "bytes", "seconds")}
+    if any(budget.values()):
+        values["budget"] = {name: value for name, value in budget.items() if value is not None}
     if options:
         values["set"] = dict(options)  # as text: the source's own model knows the types
     if params:

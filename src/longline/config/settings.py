@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import ByteSize, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from longline.errors import BadOption, HomeUnwritable
@@ -21,7 +21,12 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, description="default: SQLite in the home")
     concurrency: int = Field(default=8, ge=1, le=1000, description="items at once")
     timeout: float = Field(default=30.0, gt=0, description="seconds for one whole answer")
-    user_agent: str | None = Field(default=None, description="say who you are and how to reach you")
+    contact: str | None = Field(default=None, description="mail or web address, told to each site")
+    user_agent: str | None = Field(default=None, description="replaces ours whole, contact and all")
+    cache_bytes: ByteSize = Field(default=ByteSize(1_000_000_000), ge=1, description="HTTP cache")
+    archive_file_bytes: ByteSize = Field(
+        default=ByteSize(500_000_000), ge=1, description="size at which a new archive file begins"
+    )
 
     @property
     def database(self) -> str:
@@ -34,6 +39,16 @@ class Settings(BaseSettings):
     def pace_file(self) -> Path:
         """The small database that the processes of this home share a site's limits in."""
         return self.home / "pace.sqlite"
+
+    @property
+    def cache_file(self) -> Path:
+        """The database of the HTTP cache."""
+        return self.home / "cache.sqlite"
+
+    @property
+    def archive(self) -> Path:
+        """The folder of the archived answers."""
+        return self.home / "archive"
 
     @property
     def checkpoints(self) -> Path:

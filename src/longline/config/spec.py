@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
 from longline.errors import BadFile, BadOption
 
-Rate = float | Literal["unlimited"]
-_RATE_PROBLEM = "must be more than 0 requests a second, or 'unlimited'"
+Rate = float | Literal["unlimited", "auto"]
+_RATE_PROBLEM = "must be more than 0 requests a second, 'auto' to learn it, or 'unlimited'"
+
+
+class BudgetSpec(BaseModel):
+    """How much may be asked for; what is None is not limited. Sizes may be written as 50MB."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    requests: int | None = Field(default=None, ge=1)
+    bytes: ByteSize | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
 
 
 class JobSpec(BaseModel):
@@ -29,6 +39,10 @@ class JobSpec(BaseModel):
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)
     ignore_robots: tuple[str, ...] = ()
+    cache: bool | None = None
+    archive: bool = False
+    budget: BudgetSpec = BudgetSpec()
+    budget_per_domain: BudgetSpec = BudgetSpec()
 
     def identity(self) -> dict[str, Any]:
         """Return what makes two runs the same job: what is collected, not how fast."""

@@ -160,7 +160,7 @@ class LocalEngine:
         except RobotsDisallowed as error:
             self._failure = error
         except (CircuitOpen, Postponed) as error:
-            return await self._is_sat_out(error)
+            return await self._is_sat_out(job, error)
         except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
             problem = str(error) if isinstance(error, LonglineError) else repr(error)
             self._failure = DiscoveryFailed(self._collector.source.name, problem)
@@ -169,11 +169,16 @@ class LocalEngine:
             await self._close_discovery(job, visit)
         return False
 
-    async def _is_sat_out(self, error: CircuitOpen | Postponed) -> bool:
+    async def _is_sat_out(self, job: str, error: CircuitOpen | Postponed) -> bool:
         """Wait until the site may be asked again; False when that is not worth waiting for."""
         wait = error.until - self._clock.now()
-        if error.kind is FailureKind.BLOCKED or wait > self._options.patience:
+        is_banned = error.kind is FailureKind.BLOCKED
+        if is_banned or wait > self._options.patience:
             self._failure = error
+            return False
+        if not sum((await self._store.queue.counts(job)).values()):
+            # A site that has given us nothing yet may as well be a wrong address.
+            self._failure = DiscoveryFailed(self._collector.source.name, str(error))
             return False
         await self._clock.sleep(max(wait, _IDLE_LOOK))
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -62,9 +62,18 @@ class Source:
     Options: ClassVar[type[Options]] = Options
     Record: ClassVar[type[BaseModel] | None] = None
     """The model that a record's data must satisfy; what does not is quarantined."""
-    rate: ClassVar[float | None] = 2.0
-    """Requests a second and domain unless the user says otherwise; None is unlimited."""
+    rate: ClassVar[float | Literal["auto"] | None] = 2.0
+    """Requests a second and domain unless the user says otherwise.
+
+    "auto" learns what the site allows, None is unlimited.
+    """
     burst: ClassVar[int] = 5
+    headers: ClassVar[Mapping[str, str]] = {}
+    """Headers of every request, beside those that a request brings itself."""
+    cache: ClassVar[bool] = False
+    """Whether answers are kept and validated as HTTP says (RFC 9111)."""
+    expects: ClassVar[tuple[str, ...]] = ()
+    """CSS selectors of which a page of this site has one; a ban page has none of them."""
     quality_rules: ClassVar[QualityRules | None] = None
     """What a good record has; without rules, layers that worked and fields that are filled."""
     volatile: ClassVar[frozenset[str]] = frozenset()

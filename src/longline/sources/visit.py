@@ -62,11 +62,15 @@ class Visit:
         json: Any = None,
         accept: frozenset[int] = frozenset(),
         timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
+        priority: int | None = None,
+        shared: bool = False,
     ) -> Page:
         """Return the answer to one request, politely and with retries.
 
         `accept` names statuses of 400 and more to return instead of raising; `json` is a body to
-        send as JSON; `timeout` is seconds for the whole answer, in place of the job's.
+        send as JSON; `timeout` is seconds for the whole answer, in place of the job's. A higher
+        `priority` than the item's own goes first where requests wait for their turn. What is
+        `shared` is asked for once in a run, however many items need it.
 
         Raises:
             FetchError: the request failed for good; its kind decides what becomes of the item.
@@ -75,8 +79,17 @@ class Visit:
         if json is not None:
             body = orjson.dumps(json)
             headers.setdefault("content-type", "application/json")
+        if priority is None:
+            priority = self._item.priority if self._item else 0
         request = Request(
-            with_query(url, params), method, headers, body, frozenset(accept), timeout
+            with_query(url, params),
+            method,
+            headers,
+            body,
+            frozenset(accept),
+            timeout,
+            priority,
+            is_shared=shared,
         )
         page = await self._link(request, self.account)
         self.address = page.url

@@ -1,0 +1,186 @@
+"""Secrets by reference: settings, jobs and files name where a secret is, never the secret."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import GetCoreSchemaHandler, PlainSerializer, PlainValidator, SecretStr
+from pydantic_core import CoreSchema, core_schema
+
+from longline.config.written import wrong
+from longline.errors import UnknownSecret
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LARGEST = 65536  # bytes; what is larger is not a secret but the wrong file
+_KINDS = ("env", "file")
+# These sentences never repeat what was written: it may be the secret itself.
+_NOT_A_REFERENCE = (
+    "a secret is never written here: write env:NAME and set the environment variable NAME, "
+    "or write file:/path and put the secret into that file"
+)
+_NOT_A_VARIABLE = (
+    "what follows env: is the name of an environment variable: letters, digits and underscores"
+)
+_NOT_A_PATH = "what follows file: is the path of a file that holds the secret"
+_NOT_TEXT = "must be text, or a reference such as env:NAME or file:/path"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """Where a secret is: an environment variable or a file. Reading it is put off until needed.
+
+    Users write `env:NAME` or `file:/path`, as text or as `{env: NAME}`. A relative path is made
+    absolute when it is written down, so that a job resumed from elsewhere finds the same file.
+    """
+
+    kind: Literal["env", "file"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    def read(self) -> SecretStr:
+        """Return the secret as it is now; a line end at the end of a file is not part of it.
+
+        Raises:
+            UnknownSecret: it is not there, empty, or not text.
+        """
+        return SecretStr(self._variable() if self.kind == "env" else self._content())
+
+    def check(self) -> None:
+        """See that the secret can be read.
+
+        Raises:
+            UnknownSecret: it cannot.
+        """
+        self.read()
+
+    @classmethod
+    def parse(cls, value: object) -> SecretRef:
+        """Make a reference of what a user wrote.
+
+        Raises:
+            ValueError: it is none; the sentence does not repeat it.
+        """
+        if isinstance(value, SecretRef):
+            return value
+        if isinstance(value, str):
+            kind, _, name = value.strip().partition(":")
+        elif isinstance(value, Mapping) and len(value) == 1:
+            kind, name = next(iter(value.items()))
+        else:
+            raise ValueError(_NOT_A_REFERENCE)
+        if kind == "env":
+            return cls("env", _variable_name(name))
+        if kind == "file":
+            return cls("file", _absolute(name))
+        raise ValueError(_NOT_A_REFERENCE)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            _validated,
+            serialization=core_schema.plain_serializer_function_ser_schema(str),
+            json_schema_input_schema=core_schema.str_schema(),
+        )
+
+    def _variable(self) -> str:
+        text = os.environ.get(self.name, "")
+        if not text:
+            raise UnknownSecret(str(self), f"set the environment variable {self.name}")
+        if not _is_text(text):
+            raise UnknownSecret(str(self), "its value is not UTF-8 text")
+        return text
+
+    def _content(self) -> str:
+        path = Path(self.name)
+        try:
+            # A pipe or a device would make us wait; a file of others' rights is theirs to judge:
+            # containers mount secrets readable for all.
+            if not path.is_file():
+                raise UnknownSecret(str(self), "there is no such file; put the secret there")
+            with path.open("rb") as file:
+                content = file.read(_LARGEST + 1)
+        except OSError as error:
+            raise UnknownSecret(str(self), f"not readable ({error.strerror or error})") from error
+        if len(content) > _LARGEST:
+            raise UnknownSecret(str(self), f"the file is larger than {_LARGEST} bytes")
+        try:
+            text = content.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError:
+            # Not chained: that error quotes the bytes.
+            raise UnknownSecret(str(self), "the file is not UTF-8 text") from None
+        if not text:
+            raise UnknownSecret(str(self), "the file is empty; put the secret there")
+        return text
+
+
+def plain(value: SecretRef | str) -> str:
+    """Return what a text or a reference stands for; keep it out of everything that is printed.
+
+    Raises:
+        UnknownSecret: a reference cannot be read.
+    """
+    return value if isinstance(value, str) else value.read().get_secret_value()
+
+
+def is_reference(value: object) -> bool:
+    """Return whether a user meant a reference, right or wrong."""
+    if isinstance(value, str):
+        return value.strip().partition(":")[0] in _KINDS
+    return isinstance(value, SecretRef | Mapping)
+
+
+def text_or_reference(value: object) -> SecretRef | str:
+    """Check what a user wrote where either may stand.
+
+    Raises:
+        PydanticCustomError: it is neither.
+    """
+    if is_reference(value):
+        return _validated(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise wrong(_NOT_TEXT)
+    return str(value)
+
+
+def _variable_name(name: object) -> str:
+    if not isinstance(name, str) or not _VARIABLE.fullmatch(name.strip()):
+        raise ValueError(_NOT_A_VARIABLE)
+    return name.strip()
+
+
+def _absolute(path: object) -> str:
+    if not isinstance(path, str | Path) or not str(path).strip():
+        raise ValueError(_NOT_A_PATH)
+    return str(Path(str(path).strip()).expanduser().absolute())
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8 come from the environment as surrogates
+        return False
+    return True
+
+
+def _validated(value: object) -> SecretRef:
+    try:
+        return SecretRef.parse(value)
+    except (ValueError, RuntimeError) as error:  # RuntimeError: there is no home for the ~
+        raise wrong(str(error)) from None
+
+
+TextOrRef = Annotated[
+    SecretRef | str,
+    PlainValidator(text_or_reference, json_schema_input_type=str),
+    PlainSerializer(str, return_type=str),
+]
+"""What is secret for some and plain for others: text, or a reference."""

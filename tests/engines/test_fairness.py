@@ -1,0 +1,120 @@
+"""A slow, failing or parked site never holds up another one in the same job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from longline.model import ItemState, JobState
+from longline.orchestrator import Orchestrator
+from scripted_site import ScriptedSite
+from virtual import VirtualClock
+
+COUNT = 60
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[ScriptedSite]:
+    async with ScriptedSite() as site:
+        yield site
+
+
+@pytest.fixture
+def healthy(site: ScriptedSite) -> ScriptedSite:
+    for number in range(COUNT):
+        site.says(f"/item/{number}", f"page {number}")
+    return site
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    home: Path, clock: VirtualClock, sites: list[ScriptedSite], **spec: Any
+) -> AsyncIterator[Orchestrator]:
+    options = {"sites": [site.url for site in sites], "count": COUNT}
+    values = {"rate": 10.0, "burst": 5, "concurrency": 4, "timeout": 30.0, **spec}
+    async with Orchestrator("many:Many", options, home=home, clock=clock, **values) as orchestrator:
+        yield orchestrator
+
+
+def span(site: ScriptedSite) -> float:
+    moments = [moment for path, moment in site.log if path.startswith("/item/")]
+    return moments[-1] - moments[0]
+
+
+async def span_alone(home: Path, clock: VirtualClock, site: ScriptedSite) -> float:
+    async with opened(home, clock, [site]) as orchestrator:
+        await orchestrator.execute()
+    alone = span(site)
+    site.log.clear()
+    return alone
+
+
+async def slow(_request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(20)
+    return web.Response(text="at last")
+
+
+async def broken(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=500)
+
+
+@pytest.mark.parametrize("trouble", [slow, broken])
+async def test_a_site_in_trouble_does_not_hold_up_a_healthy_one(
+    healthy: ScriptedSite,
+    other: ScriptedSite,
+    clock: VirtualClock,
+    tmp_path: Path,
+    trouble: Any,
+) -> None:
+    alone = await span_alone(tmp_path / "alone", clock, healthy)
+    other.answers |= {f"/item/{number}": trouble for number in range(COUNT)}
+
+    async with opened(tmp_path / "both", clock, [other, healthy]) as orchestrator:
+        running = asyncio.create_task(orchestrator.execute())
+        await clock.sleep(alone * 2)
+        orchestrator.interrupt()
+        await running
+
+    assert len([path for path, _ in healthy.log if path.startswith("/item/")]) == COUNT
+    assert span(healthy) <= alone * 1.05
+
+
+async def test_items_of_a_resting_domain_stay_in_the_queue_untouched(
+    healthy: ScriptedSite, other: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    other.answers |= {f"/item/{number}": broken for number in range(COUNT)}
+
+    spec = {"rate": "unlimited", "concurrency": 12}
+    async with opened(tmp_path, clock, [other, healthy], **spec) as orchestrator:
+        running = asyncio.create_task(orchestrator.execute())
+        await clock.sleep(30)
+        orchestrator.interrupt()
+        report = await running
+        parked = await orchestrator.store.journal.events(report.job, kind="item.parked")
+
+    assert report.progress.counts[ItemState.STORED] == COUNT
+    assert report.progress.counts[ItemState.FAILED] == 0
+    assert len(parked) < COUNT
+
+
+async def test_a_site_that_comes_back_is_collected_to_the_end(
+    healthy: ScriptedSite, other: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    until = clock.now() + 20
+
+    async def recovering(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=200 if clock.now() > until else 500, text="back")
+
+    other.answers |= {f"/item/{number}": recovering for number in range(COUNT)}
+
+    async with opened(tmp_path, clock, [other, healthy], concurrency=12) as orchestrator:
+        report = await orchestrator.execute()
+
+    assert report.state is JobState.COMPLETE
+    assert report.progress.counts[ItemState.STORED] == 2 * COUNT
