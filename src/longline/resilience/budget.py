@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 
 from longline.clock import Clock
 from longline.errors import BudgetSpent
 from longline.resilience.keepers.cells import Cells
+
+_PARTS = 64  # into which what is left is divided, to take one of them
+_MOST = 32  # requests taken at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,10 @@ def exceeded(budget: Budget, spent: Spent, seconds: float) -> str | None:
 class Budgets:
     """The budgets of one job, shared by all processes that run it.
 
+    While much is left, a process takes requests out by the dozen, so that not each of them has to
+    ask the keeper; towards the end one by one, so that the last is not one too many. What a killed
+    process has taken and not used counts as spent.
+
     Args:
         job: whose budgets they are.
         cells: where what was spent is kept.
@@ -70,6 +78,8 @@ class Budgets:
         self._per_domain = per_domain
         self._started = clock.now()
         self._seen: dict[str, Spent] = {}
+        self._in_hand: Counter[str] = Counter()
+        self._unsaid: Counter[str] = Counter()
 
     def check(self, domain: str, url: str) -> None:
         """Refuse at once what is known to be over a limit, before anybody waits for a turn.
@@ -78,7 +88,8 @@ class Budgets:
             BudgetSpent: it is.
         """
         for name, budget, words in self._of(domain):
-            self._judge(url, budget, self._seen.get(name, Spent()), words)
+            rest = budget if not self._in_hand[name] else replace(budget, requests=None)
+            self._judge(url, rest, self._seen.get(name, Spent()), words)
 
     async def spend(self, domain: str, url: str) -> None:
         """Take one request out of the budgets.
@@ -86,16 +97,21 @@ class Budgets:
         Raises:
             BudgetSpent: there is none left.
         """
-        seconds = self._clock.now() - self._started
+        self.check(domain, url)
         for name, budget, words in self._of(domain):
-            before = await self._cells.change(name, partial(_take, budget, seconds))
-            self._judge(url, budget, before, words)
-            self._seen[name] = replace(before, requests=before.requests + 1)
+            if not self._in_hand[name]:
+                await self._take_more(name, budget, url, words)
+            self._in_hand[name] -= 1
 
     async def receive(self, domain: str, size_bytes: int) -> None:
         """Count the bytes of an answer."""
         for name, budget, _words in self._of(domain):
-            if budget.received_bytes is not None:
+            if budget.received_bytes is None:
+                continue
+            self._unsaid[name] += size_bytes
+            spent = self._seen.get(name, Spent()).received_bytes
+            if self._unsaid[name] >= (budget.received_bytes - spent) / _PARTS:
+                size_bytes, self._unsaid[name] = self._unsaid[name], 0
                 self._seen[name] = await self._cells.change(name, partial(_add, size_bytes))
 
     async def forget(self) -> None:
@@ -103,6 +119,13 @@ class Budgets:
         for name in await self._cells.all():
             if name == self._job or name.startswith(f"{self._job} "):
                 await self._cells.forget(name)
+
+    async def _take_more(self, name: str, budget: Budget, url: str, words: str) -> None:
+        before, taken = await self._cells.change(name, partial(_take, budget))
+        self._seen[name] = replace(before, requests=before.requests + taken)
+        if not taken:
+            self._judge(url, budget, before, words)
+        self._in_hand[name] += taken
 
     def _of(self, domain: str) -> list[tuple[str, Budget, str]]:
         # The domain's first: where the job's own refuses, nothing more will be asked anyway.
@@ -116,12 +139,14 @@ class Budgets:
             raise BudgetSpent(url, f"{limit}{words}")
 
 
-def _take(budget: Budget, seconds: float, spent: Spent | None, _now: float) -> tuple[Spent, Spent]:
-    """Count one more request unless a limit is reached; answer with what was spent before."""
+def _take(budget: Budget, spent: Spent | None, _now: float) -> tuple[Spent, tuple[Spent, int]]:
+    """Take some requests; answer with what was spent before, and how many were taken."""
     before = spent or Spent()
-    if exceeded(budget, before, seconds) is not None:
-        return before, before
-    return replace(before, requests=before.requests + 1), before
+    if exceeded(budget, before, 0.0) is not None:
+        return before, (before, 0)
+    left = _MOST * _PARTS if budget.requests is None else budget.requests - before.requests
+    count = min(max(left // _PARTS, 1), _MOST)
+    return replace(before, requests=before.requests + count), (before, count)
 
 
 def _add(size_bytes: int, spent: Spent | None, _now: float) -> tuple[Spent, Spent]:
