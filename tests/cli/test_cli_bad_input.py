@@ -72,7 +72,7 @@ def test_a_setting_that_does_not_fit_leaves_no_job_behind(longline: Terminal, sh
         (["--rate", "0"], "must be more than 0; for no limit at all say 'unlimited'"),
         (["--rate", "-2"], "must be more than 0; for no limit at all say 'unlimited'"),
         (["--rate", "nan"], "must be more than 0; for no limit at all say 'unlimited'"),
-        (["--rate", "fast"], "'fast' is neither a number nor 'auto' nor 'unlimited'"),
+        (["--rate", "fast"], "'fast' is neither a number nor 'unlimited' nor 'auto'"),
         (["--limit", "-1"], "-1 is not in the range x>=1"),
         (["--limit", "0"], "0 is not in the range x>=1"),
         (["--limit", "ten"], "'ten' is not a valid integer"),

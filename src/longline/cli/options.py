@@ -31,19 +31,23 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 
 class Rate(click.ParamType[float | str]):
-    """Requests a second, `auto` or `unlimited`."""
+    """Requests a second, `unlimited`, or, where a pace can be learned, `auto`."""
 
     name = "rate"
+
+    def __init__(self, *, has_auto: bool = False) -> None:
+        self._words = ("unlimited", "auto") if has_auto else ("unlimited",)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str:
-        if value in {"unlimited", "auto"}:
+        if value in self._words:
             return str(value)
         try:
             number = float(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor 'auto' nor 'unlimited'", param, ctx)
+            words = " nor ".join(repr(word) for word in self._words)
+            self.fail(f"{value!r} is neither a number nor {words}", param, ctx)
         if not 0 < number < float("inf"):
             self.fail("must be more than 0; for no limit at all say 'unlimited'", param, ctx)
         return number

@@ -27,7 +27,9 @@ from longline.orchestrator import Orchestrator
 @click.option("--limit", type=click.IntRange(min=1), help="Collect at most this many items.")
 @click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
 @click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
-@click.option("--rate", type=Rate(), help="Requests a second and domain, 'auto', 'unlimited'.")
+@click.option(
+    "--rate", type=Rate(has_auto=True), help="Requests a second and domain, 'auto', 'unlimited'."
+)
 @click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once.")
 @click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")

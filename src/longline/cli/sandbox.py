@@ -28,6 +28,7 @@ from longline.sandbox.web import PracticeWeb, WebOptions
 @click.option("--faults", type=click.FloatRange(0, 1), default=0.0, help="Share of bad addresses.")
 @click.option("--missing", type=click.FloatRange(0, 1), default=0.0, help="Share of 404s.")
 @click.option("--latency", type=click.FloatRange(min=0), default=0.0, help="Seconds an answer.")
+@click.option("--validators", is_flag=True, help="Answers have ETags, and are 304 when known.")
 @click.option("--disallow", is_flag=True, help="robots.txt closes the API.")
 @click.option("--seed", type=int, default=7, show_default=True, help="The same seed, the same web.")
 @click.option(

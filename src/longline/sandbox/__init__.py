@@ -2,6 +2,7 @@
 
 from longline.sandbox.catalogue import Catalogue, Form
 from longline.sandbox.faults import Fault
+from longline.sandbox.hostile import HostileSite, Temper
 from longline.sandbox.limits import TokenBucket
 from longline.sandbox.oddities import Oddity
 from longline.sandbox.tally import Tally
@@ -12,9 +13,11 @@ __all__ = [
     "Catalogue",
     "Fault",
     "Form",
+    "HostileSite",
     "Oddity",
     "PracticeWeb",
     "Tally",
+    "Temper",
     "TokenBucket",
     "VideoOutcome",
     "WebOptions",

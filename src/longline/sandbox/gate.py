@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -18,6 +19,7 @@ from longline.sandbox.youtube import PREFIX as YOUTUBE_PREFIX
 
 FREE_PREFIX = "/__practice__/"
 _HTML_PREFIX = "/workflows/"
+_OK = 200
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -30,13 +32,21 @@ class Gate:
     """
 
     def __init__(
-        self, limits: Limits, faults: FaultPlan, tally: Tally, *, clock: Clock, latency: float
+        self,
+        limits: Limits,
+        faults: FaultPlan,
+        tally: Tally,
+        *,
+        clock: Clock,
+        latency: float,
+        has_validators: bool = False,
     ) -> None:
         self._limits = limits
         self._faults = faults
         self._tally = tally
         self._clock = clock
         self._latency = latency
+        self._has_validators = has_validators
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -66,6 +76,8 @@ class Gate:
         is_html = request.path.startswith(_HTML_PREFIX)
         fault = self._faults.next(request.path_qs, is_html=is_html)
         if fault is None:
+            if self._has_validators:
+                answer = validated(request, answer)
             self._tally.statuses[answer.status] += 1
             return answer
         self._tally.faults[fault.value] += 1
@@ -73,6 +85,17 @@ class Gate:
         if status is not None:
             self._tally.statuses[status] += 1
         return await spoil(fault, request, answer, self._clock)
+
+
+def validated(request: web.Request, answer: web.Response) -> web.Response:
+    """Give a good answer an ETag; it becomes 304 when the client has just that."""
+    if answer.status != _OK or not isinstance(answer.body, bytes):
+        return answer
+    tag = f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
+    if request.headers.get("if-none-match") == tag:
+        return web.Response(status=304, headers={"etag": tag})
+    answer.headers["etag"] = tag
+    return answer
 
 
 async def _sound_answer(request: web.Request, handler: Handler) -> web.Response:

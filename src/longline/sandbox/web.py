@@ -48,6 +48,7 @@ class WebOptions:
         disallow: whether robots.txt closes the API.
         corpus: a file of real templates to serve instead of generated ones.
         latency: how many seconds every answer waits.
+        validators: whether answers have an ETag, and are 304 for who knows it already.
 
     Raises:
         BadOption: a figure is out of bounds.
@@ -63,6 +64,7 @@ class WebOptions:
     disallow: bool = False
     corpus: Path | None = None
     latency: float = 0.0
+    validators: bool = False
 
     def __post_init__(self) -> None:
         _require("items", self.items >= 0, "must not be negative")
@@ -103,6 +105,7 @@ class PracticeWeb:
             self.tally,
             clock=clock or SystemClock(),
             latency=options.latency,
+            has_validators=options.validators,
         )
         self._runner: web.AppRunner | None = None
 

@@ -1,0 +1,154 @@
+"""Sites that misbehave: banning, failing, dripping, challenging, circling, bombing; one healthy."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from longline.clock import Clock, SystemClock
+
+_BAN_AFTER = 30
+_OUTAGE = 20.0
+_DRIP = 1.0  # seconds between two bytes
+_DRIPS = 3600
+_BLOCK = 100_000_000  # bytes of zeros that are packed at a time
+_KEEP_ALIVE = 86_400.0
+_LAST_WORDS = 0.1
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Temper(StrEnum):
+    """What a site is like."""
+
+    HEALTHY = "healthy"
+    BANNING = "banning"
+    FAILING = "failing"
+    DRIPPING = "dripping"
+    CHALLENGING = "challenging"
+    CIRCLING = "circling"
+    BOMBING = "bombing"
+
+
+class HostileSite:
+    """One site with one temper, at `/item/NUMBER` for any number.
+
+    Banning: thirty good pages, then 403 and a page that says so. Failing: 500 for the first twenty
+    seconds. Dripping: a byte a second. Challenging: 200 and a page for people only. Circling:
+    redirects for ever. Bombing: a small gzip body of `bomb_bytes` zeros.
+    """
+
+    def __init__(
+        self, temper: Temper, *, clock: Clock | None = None, bomb_bytes: int = 10_000_000_000
+    ) -> None:
+        self.temper = temper
+        self.hits: Counter[int] = Counter()
+        """Answers by status; those never ended are counted when they begin."""
+        self.moments: list[float] = []
+        """When each item was asked for."""
+        self.url = ""
+        self._clock = clock or SystemClock()
+        self._opened = self._clock.now()
+        self._bomb_bytes = bomb_bytes
+        self._bomb = b""
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        if self.temper is Temper.BOMBING:
+            self._bomb = await asyncio.get_running_loop().run_in_executor(
+                None, packed_zeros, self._bomb_bytes
+            )
+        app = web.Application()
+        app.router.add_get("/item/{number}", self._answer)
+        app.router.add_get("/circle/{number}", self._circle)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=_KEEP_ALIVE,
+            shutdown_timeout=_LAST_WORDS,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self._opened = self._clock.now()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.moments.append(self._clock.now())
+        answer = getattr(self, f"_{self.temper.value}")
+        return self._counted(await answer(request))
+
+    def _counted(self, response: web.StreamResponse) -> web.StreamResponse:
+        self.hits[response.status] += 1
+        return response
+
+    async def _healthy(self, request: web.Request) -> web.StreamResponse:
+        return _page(f"<h1>Thing {request.match_info['number']}</h1><p>All is well.</p>")
+
+    async def _banning(self, request: web.Request) -> web.StreamResponse:
+        if len(self.moments) <= _BAN_AFTER:
+            return await self._healthy(request)
+        text = "<h1>Access denied</h1><p>Your address has been blocked for too many requests.</p>"
+        return _page(text, title="Access denied", status=403)
+
+    async def _failing(self, request: web.Request) -> web.StreamResponse:
+        if self._clock.now() - self._opened < _OUTAGE:
+            return web.Response(status=500, text="out of order")
+        return await self._healthy(request)
+
+    async def _dripping(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-length": str(_DRIPS)})
+        await response.prepare(request)
+        for _ in range(_DRIPS):
+            await response.write(b".")
+            await self._clock.sleep(_DRIP)
+        return response
+
+    async def _challenging(self, _request: web.Request) -> web.StreamResponse:
+        form = (
+            "<h1>Verify you are human</h1><p>Please complete the check to go on.</p>"
+            "<form id='challenge-form' action='/check' method='post'>"
+            "<div class='captcha-box'><input name='captcha'></div></form>"
+        )
+        return _page(form, title="Just a moment...")
+
+    async def _circling(self, request: web.Request) -> web.StreamResponse:
+        number = int(request.match_info["number"])
+        return web.Response(status=302, headers={"location": f"/circle/{number + 1}"})
+
+    async def _circle(self, request: web.Request) -> web.StreamResponse:
+        return self._counted(await self._circling(request))
+
+    async def _bombing(self, _request: web.Request) -> web.StreamResponse:
+        headers = {"content-encoding": "gzip", "content-type": "text/html"}
+        return web.Response(body=self._bomb, headers=headers)
+
+
+def packed_zeros(size_bytes: int) -> bytes:
+    """Return so many zeros as gzip, a thousandth of their size."""
+    zeros = bytes(min(_BLOCK, size_bytes))
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    pieces = [packer.compress(zeros) for _ in range(max(1, size_bytes // len(zeros)))]
+    return b"".join([*pieces, packer.flush()])
+
+
+def _page(content: str, *, title: str = "A shop", status: int = 200) -> web.Response:
+    text = f"<!doctype html><html><head><title>{title}</title></head><body>{content}</body></html>"
+    return web.Response(text=text, status=status, content_type="text/html")
