@@ -11,6 +11,7 @@ import click
 
 import proof_catalogue
 import proof_corpus
+import proof_hostile
 import proof_kill
 import proof_memory
 import proof_writers
@@ -30,6 +31,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_catalogue,
         proof_memory,
         proof_corpus,
+        proof_hostile,
     )
 }
 _NEED_NGINX = {proof_zero_429.NAME, proof_writers.NAME}

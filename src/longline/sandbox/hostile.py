@@ -90,6 +90,11 @@ class HostileSite:
         if self._runner is not None:
             await self._runner.cleanup()
 
+    def reopen(self) -> None:
+        """Begin the outage of a failing site, and the count of a banning one, anew."""
+        self._opened = self._clock.now()
+        self.moments.clear()
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.moments.append(self._clock.now())
         answer = getattr(self, f"_{self.temper.value}")
