@@ -23,7 +23,10 @@ def test_a_rate_that_is_neither_is_refused(rate: Any) -> None:
     with pytest.raises(BadOption) as told:
         make_spec({"source": "n8n", "rate": rate})
 
-    assert str(told.value) == "rate: must be more than 0 requests a second, or 'unlimited'"
+    assert (
+        str(told.value)
+        == "rate: must be more than 0 requests a second, 'auto' to learn it, or 'unlimited'"
+    )
 
 
 @pytest.mark.parametrize(

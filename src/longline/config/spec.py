@@ -9,6 +9,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
 
+from longline.config.auth import Auth
+from longline.config.identity import Cookies, Headers
 from longline.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
@@ -28,7 +30,8 @@ class BudgetSpec(BaseModel):
 class JobSpec(BaseModel):
     """One run of a source. What is None is left to the source or to the settings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # What is wrong may be a secret, written where a reference to it belongs.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     source: str = Field(min_length=1)
     options: dict[str, Any] = Field(default_factory=dict, alias="set")
@@ -39,10 +42,17 @@ class JobSpec(BaseModel):
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)
     ignore_robots: tuple[str, ...] = ()
+    headers: Headers = Field(default_factory=dict)
+    cookies: Cookies | None = None
+    auth: Auth | None = None
     cache: bool | None = None
     archive: bool = False
     budget: BudgetSpec = BudgetSpec()
     budget_per_domain: BudgetSpec = BudgetSpec()
+
+    def stated(self) -> dict[str, Any]:
+        """Return what somebody said, and none of the defaults."""
+        return self.model_dump(by_alias=True, mode="json", exclude_unset=True)
 
     def identity(self) -> dict[str, Any]:
         """Return what makes two runs the same job: what is collected, not how fast."""

@@ -92,8 +92,11 @@ class HttpTransport(Link):
                 trace_request_ctx=request.sent,
             ) as response:
                 body = await self._read(request, response)
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:
             raise BadAnswer(request.url, f"not an address that can be asked ({error})") from error
+        except aiohttp.ClientResponseError as error:
+            # Not chained: its own text holds the whole address, hidden parameters and all.
+            raise ConnectFailed(request.url, error.message) from None
         except aiohttp.ClientError as error:
             raise ConnectFailed(request.url, _sentence(error)) from error
         except OSError as error:
@@ -118,6 +121,10 @@ class HttpTransport(Link):
         return BadAnswer(request.url, f"its body is larger than {limit} bytes once unpacked")
 
 
+class _Broken(aiohttp.ClientError):
+    """A broken connection, in words that name no address: that may hold hidden parameters."""
+
+
 async def _no_hidden_retry(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
@@ -128,7 +135,7 @@ async def _no_hidden_retry(
     try:
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise ConnectFailed(str(request.url), _sentence(error)) from error
+        raise _Broken(_sentence(error)) from error
 
 
 def _sentence(error: Exception) -> str:

@@ -1,0 +1,97 @@
+"""The link that proves who we are, to the hosts that may know, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from longline.clock import Clock
+from longline.config.auth import Auth, BasicAuth, BearerAuth, HeaderAuth, OAuth2Auth, QueryAuth
+from longline.errors import AuthFailed, UnknownSecret
+from longline.fetching.authentications.base import Scheme
+from longline.fetching.authentications.lasting import InQuery, basic, bearer, header
+from longline.fetching.authentications.login import Login
+from longline.fetching.authentications.oauth2 import OAuth2
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.fetching.statuses import FIRST_BAD
+from longline.fetching.veiled import has_header
+from longline.model import Account
+
+_UNAUTHORIZED = 401
+
+
+class Authentication(Link):
+    """Signs requests to the hosts of `auth`; any other request goes on as it came.
+
+    It stands inside redirects, so every hop is judged anew and no secret follows one to another
+    host; and outside Identity, whose jar keeps what a login sets. robots.txt is asked for as
+    anybody would. An answer that says the proof has ended is asked for once more with a new one;
+    when that does not help either, no other is obtained until an answer was fine again.
+    """
+
+    def __init__(self, inner: Link, auth: Auth, clock: Clock) -> None:
+        self._inner = inner
+        self._reach = auth.reach
+        self._scheme = _scheme(inner, auth, clock)
+        self._is_in_vain = False
+        self._withheld: set[str] = set()
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        if not self._reach.covers(request.url):
+            return await self._unsigned(request, account)
+        if urlsplit(request.url).path == "/robots.txt":
+            return await self._inner(request, account)
+        if problem := self._reach.problem(request.url):
+            raise AuthFailed(request.url, problem)
+        try:
+            return await self._signed(request, account)
+        except UnknownSecret as error:
+            raise AuthFailed(request.url, str(error)) from error
+
+    async def _unsigned(self, request: Request, account: Account) -> Page:
+        page = await self._inner(request, account)
+        if page.status == _UNAUTHORIZED and request.domain not in self._withheld:
+            self._withheld.add(request.domain)  # told once: a forgotten host is easily seen
+            account.tell("auth.withheld", host=request.domain, hosts=list(self._reach.hosts))
+        return page
+
+    async def _signed(self, request: Request, account: Account) -> Page:
+        page, serial = await self._ask(request, account)
+        doubt = self._scheme.doubt(page)
+        if doubt and not self._is_in_vain:
+            account.tell("auth.ended", host=request.domain, reason=doubt)
+            await self._scheme.renew(serial, request, account)
+            page, _ = await self._ask(_afresh(request), account)
+            doubt = self._scheme.doubt(page)
+        self._is_in_vain = doubt is not None
+        if doubt is None or page.status >= FIRST_BAD:
+            return page
+        # Without an error of its own this answer would be taken for what was asked for.
+        raise AuthFailed(request.url, doubt)
+
+    async def _ask(self, request: Request, account: Account) -> tuple[Page, int]:
+        signed = await self._scheme.sign(request, account)
+        serial = self._scheme.serial
+        return await self._inner(signed, account), serial
+
+
+def _afresh(request: Request) -> Request:
+    """Return the request such that a cache asks the site: it may have kept the refusal."""
+    if has_header(request.headers, "Cache-Control"):
+        return request
+    return replace(request, headers={**request.headers, "Cache-Control": "no-cache"})
+
+
+def _scheme(inner: Link, auth: Auth, clock: Clock) -> Scheme:
+    if isinstance(auth, BasicAuth):
+        return basic(auth)
+    if isinstance(auth, BearerAuth):
+        return bearer(auth)
+    if isinstance(auth, HeaderAuth):
+        return header(auth)
+    if isinstance(auth, QueryAuth):
+        return InQuery(auth)
+    if isinstance(auth, OAuth2Auth):
+        return OAuth2(inner, auth, clock)
+    return Login(inner, auth, clock)

@@ -1,0 +1,101 @@
+"""Headers and cookies as a user writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from longline.config.identity import Cookies, Headers, check_cookies, merge_headers
+from longline.config.secrets import SecretRef
+from longline.errors import UnknownSecret
+
+SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
+
+
+class Written(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    headers: Headers = {}
+    cookies: Cookies = True
+
+
+def problem_of(**values: Any) -> str:
+    with pytest.raises(ValidationError) as told:
+        Written.model_validate(values)
+    assert SECRET not in str(told.value)
+    return str(told.value.errors()[0]["msg"])
+
+
+def test_headers_are_text_and_of_two_with_one_name_the_later_wins() -> None:
+    headers = {"Accept-Language": "de", "X-Page": 5, "accept-language": " en "}
+    written = Written.model_validate({"headers": headers})
+
+    assert written.headers == {"accept-language": "en", "X-Page": "5"}
+    assert merge_headers({"A": "1", "B": "2"}, {"a": "3"}) == {"a": "3", "B": "2"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"Authorization": SECRET}, "Authorization holds a secret: write it under auth"),
+        ({"X-Api-Key": "env:KEY"}, "X-Api-Key holds a secret: write it under auth"),
+        ({"X-Api-Key": {"env": "KEY"}}, "X-Api-Key holds a secret: write it under auth"),
+        ({"Cookie": SECRET}, "write cookies under cookies, by host"),
+        ({"Host": "a.test"}, "Host is set by longline itself"),
+        ({"content-length": 5}, "content-length is set by longline itself"),
+        ({"X-A": "b\r\nX-B: c"}, "X-A has a line break"),
+        ({"X-A": None}, "X-A must be text"),
+        ({"X-A": True}, "X-A must be text"),
+        ({"X A": "b"}, "the name of a header"),
+        ({7: "b"}, "the name of a header"),
+        ("X-A: b", "headers are names and values"),
+    ],
+)
+def test_headers_that_cannot_be_sent_or_hold_secrets_are_refused(
+    headers: Any, problem: str
+) -> None:
+    assert problem in problem_of(headers=headers)
+
+
+def test_start_cookies_are_by_host_and_come_back_from_a_snapshot() -> None:
+    written = Written.model_validate({"cookies": {"Shop.test": {"session": "env:S", "lang": "en"}}})
+
+    assert written.cookies == {
+        "shop.test": {"session": SecretRef.parse("env:S"), "lang": "en"},
+    }
+    dumped = written.model_dump(mode="json")
+    assert dumped["cookies"] == {"shop.test": {"session": "env:S", "lang": "en"}}
+    assert Written.model_validate(dumped) == written
+    assert Written(cookies=False).model_dump()["cookies"] is False
+
+
+@pytest.mark.parametrize(
+    ("cookies", "problem"),
+    [
+        ("a=b", "cookies are false, or hosts with names and values"),
+        ({"*.shop.test": {"a": "b"}}, "a cookie is bound to one host"),
+        ({"shop.test:8080": {"a": "b"}}, "a cookie is bound to one host"),
+        ({"https://shop.test": {"a": "b"}}, "a host is written as"),
+        ({"shop.test": SECRET}, "the cookies of shop.test are names and values"),
+        ({"shop.test": {"a b": "c"}}, "has a name that cannot be one"),
+        ({"shop.test": {"a": "b; Domain=evil.test"}}, "the value of a has signs"),
+        ({"shop.test": {"a": "b\nc"}}, "the value of a has signs"),
+        ({"shop.test": {"a": ["b"]}}, "must be text"),
+        ({"shop.test": {"a": f"env:{SECRET}"}}, "name of an environment variable"),
+    ],
+)
+def test_cookies_that_cannot_be_kept_are_refused(cookies: Any, problem: str) -> None:
+    assert problem in problem_of(cookies=cookies)
+
+
+def test_secret_cookies_can_be_checked_before_the_first_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SHOP_SESSION", raising=False)
+    check_cookies(None)
+    check_cookies(cookies=True)
+
+    with pytest.raises(UnknownSecret, match="set the environment variable SHOP_SESSION"):
+        check_cookies({"shop.test": {"lang": "en", "s": SecretRef.parse("env:SHOP_SESSION")}})

@@ -1,0 +1,175 @@
+"""References to secrets: how they are written, read late, and refused without repeating them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from longline.config.secrets import SecretRef, TextOrRef, plain
+from longline.errors import UnknownSecret
+
+SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
+
+
+class Written(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    password: SecretRef
+    user: TextOrRef = "me"
+
+
+def problem_of(values: dict[str, Any]) -> str:
+    with pytest.raises(ValidationError) as told:
+        Written.model_validate(values)
+    assert SECRET not in str(told.value)
+    return str(told.value.errors()[0]["msg"])
+
+
+@pytest.mark.parametrize("written", ["env:SHOP_KEY", " env:SHOP_KEY ", {"env": "SHOP_KEY"}])
+def test_an_environment_variable_is_written_as_text_or_as_a_pair(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", SECRET)
+
+    reference = Written(password=written).password
+
+    assert str(reference) == "env:SHOP_KEY"
+    assert reference.read().get_secret_value() == SECRET
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_a_file_is_read_without_the_line_end_at_its_end(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(f"{SECRET} with space {end}".encode())
+
+    reference = Written.model_validate({"password": {"file": str(file)}}).password
+
+    assert reference == SecretRef.parse(f"file:{file}")
+    assert plain(reference) == f"{SECRET} with space "
+
+
+def test_a_relative_path_is_fixed_when_it_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+
+    assert str(SecretRef.parse("file:keys/shop")) == f"file:{tmp_path}/keys/shop"
+    assert str(SecretRef.parse("file:~/shop")) == "file:/home/me/shop"
+
+
+def test_a_secret_is_read_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHOP_KEY", raising=False)
+    reference = SecretRef.parse("env:SHOP_KEY")
+
+    monkeypatch.setenv("SHOP_KEY", SECRET)
+
+    assert plain(reference) == SECRET
+
+
+def test_neither_the_model_nor_its_dump_nor_what_was_read_shows_a_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", SECRET)
+    written = Written.model_validate({"password": "env:SHOP_KEY", "user": "env:SHOP_KEY"})
+
+    shown = [repr(written), str(written), written.model_dump_json(), repr(written.model_dump())]
+
+    assert SECRET not in " ".join([*shown, repr(written.password.read())])
+    assert written.model_dump() == {"password": "env:SHOP_KEY", "user": "env:SHOP_KEY"}
+    assert Written.model_validate(written.model_dump(mode="json")) == written
+
+
+@pytest.mark.parametrize("literal", [SECRET, f"vault:{SECRET}", {"password": SECRET}, 7, None, []])
+def test_a_secret_itself_is_refused_with_how_to_write_it(literal: Any) -> None:
+    assert problem_of({"password": literal}) == (
+        "a secret is never written here: write env:NAME and set the environment variable NAME, "
+        "or write file:/path and put the secret into that file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        (f"env:{SECRET}!", "name of an environment variable"),
+        ("env:", "name of an environment variable"),
+        ({"env": 7}, "name of an environment variable"),
+        ("file:", "path of a file"),
+        ({"file": None}, "path of a file"),
+    ],
+)
+def test_half_a_reference_is_told_what_is_missing(written: Any, problem: str) -> None:
+    assert problem in problem_of({"password": written})
+
+
+def test_where_both_may_stand_text_is_text_and_a_reference_is_one() -> None:
+    both = Written.model_validate({"password": "env:A", "user": 42})
+
+    assert both.user == "42"
+    assert Written(password=both.password, user="env:WHO").user == SecretRef("env", "WHO")
+
+
+@pytest.mark.parametrize("user", [True, None, ["me"]])
+def test_what_is_neither_text_nor_a_reference_is_refused(user: Any) -> None:
+    assert "must be text" in problem_of({"password": "env:A", "user": user})
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_variable_that_is_not_set_is_told_by_its_name(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHOP_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("SHOP_KEY", value)
+
+    with pytest.raises(UnknownSecret) as told:
+        SecretRef.parse("env:SHOP_KEY").check()
+
+    assert str(told.value) == (
+        "the secret env:SHOP_KEY cannot be used: set the environment variable SHOP_KEY"
+    )
+
+
+def test_a_variable_that_is_not_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"SHOP_KEY", b"\xff\xfe")
+
+    with pytest.raises(UnknownSecret, match="not UTF-8"):
+        SecretRef.parse("env:SHOP_KEY").check()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "no such file"),
+        (b"", "is empty"),
+        (b"\r\n", "is empty"),
+        (b"\xff\xfe" + SECRET.encode(), "not UTF-8"),
+        (SECRET.encode() * 10000, "larger than"),
+    ],
+)
+def test_a_file_without_a_usable_secret_is_told_what_is_wrong(
+    tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(UnknownSecret, match=problem) as told:
+        SecretRef.parse(f"file:{file}").check()
+
+    assert SECRET not in str(told.value)
+    assert told.value.__cause__ is None
+
+
+def test_a_folder_or_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(UnknownSecret, match="no such file"):
+        SecretRef.parse(f"file:{pipe}").check()
+    with pytest.raises(UnknownSecret, match="no such file"):
+        SecretRef.parse(f"file:{tmp_path}").check()

@@ -1,0 +1,43 @@
+"""The User-Agent: honest, with a contact."""
+
+from __future__ import annotations
+
+import pytest
+
+from longline.errors import BadOption
+from longline.fetching.identity import user_agent
+
+
+@pytest.mark.parametrize(
+    ("contact", "product", "text"),
+    [
+        (None, None, "longline/0.1.0 (no contact given)"),
+        ("me@example.org", None, "longline/0.1.0 (+mailto:me@example.org)"),
+        ("mailto:me@example.org", None, "longline/0.1.0 (+mailto:me@example.org)"),
+        ("https://example.org/bot", None, "longline/0.1.0 (+https://example.org/bot)"),
+        ("me@example.org", "prices/2.0", "prices/2.0 longline/0.1.0 (+mailto:me@example.org)"),
+        (None, "prices", "prices longline/0.1.0 (no contact given)"),
+    ],
+)
+def test_it_says_who_asks_and_how_to_reach_them(
+    contact: str | None, product: str | None, text: str
+) -> None:
+    assert user_agent("0.1.0", contact, product) == text
+
+
+@pytest.mark.parametrize(
+    "contact",
+    [
+        *("", "me", "me@localhost", "example.org", "ftp://example.org", "https://", "a@b.c d"),
+        *("me@example.org)", "me@exämple.org", "me@example.org\nX-A: b", "https://u:p@example.org"),
+    ],
+)
+def test_a_contact_nobody_can_reach_is_refused(contact: str) -> None:
+    with pytest.raises(BadOption, match="contact: must be"):
+        user_agent("0.1.0", contact)
+
+
+@pytest.mark.parametrize("product", ["", "a b", "a/b/c", "a(b)", "a\n", "prices/"])
+def test_a_product_is_one_word(product: str) -> None:
+    with pytest.raises(BadOption, match="product: must be a word"):
+        user_agent("0.1.0", None, product)
