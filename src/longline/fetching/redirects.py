@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urljoin
 
 from longline.errors import BadAnswer
 from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
+from longline.fetching.messages import Page, Request, origin_of
 from longline.model import Account
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_KEEPS_METHOD = frozenset({307, 308})
+_SEE_OTHER = 303
+_HISTORICAL = frozenset({301, 302})
 _MOST_HOPS = 10
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization"})
+_OF_THE_BODY = frozenset(
+    {"content-type", "content-length", "content-encoding", "content-language", "content-location"}
+)
 
 
 class Redirects(Link):
-    """Follows up to ten redirects; secrets do not travel to another host."""
+    """Follows up to ten redirects; secrets travel to no other host, and not out of https."""
 
     def __init__(self, inner: Link) -> None:
         self._inner = inner
@@ -37,9 +42,25 @@ def _onward(request: Request, url: str, status: int) -> Request:
     if not url.startswith(("http://", "https://")):
         raise BadAnswer(request.url, f"redirected to {url[:100]!r}, which is not http")
     onward = replace(request, url=url)
-    if status not in _KEEPS_METHOD and request.method not in {"GET", "HEAD"}:
-        onward = replace(onward, method="GET", body=None)
-    if onward.domain != request.domain:
-        kept = {k: v for k, v in request.headers.items() if k.lower() not in _PRIVATE}
-        onward = replace(onward, headers=kept)
+    if _becomes_get(request.method, status):
+        headers = _without(request.headers, _OF_THE_BODY)
+        onward = replace(onward, method="GET", body=None, headers=headers)
+    if not _is_as_safe(request.url, url):
+        onward = replace(onward, headers=_without(onward.headers, _PRIVATE), hidden={})
     return onward
+
+
+def _becomes_get(method: str, status: int) -> bool:
+    # As browsers do: 301 and 302 change a POST only, for historical reasons (RFC 9110 15.4).
+    return (status == _SEE_OTHER and method not in {"GET", "HEAD"}) or (
+        status in _HISTORICAL and method == "POST"
+    )
+
+
+def _is_as_safe(url: str, onward: str) -> bool:
+    (scheme, host), (next_scheme, next_host) = origin_of(url), origin_of(onward)
+    return host == next_host and next_scheme in {scheme, "https"}
+
+
+def _without(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}

@@ -1,68 +1,188 @@
-"""The link that obeys robots.txt."""
+"""The link that obeys robots.txt, by RFC 9309."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
-
-from protego import Protego
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from longline.clock import Clock
-from longline.errors import RobotsDisallowed, bad_status
-from longline.fetching.headers import retry_after
+from longline.errors import (
+    BadAnswer,
+    CircuitOpen,
+    FailureKind,
+    FetchError,
+    Postponed,
+    RobotsDisallowed,
+)
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, origin_of
-from longline.fetching.redirects import Redirects
-from longline.fetching.statuses import FIRST_BAD
+from longline.fetching.robots_reading import LIFETIME, RobotsReader
+from longline.fetching.robots_rules import RobotsText, Rules
+from longline.fetching.robots_text import AGENT, EVERYONE
 from longline.model import Account
+from longline.resilience.keepers.cells import Cells
+from longline.resilience.keepers.memory import MemoryCells
+from longline.resilience.retry import RETRIED_KINDS
 
-AGENT = "longline"
-_LIFETIME = 24 * 3600.0
-_LARGEST = 500 * 1024  # bytes that RFC 9309 asks a crawler to read
-_CLIENT_ERRORS = frozenset(range(400, 500)) - {429}
+_SHORTEST_PAUSE = 60.0  # seconds until robots.txt that could not be had is asked for again
+_LONGEST_PAUSE = 3600.0
+
+Restrain = Callable[[str, float], None]
+"""Told a domain and the requests a second that it allows at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """What is known of a host until then: its rules, or why nobody knows them."""
+
+    until: float
+    rules: Rules | None = None
+    failure: FetchError | None = None
+    failures: int = 0
 
 
 class Robots(Link):
     """Refuses what a host's robots.txt disallows, unless the host was named as an override.
 
-    A host without one (any 4xx) allows all. One that cannot be had (5xx, no connection) fails the
-    request with that failure, which is retried like any other: not knowing is not a permission.
+    A host without one (any 4xx but 429) allows all. One whose rules cannot be had (5xx, 429, no
+    connection) is asked for nothing else: its requests are put off, since that may pass. Rules
+    known from before go on to count meanwhile, however old.
+
+    Args:
+        inner: The rest of the chain; robots.txt itself is asked for through it.
+        clock: What a copy's age is measured by.
+        ignored: Hosts, with or without their port, whose rules do not count.
+        cells: Keeps what was read for other runs and processes.
+        restrain: Told how fast a domain may be asked, where its robots.txt says so.
+        agent: Our product token.
     """
 
-    def __init__(self, inner: Link, clock: Clock, *, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        inner: Link,
+        clock: Clock,
+        *,
+        ignored: frozenset[str] = frozenset(),
+        cells: Cells[RobotsText] | None = None,
+        restrain: Restrain | None = None,
+        agent: str = AGENT,
+    ) -> None:
         self._inner = inner
-        self._redirected = Redirects(inner)
         self._clock = clock
         self._ignored = ignored
-        self._rules: dict[str, tuple[float, Protego | None]] = {}
+        self._reader = RobotsReader(inner, clock, MemoryCells(clock) if cells is None else cells)
+        self._restrain = restrain
+        self._agent = agent
+        self._hosts: dict[str, _Host] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._told: set[str] = set()
 
     async def __call__(self, request: Request, account: Account) -> Page:
         scheme, host = origin_of(request.url)
-        if host not in self._ignored and host.partition(":")[0] not in self._ignored:
-            origin = f"{scheme}://{host}"
-            until, rules = self._rules.get(origin, (0.0, None))
-            if until <= self._clock.now():
-                rules = await self._learn(origin, account)
-            if rules is not None and not rules.can_fetch(request.url, AGENT):
-                raise RobotsDisallowed(request.url, f"it applies to {AGENT}")
+        origin = f"{scheme}://{host}"
+        if self._ignored and self._is_ignored(host):
+            await self._override(origin, host, request.url, account)
+        else:
+            known = self._hosts.get(origin)
+            if known is None or known.until <= self._clock.now():
+                known = await self._learn(origin, host, account)
+            _check(known, request.url)
         return await self._inner(request, account)
 
-    async def _learn(self, origin: str, account: Account) -> Protego | None:
-        """Ask a host for its rules, once for all who wait; None when it has none."""
+    async def _learn(self, origin: str, host: str, account: Account) -> _Host:
+        """Find out about a host, once for all who wait."""
         async with self._locks[origin]:
-            until, rules = self._rules.get(origin, (0.0, None))
-            if until <= self._clock.now():
-                rules = await self._ask(origin, account)
-                self._rules[origin] = (self._clock.now() + _LIFETIME, rules)
-            return rules
+            known = self._hosts.get(origin)
+            if known is None or known.until <= self._clock.now():
+                failures = known.failures if known else 0
+                known = await self._find_out(origin, host, failures, account)
+                self._hosts[origin] = known
+            return known
 
-    async def _ask(self, origin: str, account: Account) -> Protego | None:
-        url = f"{origin}/robots.txt"
-        page = await self._redirected(Request(url), account)
-        if page.status in _CLIENT_ERRORS:
-            return None
-        if page.status >= FIRST_BAD:
-            raise bad_status(url, page.status, retry_after(page.headers, self._clock.now()))
-        # Protego does not know the byte order mark that some editors write.
-        return Protego.parse(page.body[:_LARGEST].decode("utf-8-sig", "replace"))
+    async def _find_out(self, origin: str, host: str, failures: int, account: Account) -> _Host:
+        copy = await self._reader.kept(origin)
+        if copy is None or not self._reader.is_fresh(copy):
+            try:
+                copy = await self._reader.ask(origin, account)
+            except FetchError as error:
+                old = None if copy is None else self._rules(host, copy, account)
+                known = self._unreachable(error, old, failures + 1)
+                account.tell("robots.unreachable", host=host, reason=str(error), until=known.until)
+                return known
+        return _Host(copy.fetched_at + LIFETIME, self._rules(host, copy, account))
+
+    def _rules(self, host: str, copy: RobotsText, account: Account) -> Rules:
+        """Read a copy, and pass on the pace that it asks for."""
+        rules = Rules(copy.text, self._agent)
+        if rules.rate is not None:
+            account.tell("robots.pace", host=host, rate=rules.rate)
+            if self._restrain is not None:
+                self._restrain(host, rules.rate)
+        return rules
+
+    def _unreachable(self, error: FetchError, old: Rules | None, failures: int) -> _Host:
+        """Decide what holds while the rules cannot be read.
+
+        Raises:
+            FetchError: the request that failed was not to blame; whoever raised it knows more.
+        """
+        is_answer = error.kind in RETRIED_KINDS or isinstance(error, BadAnswer)
+        if old is None and (isinstance(error, CircuitOpen) or not is_answer):
+            raise error
+        until = self._clock.now() + pause_after(failures)
+        if isinstance(error, Postponed):
+            until = error.until
+        return _Host(until, old, error, failures)
+
+    def _is_ignored(self, host: str) -> bool:
+        return host in self._ignored or _without_port(host) in self._ignored
+
+    async def _override(self, origin: str, host: str, url: str, account: Account) -> None:
+        """Say once that an override was needed, as far as is known without asking the site."""
+        if host in self._told:
+            return
+        if (known := self._hosts.get(origin)) is None:
+            copy = await self._reader.kept(origin)
+            rules = Rules(copy.text, self._agent) if copy else None
+            known = self._hosts[origin] = _Host(math.inf, rules)
+        if known.rules is None or not known.rules.allows(url):
+            self._told.add(host)
+            reason = _reason(known.rules, url) if known.rules else "robots.txt was not asked for"
+            account.tell("robots.ignored", host=host, url=url, reason=reason)
+
+
+def pause_after(failures: int) -> float:
+    """Return the seconds until robots.txt is asked for again, after so many failures in a row."""
+    # A float overflows past 2.0**1023, so the exponent stops long before.
+    return min(_SHORTEST_PAUSE * 2.0 ** min(failures - 1, 32), _LONGEST_PAUSE)
+
+
+def _check(known: _Host, url: str) -> None:
+    """Return when an address may be asked for.
+
+    Raises:
+        RobotsDisallowed: it may not.
+        Postponed: nobody knows, and that may pass.
+        BadAnswer: nobody knows, and that will not.
+    """
+    if known.rules is not None:
+        if not known.rules.allows(url):
+            raise RobotsDisallowed(url, _reason(known.rules, url))
+        return
+    if isinstance(known.failure, BadAnswer):
+        raise BadAnswer(known.failure.url, known.failure.problem)
+    kind = known.failure.kind if known.failure else FailureKind.NETWORK
+    raise Postponed(url, known.until, str(known.failure), kind, is_for_domain=True)
+
+
+def _reason(rules: Rules, url: str) -> str:
+    rule = rules.deciding(url)
+    line = f"line {rule.number}, {str(rule)!r}, " if rule else ""
+    return f"{line}for {'everyone' if rules.group == EVERYONE else rules.group}"
+
+
+def _without_port(host: str) -> str:
+    return host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]

@@ -1,0 +1,151 @@
+"""longline robots, against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from click.testing import CliRunner, Result
+
+from longline.cli.robots import command
+
+TEXT = """User-agent: *
+Disallow: /closed
+Crawl-delay: 4
+
+User-agent: friend
+Allow: /
+Sitemap: https://x.test/map.xml
+"""
+
+
+class Site(ThreadingHTTPServer):
+    """Answers robots.txt as it is told, and counts how often."""
+
+    text = TEXT
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.agents: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Site)
+        self.server.agents.append(self.headers["User-Agent"])
+        body = self.server.text.encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(body)))
+        if self.server.status >= 500:
+            self.send_header("Retry-After", "900")  # too long to sit out
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # their word
+        """Keep quiet."""
+
+
+@pytest.fixture
+def web() -> Iterator[Site]:
+    with Site() as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def robots(home: Path, *words: str) -> Result:
+    return CliRunner().invoke(command, [*words, "--home", str(home)])
+
+
+def test_a_refusal_names_rule_line_and_group(tmp_path: Path, web: Site) -> None:
+    answer = robots(tmp_path, f"{web.url}/closed/a")
+
+    assert answer.exit_code == 4
+    assert f"{web.url}/closed/a is not allowed for longline" in answer.output
+    assert "line 2: Disallow: /closed" in answer.output
+    assert "status 200, read" in answer.output
+    assert "crawl delay  4 s" in answer.output
+
+
+def test_a_permission_exits_with_zero(tmp_path: Path, web: Site) -> None:
+    answer = robots(tmp_path, f"{web.url}/open")
+
+    assert answer.exit_code == 0
+    assert f"{web.url}/open is allowed for longline" in answer.output
+    assert "none matches" in answer.output
+
+
+def test_a_program_is_told_the_same(tmp_path: Path, web: Site) -> None:
+    answer = robots(tmp_path, f"{web.url}/closed", "--agent", "Friend/1.0", "--json")
+
+    told = json.loads(answer.output)
+    assert told.pop("fetched_at")
+    assert told == {
+        "is_allowed": True,
+        "url": f"{web.url}/closed",
+        "agent": "Friend/1.0",
+        "group": "friend",
+        "rule": "Allow: /",
+        "line": 6,
+        "crawl_delay": None,
+        "rate": None,
+        "sitemaps": ["https://x.test/map.xml"],
+        "status": 200,
+        "is_kept": False,
+        "problem": None,
+    }
+
+
+def test_a_copy_is_kept_until_a_fresh_one_is_wanted(tmp_path: Path, web: Site) -> None:
+    robots(tmp_path, f"{web.url}/closed")
+    web.text = ""
+
+    kept = robots(tmp_path, f"{web.url}/closed")
+    fresh = robots(tmp_path, f"{web.url}/closed", "--fresh")
+
+    assert (kept.exit_code, fresh.exit_code) == (4, 0)
+    assert "kept since" in kept.output
+    assert len(web.agents) == 2
+
+
+def test_we_say_who_we_are(tmp_path: Path, web: Site) -> None:
+    robots(tmp_path, f"{web.url}/open", "--agent", "somebody")
+
+    assert web.agents[0].startswith("longline/")
+
+
+def test_no_robots_txt_allows_all(tmp_path: Path, web: Site) -> None:
+    web.status = 404
+
+    answer = robots(tmp_path, f"{web.url}/closed")
+
+    assert answer.exit_code == 0
+    assert "status 404" in answer.output
+
+
+def test_rules_that_nobody_knows_are_no_permission(tmp_path: Path, web: Site) -> None:
+    web.status = 501
+
+    answer = robots(tmp_path, f"{web.url}/open")
+
+    assert answer.exit_code == 4
+    assert f"{web.url}/robots.txt answered 501" in answer.output
+    assert "nobody knows the rules" in answer.output
+
+
+@pytest.mark.parametrize("url", ["example.org/a", "/a", "ftp://example.org/a", "https://"])
+def test_half_an_address_is_refused(tmp_path: Path, url: str) -> None:
+    answer = robots(tmp_path, url)
+
+    assert "must be a whole address" in str(answer.exception)

@@ -1,0 +1,70 @@
+"""Redirects: which secrets go along, seen from where the request would leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.fetching.redirects import Redirects
+from longline.model import Account
+
+SECRETS = {"Authorization": "Bearer s", "Cookie": "a=1", "X-Thing": "1"}
+
+
+class Moved(Link):
+    """Sends the first request elsewhere, and remembers what comes there."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.arrived: list[Request] = []
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        self.arrived.append(request)
+        if len(self.arrived) > 1:
+            return Page(request.url, 200, {}, b"")
+        return Page(request.url, 302, {"location": self.target}, b"")
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "is_trusted"),
+    [
+        ("https://x.test/a", "/b", True),
+        ("https://x.test/a", "https://X.test/b", True),
+        ("http://x.test/a", "https://x.test/b", True),
+        ("https://x.test/a", "http://x.test/b", False),
+        ("https://x.test/a", "https://y.test/b", False),
+        ("https://x.test/a", "//y.test/b", False),
+        ("https://x.test/a", "https://x.test.evil.test/b", False),
+        ("https://x.test/a", "https://x.test@evil.test/b", False),
+        ("http://x.test:1/a", "http://x.test:2/b", False),
+    ],
+)
+async def test_secrets_go_along_only_where_they_are_as_safe(
+    start: str, target: str, *, is_trusted: bool
+) -> None:
+    moved = Moved(target)
+
+    await Redirects(moved)(Request(start, headers=SECRETS, hidden={"key": "s"}), Account())
+
+    arrived = moved.arrived[1]
+    assert arrived.headers == (SECRETS if is_trusted else {"X-Thing": "1"})
+    assert arrived.hidden == ({"key": "s"} if is_trusted else {})
+
+
+async def test_secrets_left_behind_do_not_come_back_on_the_way_home() -> None:
+    class ThereAndBack(Moved):
+        async def __call__(self, request: Request, account: Account) -> Page:
+            del account
+            self.arrived.append(request)
+            if len(self.arrived) > 2:
+                return Page(request.url, 200, {}, b"")
+            target = ["https://y.test/", "https://x.test/"][len(self.arrived) - 1]
+            return Page(request.url, 302, {"location": target}, b"")
+
+    moved = ThereAndBack("")
+
+    await Redirects(moved)(Request("https://x.test/", headers=SECRETS), Account())
+
+    assert moved.arrived[2].headers == {"X-Thing": "1"}

@@ -1,0 +1,58 @@
+"""Our whole request chain, as the judge's cases use it."""
+
+from __future__ import annotations
+
+import base64
+from types import TracebackType
+from typing import Any, Self
+
+from longline.clock import SystemClock
+from longline.fetching.chain import Policies, build_chain
+from longline.fetching.messages import Page, Request
+from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.model import Account
+from longline.resilience.circuit import CircuitBreaker
+from longline.resilience.handler import RetryHandler
+from longline.resilience.limiter import RateLimiter
+
+
+class Client:
+    """Asks a site through the chain, without a limit and almost without waits between tries."""
+
+    def __init__(self, url: str) -> None:
+        clock = SystemClock()
+        self.url = url
+        self.account = Account()
+        self._transport = HttpTransport(HttpOptions(timeout=20), clock)
+        policies = Policies(
+            limiter=RateLimiter(None, clock=clock),
+            breaker=CircuitBreaker(clock=clock),
+            retry=RetryHandler(3, 0.001, circuit_breaker_threshold=None, clock=clock),
+        )
+        self._chain = build_chain(self._transport, policies, clock)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._transport.close()
+
+    async def ask(self, path: str, **values: Any) -> Page:
+        """Ask for a path; `{other}` in it stands for the same site under another name."""
+        path = path.replace("{other}", self.url.replace("127.0.0.1", "localhost"))
+        return await self._chain(Request(f"{self.url}{path}", **values), self.account)
+
+    @property
+    def requests(self) -> int:
+        """How many requests were made beside the one for robots.txt."""
+        return self.account.requests - 1
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    """Return the header that names a user."""
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}

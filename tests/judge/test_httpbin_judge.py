@@ -1,0 +1,48 @@
+"""httpbin as an independent judge of the whole chain: what it says it was sent, and what we read.
+
+Nothing of it was written together with the chain, so the two cannot share a misunderstanding.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from judge.cases import RIGHT, WRONG, Case, Failing
+from judge.client import Client
+from longline.errors import Throttled
+
+pytestmark = [pytest.mark.real_time, pytest.mark.xdist_group("httpbin")]
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+async def test_an_answer_is_read_as_it_was_meant(client: Client, case: Case) -> None:
+    page = await client.ask(case.path, **case.values)
+
+    assert case.is_right(page), (page.status, page.url, dict(page.headers), page.body[:500])
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: case.path)
+async def test_a_failure_is_of_its_kind_and_tried_as_often_as_it_should(
+    client: Client, case: Failing
+) -> None:
+    with pytest.raises(case.error) as caught:
+        await client.ask(case.path, **case.values)
+
+    assert type(caught.value) is case.error
+    assert client.requests == case.requests
+
+
+async def test_refusals_for_going_too_fast_are_counted(client: Client) -> None:
+    with pytest.raises(Throttled):
+        await client.ask("/status/429")
+
+    assert (client.account.rate_limited, client.account.retries) == (3, 2)
+
+
+async def test_received_bytes_are_those_of_the_unpacked_bodies(client: Client) -> None:
+    await client.ask("/robots.txt")
+    before = client.account.received_bytes
+
+    await client.ask("/bytes/1000?seed=1")
+
+    assert client.account.received_bytes - before == 1000
