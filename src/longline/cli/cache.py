@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.clock import moment
-from longline.fetching.cache.sqlite import SqliteCache
+from longline.wiring import open_cache
 
 
 @click.group("cache")
@@ -23,7 +22,7 @@ def command() -> None:
 @json_option
 def stats(*, home: Path | None, as_json: bool) -> None:
     """Show how many answers are kept, how large they are and how old."""
-    with closing(_open(home)) as cache:
+    with open_cache(settings_of(home)) as cache:
         found = cache.stats()
     if as_json:
         print_json(asdict(found))
@@ -40,18 +39,13 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 @json_option
 def clear(domain: str | None, *, home: Path | None, as_json: bool) -> None:
     """Forget all answers, or those of one host."""
-    with closing(_open(home)) as cache:
+    with open_cache(settings_of(home)) as cache:
         removed = cache.clear(domain)
     if as_json:
         print_json(asdict(removed))
         return
     whose = f" of {domain}" if domain else ""
     click.echo(f"{removed.entries} answers{whose} removed, {_size(removed.size_bytes)}")
-
-
-def _open(home: Path | None) -> SqliteCache:
-    settings = settings_of(home)
-    return SqliteCache(settings.cache_file, settings.cache_bytes)
 
 
 def _size(size_bytes: int) -> str:

@@ -1,0 +1,129 @@
+"""Who takes part in the cache tests: our request chain, and hishel alone in its RFC mode."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import hishel
+import requests
+from hishel.requests import CacheAdapter
+
+from longline.clock import SystemClock
+from longline.errors import FetchError
+from longline.fetching.breaking import Breaking
+from longline.fetching.cache.sqlite import SqliteCache
+from longline.fetching.caching import Caching
+from longline.fetching.messages import Request
+from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.model import Account
+from longline.resilience.circuit import CircuitBreaker
+
+_AT_ONCE = 128
+_PATIENCE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request as the tests put it."""
+
+    url: str
+    method: str
+    headers: list[tuple[str, str]]
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class Contestant(Protocol):
+    """Something that has a cache and can be asked."""
+
+    async def __call__(self, question: Question) -> Reply:
+        """Return the answer.
+
+        Raises:
+            ConnectionError: there is none.
+        """
+
+
+@contextlib.asynccontextmanager
+async def ours(folder: Path, *, heuristic: bool = False) -> AsyncIterator[Contestant]:
+    """Build the chain of a run without a pace, from the cache inwards.
+
+    What stands outside of the cache (retries, redirects, statuses) would hide answers.
+    """
+    clock = SystemClock()
+    transport = HttpTransport(HttpOptions(timeout=_PATIENCE), clock)
+    # The tests make the site fail on purpose; a breaker would judge it by that.
+    inner = Breaking(transport, CircuitBreaker(threshold=10**9, clock=clock))
+    cache = SqliteCache(folder / f"longline-{heuristic}.sqlite")
+    link = Caching(inner, cache, clock, heuristic=heuristic)
+
+    async def ask(question: Question) -> Reply:
+        request = Request(question.url, question.method, _joined(question), question.body)
+        try:
+            page = await link(request, Account())
+        except FetchError as error:
+            raise ConnectionError(str(error)) from error
+        return Reply(page.status, list(page.headers.items()), page.body)
+
+    try:
+        yield ask
+    finally:
+        await link.close()
+        await transport.close()
+        await asyncio.to_thread(cache.close)
+
+
+@contextlib.asynccontextmanager
+async def hishel_alone(folder: Path) -> AsyncIterator[Contestant]:
+    """Build hishel's own adapter for requests: RFC mode, private, its own SQLite storage."""
+    storage = hishel.SqliteStorage(database_path=folder / "hishel.sqlite")
+    options = hishel.CacheOptions(shared=False)
+    session = requests.Session()
+    session.mount("http://", CacheAdapter(pool_maxsize=_AT_ONCE, storage=storage, rfc=options))
+    threads = ThreadPoolExecutor(_AT_ONCE)
+
+    def ask(question: Question) -> Reply:
+        try:
+            response = session.request(
+                question.method,
+                question.url,
+                headers=_joined(question),
+                data=question.body,
+                allow_redirects=False,
+                timeout=_PATIENCE,
+            )
+        except requests.RequestException as error:
+            raise ConnectionError(str(error)) from error
+        return Reply(response.status_code, list(response.headers.items()), response.content)
+
+    async def ask_in_thread(question: Question) -> Reply:
+        return await asyncio.get_running_loop().run_in_executor(threads, ask, question)
+
+    try:
+        yield ask_in_thread
+    finally:
+        threads.shutdown()
+        session.close()
+
+
+def _joined(question: Question) -> dict[str, str]:
+    """Return the headers as a mapping; several lines of one are a list, which is the same."""
+    headers: dict[str, str] = {}
+    for name, value in question.headers:
+        known = headers.get(name)
+        headers[name] = value if known is None else f"{known}, {value}"
+    return headers

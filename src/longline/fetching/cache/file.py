@@ -1,0 +1,248 @@
+"""The SQLite file of the cache: its table, how it is opened, and what is written to it."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, StoreUnreachable
+from longline.fetching.cache.base import Entry
+from longline.fetching.cache.vary import Variant, digest
+from longline.fetching.messages import origin_of
+
+PATIENCE = 30.0  # seconds to wait for other processes that write
+_APPLICATION = 0x6C6C6863  # "llhc", in the header of each of our files
+_VERSION = 1
+_EVICTED_TO = 0.9  # of the limit, so that not every write evicts
+# The body stands last: whoever reads the rest does not turn its pages.
+_CREATE = (
+    """CREATE TABLE IF NOT EXISTS answers (
+        url TEXT NOT NULL, owner TEXT NOT NULL, variant TEXT NOT NULL, domain TEXT NOT NULL,
+        status INTEGER NOT NULL, headers BLOB NOT NULL, requested_at REAL NOT NULL,
+        responded_at REAL NOT NULL, saved_at REAL NOT NULL, used_at REAL NOT NULL,
+        size INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (url, owner, variant))""",
+    "CREATE INDEX IF NOT EXISTS answers_by_use ON answers (used_at, size)",
+)
+_FIND = """SELECT url, owner, status, headers, requested_at, responded_at, saved_at, used_at
+    FROM answers WHERE url = ?"""
+_PLACE = "url = ? AND owner = ? AND variant = ?"
+_BODY = f"SELECT body FROM answers WHERE {_PLACE} AND saved_at = ?"  # noqa: S608  # our own words
+_STORE = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_REFRESH = f"""UPDATE answers SET headers = ?, requested_at = ?, responded_at = ?, used_at = ?
+    WHERE {_PLACE} AND saved_at = ?"""  # noqa: S608  # our own words
+_TOUCH = f"UPDATE answers SET used_at = max(used_at, ?) WHERE {_PLACE}"  # noqa: S608  # ours, too
+_DROP = "DELETE FROM answers WHERE url = ?"
+_DROP_ONE = f"DELETE FROM answers WHERE {_PLACE}"  # noqa: S608  # ours, too
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """Put an answer in its place; without a body, refresh the one that is there."""
+
+    entry: Entry
+    body: bytes | None
+    size_bytes: int = 0
+
+    def apply(self, connection: sqlite3.Connection) -> int:
+        """Write; return how many bytes were added."""
+        entry, body = self.entry, self.body
+        headers = orjson.dumps([entry.vary, list(entry.headers.items())])
+        times = (entry.requested_at, entry.responded_at)
+        if body is None:
+            values = (headers, *times, entry.used_at, *_place(entry), entry.saved_at)
+            connection.execute(_REFRESH, values)
+            return 0
+        about = (origin_of(entry.url)[1], entry.status, headers, *times, entry.saved_at)
+        connection.execute(_STORE, (*_place(entry), *about, entry.used_at, self.size_bytes, body))
+        return self.size_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Touch:
+    """Note when an answer was used."""
+
+    entry: Entry
+    at: float
+    size_bytes: int = 0
+
+    def apply(self, connection: sqlite3.Connection) -> int:
+        connection.execute(_TOUCH, (self.at, *_place(self.entry)))
+        return 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drop:
+    """Forget one answer of an address, or all."""
+
+    url: str
+    entry: Entry | None
+    size_bytes: int = 0
+
+    def apply(self, connection: sqlite3.Connection) -> int:
+        if self.entry is None:
+            connection.execute(_DROP, (self.url,))
+        else:
+            connection.execute(_DROP_ONE, _place(self.entry))
+        return 0
+
+
+Change = Store | Touch | Drop
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Open the file, and make it when it is not there, whoever of several processes is first.
+
+    Raises:
+        StoreUnreachable: it cannot be opened, or belongs to another program.
+        StoreTooNew: a newer longline wrote it.
+    """
+    deadline = time.monotonic() + PATIENCE
+    with translated(path):
+        while True:
+            try:
+                return _opened(path)
+            except sqlite3.OperationalError as error:  # SQLite itself does not always wait here
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 - who comes first is no secret
+
+
+def find(connection: sqlite3.Connection, url: str) -> list[Entry]:
+    """Return all that is stored of an address."""
+    return [_entry(row) for row in connection.execute(_FIND, (url,))]
+
+
+def read_body(connection: sqlite3.Connection, entry: Entry) -> bytes | None:
+    """Return the body of exactly this version of an answer; None when it has gone."""
+    row = connection.execute(_BODY, (*_place(entry), entry.saved_at)).fetchone()
+    return None if row is None else row[0]
+
+
+def evict(connection: sqlite3.Connection, limit: int) -> None:
+    """Give up what was not used for the longest time, if there is more than the limit."""
+    (size,) = connection.execute("SELECT coalesce(sum(size), 0) FROM answers").fetchone()
+    if size <= limit:
+        return
+    gone = []
+    oldest_first = "SELECT rowid, size FROM answers ORDER BY used_at"
+    for number, its_size in connection.execute(oldest_first):
+        if size <= limit * _EVICTED_TO:
+            break
+        gone.append((number,))
+        size -= its_size
+    connection.executemany("DELETE FROM answers WHERE rowid = ?", gone)
+
+
+@contextmanager
+def transaction(
+    connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE"
+) -> Iterator[sqlite3.Connection]:
+    """Commit what is done inside, or nothing of it."""
+    connection.execute(begin)
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn the errors of SQLite into ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translation(error, path) from error
+    except OSError as error:
+        raise StoreUnreachable(str(path), error.strerror or str(error)) from error
+
+
+def translation(error: sqlite3.Error, path: Path) -> StoreError:
+    """Return the error of ours that an error of SQLite is."""
+    if is_busy(error):
+        return StoreBusy(str(path), PATIENCE)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+        return StoreFull(str(path))
+    return StoreUnreachable(str(path), str(error))
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether another process is in the way."""
+    # The lower byte is the plain code; the rest says why (recovery, snapshot).
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    _make_private(path)
+    # It is closed by whoever closes the cache, which may be another thread.
+    connection = sqlite3.connect(
+        path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    # Pages behind a login are in it: others on this machine are not to read them.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    if _is_ready(connection, path):
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return
+    connection.execute("PRAGMA page_size = 8192")  # an answer is seldom smaller
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    with transaction(connection):
+        for statement in _CREATE:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _is_ready(connection: sqlite3.Connection, path: Path) -> bool:
+    """Say whether the file is ours and complete; an empty one is to be made."""
+    # In one transaction, or another process could make the table between the questions.
+    with transaction(connection, "BEGIN"):
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != _APPLICATION and (application or tables):
+        raise StoreUnreachable(str(path), "it belongs to another program")
+    if version > _VERSION:
+        raise StoreTooNew(str(path), str(version), str(_VERSION))
+    return bool(tables)
+
+
+def _place(entry: Entry) -> tuple[str, str, str]:
+    return entry.url, entry.owner, _variant(entry.vary)
+
+
+def _variant(vary: Variant) -> str:
+    return digest(*(f"{name}:{value}" for name, value in vary)) if vary else ""
+
+
+def _entry(row: tuple[str, str, int, bytes, float, float, float, float]) -> Entry:
+    url, owner, status, text, *times = row
+    vary, pairs = orjson.loads(text)
+    headers = CIMultiDictProxy(CIMultiDict((name, value) for name, value in pairs))
+    return Entry(url, owner, tuple((name, value) for name, value in vary), status, headers, *times)
