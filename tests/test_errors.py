@@ -37,6 +37,7 @@ VALUES: dict[str, Any] = {
     "float | None": 2.5,
     "tuple[str, ...]": ("n8n", "shop"),
     "FailureKind": FailureKind.SERVER,
+    "bool": True,
     "object": "rest",
 }
 

@@ -100,7 +100,7 @@ async def test_items_of_a_resting_domain_stay_in_the_queue_untouched(
 
     assert report.progress.counts[ItemState.STORED] == COUNT
     assert report.progress.counts[ItemState.FAILED] == 0
-    assert len(parked) < COUNT
+    assert len(parked) <= 12  # those that were under way when the breaker opened
 
 
 async def test_a_site_that_comes_back_is_collected_to_the_end(

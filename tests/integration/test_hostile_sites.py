@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sandbox.hostile import HostileSite, Temper
 from virtual import VirtualClock
@@ -78,8 +78,8 @@ async def test_each_site_ends_in_its_own_state_and_none_disturbs_the_healthy_one
     }
     assert healthy <= alone * 1.05
     assert "blocks us" in (reports[Temper.BANNING].reason or "")
-    assert reports[Temper.BANNING].progress.counts[ItemState.STORED] == 30
-    assert reports[Temper.CHALLENGING].progress.counts[ItemState.STORED] == 0
+    assert reports[Temper.BANNING].progress.successful == 30
+    assert reports[Temper.CHALLENGING].progress.successful == 0
 
 
 async def test_a_ban_is_not_hammered_on(clock: VirtualClock, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from longline.errors import (
     BadAnswer,
     BadOption,
+    Blocked,
+    BudgetSpent,
     CircuitOpen,
     ConnectFailed,
     FailureKind,
@@ -82,7 +84,10 @@ def test_half_open_lets_one_through() -> None:
 def test_a_probe_that_succeeds_closes_and_keeps_the_trips() -> None:
     probing, _ = admit(POLICY, OPEN, NOW + 60)
 
-    assert record(POLICY, probing, Health.UP, NOW + 61) == BreakerState(trips=1)
+    closed = record(POLICY, probing, Health.UP, NOW + 61)
+
+    assert closed.phase(NOW + 61) is Phase.RAMPING
+    assert (closed.trips, closed.failures, closed.opened_at) == (1, 0, None)
 
 
 def test_a_probe_that_fails_opens_for_twice_as_long() -> None:
@@ -113,7 +118,7 @@ def test_a_probe_that_never_reports_is_replaced() -> None:
     assert in_time.is_probe
 
 
-@given(st.sampled_from(Health), st.floats(0, 59))
+@given(st.sampled_from([Health.UP, Health.DOWN, Health.UNKNOWN]), st.floats(0, 59))
 def test_stragglers_change_nothing_while_it_is_open(health: Health, later: float) -> None:
     assert record(POLICY, OPEN, health, NOW + later) == OPEN
 
@@ -139,7 +144,10 @@ def test_at_most_one_probe_is_out_at_a_time(steps: list[tuple[float, Health | No
 
 
 def test_a_reset_closes_by_hand() -> None:
-    assert reset(OPEN) == BreakerState(trips=1)
+    closed = reset(OPEN, NOW + 1)
+
+    assert closed.is_untroubled
+    assert (closed.trips, closed.history[-1].reason) == (1, "closed by hand")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +164,10 @@ def test_a_reset_closes_by_hand() -> None:
         (ConnectFailed(URL, "refused"), Health.DOWN),
         (TimedOut(URL, 30), Health.DOWN),
         (Throttled(URL, 429), Health.DOWN),
+        (Throttled(URL, 429, 1.0), Health.UNKNOWN),
+        (Throttled(URL, 503, 0.0), Health.UNKNOWN),
+        (Blocked(URL, "a challenge form"), Health.BANNED),
+        (BudgetSpent(URL, "100 requests"), Health.UNKNOWN),
         (ServerFailed(URL, 500), Health.DOWN),
     ],
 )

@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 
 from longline.errors import CircuitOpen, ConnectFailed, Gone
-from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Health, Phase
+from longline.resilience.breaker import (
+    Admission,
+    BreakerPolicy,
+    BreakerState,
+    Change,
+    Health,
+    Phase,
+)
 from longline.resilience.circuit import CircuitBreaker
 from longline.resilience.keepers.base import BreakerKeeper
 from longline.resilience.keepers.memory import MemoryBreakerKeeper
 from longline.resilience.keepers.sqlite import SqliteBreakerKeeper
+from longline.resilience.window import Successes
 from virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
@@ -98,7 +106,7 @@ async def test_a_probe_that_succeeds_closes_it(
     async with breaker.guard(DOMAIN):
         pass
 
-    assert (await breaker.state(DOMAIN)).phase is Phase.CLOSED
+    assert (await breaker.state(DOMAIN)).phase is Phase.RAMPING
     assert await is_let_through(breaker)
 
 
@@ -210,9 +218,17 @@ class CountingKeeper(BreakerKeeper):
         self.writes += 1
         return await self._kept.admit(domain, policy)
 
-    async def record(self, domain: str, policy: BreakerPolicy, health: Health) -> BreakerState:
+    async def record(
+        self,
+        domain: str,
+        policy: BreakerPolicy,
+        health: Health,
+        *,
+        reason: str = "",
+        successes: Successes = (),
+    ) -> Change:
         self.writes += 1
-        return await self._kept.record(domain, policy, health)
+        return await self._kept.record(domain, policy, health, reason=reason, successes=successes)
 
     async def reset(self, domain: str) -> BreakerState:
         self.writes += 1
@@ -221,3 +237,9 @@ class CountingKeeper(BreakerKeeper):
     async def state(self, domain: str) -> BreakerState:
         self.reads += 1
         return await self._kept.state(domain)
+
+    async def all(self) -> dict[str, BreakerState]:
+        return await self._kept.all()
+
+    async def forget(self, domain: str) -> bool:
+        return await self._kept.forget(domain)

@@ -174,9 +174,10 @@ async def test_a_success_of_the_probe_closes_the_breaker(
     await clock.sleep(60.1)
     await breakers.admit("a.test", POLICY)
 
-    state = await breakers.record("a.test", POLICY, Health.UP)
+    state = (await breakers.record("a.test", POLICY, Health.UP)).after
 
-    assert state == await breakers.state("a.test") == BreakerState(trips=1)
+    assert state == await breakers.state("a.test")
+    assert (state.phase(clock.now()), state.trips) == (Phase.RAMPING, 1)
 
 
 async def test_a_lost_probe_is_replaced(breakers: BreakerKeeper, clock: VirtualClock) -> None:

@@ -54,6 +54,7 @@ def test_what_stays_wrong_is_given_up_at_once(kind: FailureKind) -> None:
 
 def test_a_ban_is_sat_out_in_the_queue() -> None:
     assert RetryPolicy().decide(1, FailureKind.BLOCKED, None) == Decision(Step.POSTPONE, 900.0)
+    assert RetryPolicy().decide(3, FailureKind.BLOCKED, None) == Decision(Step.POSTPONE, 900.0)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualC
     buckets, breakers = SqlitePaceKeeper(path, clock), SqliteBreakerKeeper(path, clock)
 
     slot = await buckets.reserve("a.test", PACE)
-    state = await breakers.record("a.test", POLICY, Health.DOWN)
+    state = (await breakers.record("a.test", POLICY, Health.DOWN)).after
 
     assert await buckets.state("a.test") == slot.after
     assert await breakers.state("a.test") == state

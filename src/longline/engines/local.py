@@ -306,9 +306,10 @@ class LocalEngine:
             self._is_dry = False  # others may have queued or released something
 
     async def _work(self, lease: Lease) -> None:
-        if self._stop_reason:
+        if self._stop_reason or self._rests.is_resting(lease.domain, self._clock.now()):
             await self._store.queue.release([lease])
             self._in_hand -= 1
+            self._wake.set()
             return
         extraction = await self._collector.collect(lease.item, tries=lease.tries)
         self._rests.note(lease.domain, extraction.outcome)

@@ -24,6 +24,10 @@ class Rests:
         if outcome.kind is FailureKind.BLOCKED:
             self._blocks[domain] = outcome.reason or f"{domain} blocks us"
 
+    def is_resting(self, domain: str, now: float) -> bool:
+        """Say whether a domain is not worth asking now."""
+        return self._until.get(domain, 0.0) > now
+
     def resting(self, now: float) -> frozenset[str]:
         """Return the domains that rest now; what is over is forgotten."""
         for domain in [name for name, until in self._until.items() if until <= now]:

@@ -1,22 +1,41 @@
-"""When to leave a failing domain alone: closed, open, half-open, and closed again."""
+"""When to leave a domain alone: it fails, it fails too often, or it has banned us.
+
+closed → open → half-open (one probe) → ramping (few at a time) → closed. A ban opens at once and
+for long; going slower would not help.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any, TypeVar
 
-from longline.errors import BadOption, CircuitOpen, FailureKind, Postponed, kind_of
+from longline.errors import (
+    BadOption,
+    CircuitOpen,
+    FailureKind,
+    Postponed,
+    Throttled,
+    kind_of,
+)
+from longline.resilience.ramp import Ramp
+from longline.resilience.window import Counts, Successes, Window, add, recent, totals
 
+HISTORY = 20
+"""So many changes of a breaker are remembered."""
 _PEEK = 0.1  # of the recovery: how soon others look again whether the probe came back
+_LONGEST_RAMP = 60.0  # the speed doubles each second, and a float has its end
+_SLOWLY = "it is only just back and is asked slowly"
 
 
 class Phase(StrEnum):
-    """What a breaker does with a request: let it through, turn it away, or let one through."""
+    """What a breaker does with a request: let it through, none, one, or few."""
 
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
+    RAMPING = "ramping"
 
 
 class Health(StrEnum):
@@ -24,6 +43,7 @@ class Health(StrEnum):
 
     UP = "up"
     DOWN = "down"
+    BANNED = "banned"
     UNKNOWN = "unknown"
 
 
@@ -31,7 +51,10 @@ class Health(StrEnum):
 class BreakerPolicy:
     """Open after `threshold` failures in a row, and ask again after `recovery` seconds.
 
-    Each time the domain is still down, the next rest is twice as long, up to `longest_recovery`.
+    Also open when the part `failure_rate` of at least `least_requests` requests failed within
+    `window` seconds. Each time the domain is still down, the next rest is twice as long, up to
+    `longest_recovery`; after a ban it begins with `ban_rest` and grows up to `longest_ban`. Once
+    the domain answers again, requests come back over `ramp` seconds; 0 is all at once.
 
     Raises:
         BadOption: when a figure makes no sense.
@@ -40,12 +63,20 @@ class BreakerPolicy:
     threshold: int = 10
     recovery: float = 60.0
     longest_recovery: float = 600.0
+    failure_rate: float = 0.5
+    least_requests: int = 20
+    window: float = 60.0
+    ban_rest: float = 900.0
+    longest_ban: float = 21_600.0
+    ramp: float = 5.0
 
     def __post_init__(self) -> None:
-        if self.threshold < 1:
-            raise BadOption("threshold", f"must be 1 failure or more, not {self.threshold!r}")
-        if not (math.isfinite(self.recovery) and self.recovery > 0):
-            raise BadOption("recovery", f"must be above 0 seconds, not {self.recovery!r}")
+        _check("threshold", self.threshold, "1 failure or more", at_least=1)
+        _check("least_requests", self.least_requests, "1 request or more", at_least=1)
+        for name in ("recovery", "window", "ban_rest"):
+            _check(name, getattr(self, name), "above 0 seconds", above=0)
+        _check("failure_rate", self.failure_rate, "above 0, up to 1", above=0, at_most=1)
+        _check("ramp", self.ramp, "from 0 to 60 seconds", at_least=0, at_most=_LONGEST_RAMP)
 
     @classmethod
     def for_apis(cls) -> BreakerPolicy:
@@ -53,17 +84,31 @@ class BreakerPolicy:
         return cls(threshold=5, recovery=60.0)
 
     def rest(self, trips_in_a_row: int) -> float:
-        """Return how long the domain rests after so many trips without a success between."""
-        longest = max(self.recovery, self.longest_recovery)
-        return min(self.recovery * 2.0 ** min(trips_in_a_row - 1, 32), longest)
+        """Return how long the domain rests after so many trips without a recovery between."""
+        return _doubled(self.recovery, trips_in_a_row, self.longest_recovery)
+
+    def rest_after_ban(self, bans_in_a_row: int) -> float:
+        """Return how long the domain is left alone after so many bans without an answer between."""
+        return _doubled(self.ban_rest, bans_in_a_row, self.longest_ban)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One change of a breaker: when, from which phase to which, and why."""
+
+    at: float
+    old: str
+    new: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerState:
     """What is known of one domain; moments are seconds since the epoch.
 
-    `trips` counts for ever, `trips_in_a_row` since the last success. `opened_at` is when the
-    breaker last left the closed phase; `probe_until` is when a probe that never reported is lost.
+    `trips` counts for ever, `trips_in_a_row` and `bans_in_a_row` since the domain last came back
+    to full speed. `opened_at` is when the breaker last left the closed phase; `probe_until` is when
+    a probe that never reported is lost. `reason` and `is_ban` tell of the last trip.
     """
 
     failures: int = 0
@@ -72,68 +117,133 @@ class BreakerState:
     opened_at: float | None = None
     open_until: float | None = None
     probe_until: float | None = None
+    bans_in_a_row: int = 0
+    is_ban: bool = False
+    reason: str = ""
+    ramp: Ramp | None = None
+    window: Window = field(default=())
+    history: tuple[Transition, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        # A keeper that writes JSON gives dicts and lists back.
+        object.__setattr__(self, "window", tuple(_made(Counts, one) for one in self.window))
+        object.__setattr__(self, "history", tuple(_made(Transition, one) for one in self.history))
+        object.__setattr__(self, "ramp", self.ramp and _made(Ramp, self.ramp))
 
     def phase(self, now: float) -> Phase:
         """Return the phase at a moment."""
-        if self.open_until is None:
-            return Phase.CLOSED
-        return Phase.OPEN if now < self.open_until else Phase.HALF_OPEN
+        if self.open_until is not None:
+            return Phase.OPEN if now < self.open_until else Phase.HALF_OPEN
+        is_ramping = self.ramp is not None and not self.ramp.is_over(now)
+        return Phase.RAMPING if is_ramping else Phase.CLOSED
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every request may go without being counted."""
+        return self.open_until is None and self.ramp is None
 
     @property
     def is_untroubled(self) -> bool:
         """Whether a success would change nothing."""
-        return self.failures == 0 and self.open_until is None
+        return self.failures == 0 and self.is_free
+
+    def rate(self, policy: BreakerPolicy, now: float) -> float | None:
+        """Return the part of the last requests that failed; None when too few are known."""
+        requests, failed = totals(recent(self.window, now, policy.window))
+        return failed / requests if requests >= policy.least_requests else None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one report made of a breaker."""
+
+    before: BreakerState
+    after: BreakerState
+
+    @property
+    def transition(self) -> Transition | None:
+        """The change of phase that this report brought about; None when it did not."""
+        is_same = self.after.history == self.before.history
+        return None if is_same else self.after.history[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a request may go; if not, `until` is when to ask again."""
+    """Whether a request may go; if not, `until` is when to ask again, and `reason` says why."""
 
     is_allowed: bool
     is_probe: bool = False
     until: float = 0.0
+    reason: str = ""
+    is_ban: bool = False
 
 
 def admit(policy: BreakerPolicy, state: BreakerState, now: float) -> tuple[BreakerState, Admission]:
     """Decide on one request; in half-open, the first to ask becomes the probe."""
+    state = _settled(state, now)
+    if state.ramp is not None:
+        ramp, due = state.ramp.ask(now)
+        admission = Admission(is_allowed=due <= now, until=due, reason=_SLOWLY)
+        return replace(state, ramp=ramp), admission
     if state.open_until is None:
         return state, Admission(is_allowed=True)
     if now < state.open_until:
-        return state, Admission(is_allowed=False, until=state.open_until)
+        return state, _turned_away(state, state.open_until)
     if state.probe_until is not None and now < state.probe_until:
-        until = min(state.probe_until, now + policy.recovery * _PEEK)
-        return state, Admission(is_allowed=False, until=until)
+        return state, _turned_away(state, min(state.probe_until, now + policy.recovery * _PEEK))
     # A probe whose process was killed never reports, so its right ends by itself.
     probing = replace(state, probe_until=now + policy.recovery)
     return probing, Admission(is_allowed=True, is_probe=True)
 
 
-def record(policy: BreakerPolicy, state: BreakerState, health: Health, now: float) -> BreakerState:
-    """Note what a request said about the domain."""
+def record(
+    policy: BreakerPolicy,
+    state: BreakerState,
+    health: Health,
+    now: float,
+    *,
+    reason: str = "",
+    successes: Successes = (),
+) -> BreakerState:
+    """Note what a request said about the domain; `successes` are those not told of before."""
+    state = _settled(state, now)
     phase = state.phase(now)
-    if phase is Phase.OPEN:
+    if phase is Phase.OPEN and (health is not Health.BANNED or state.is_ban):
         return state  # a request from before the trip, late: only the probe decides
     if health is Health.UNKNOWN:
         return replace(state, probe_until=None)
+    state = replace(state, window=_counted(policy, state.window, health, successes, now))
+    if health is Health.BANNED:
+        return _trip(policy, state, now, reason, is_ban=True)
     if health is Health.UP:
-        return reset(state)
-    failures = state.failures + 1
-    if phase is Phase.CLOSED and failures < policy.threshold:
-        return replace(state, failures=failures)
-    return _trip(policy, replace(state, failures=failures), now)
+        return _succeeded(policy, state, phase, now)
+    state = replace(state, failures=state.failures + 1)
+    cause = _cause(policy, state, phase, reason, now)
+    return state if cause is None else _trip(policy, state, now, cause)
 
 
-def reset(state: BreakerState) -> BreakerState:
-    """Return the state closed, as after a success; the trips stay counted."""
-    return BreakerState(trips=state.trips)
+def reset(state: BreakerState, now: float) -> BreakerState:
+    """Return the state closed by hand; the trips stay counted, and requests go freely."""
+    if state.is_untroubled:
+        return state
+    return BreakerState(
+        trips=state.trips,
+        history=_noted(state, now, state.phase(now), Phase.CLOSED, "closed by hand"),
+    )
 
 
 def health_of(error: BaseException | None) -> Health:
-    """Return what the end of a request says about its domain; None is a success."""
+    """Return what the end of a request says about its domain; None is a success.
+
+    A site that asks for a pause and says how long has itself in hand: the pace obeys, and the
+    breaker has nothing to add. One that is merely overloaded is down.
+    """
     if error is None:
         return Health.UP
     if isinstance(error, (CircuitOpen, Postponed)):
         return Health.UNKNOWN  # nothing was asked, or it was counted before
+    if isinstance(error, Throttled) and error.retry_after is not None:
+        return Health.UNKNOWN
     return _HEALTH.get(kind_of(error), Health.DOWN)
 
 
@@ -141,16 +251,117 @@ _HEALTH = {
     FailureKind.REFUSED: Health.UP,  # the host answered: it is up
     FailureKind.GONE: Health.UP,
     FailureKind.INVALID: Health.UP,
+    FailureKind.BLOCKED: Health.BANNED,
     FailureKind.BUG: Health.UNKNOWN,  # our own fault says nothing about the host
+    FailureKind.BUDGET: Health.UNKNOWN,  # nothing was asked
 }
 
 
-def _trip(policy: BreakerPolicy, state: BreakerState, now: float) -> BreakerState:
-    trips_in_a_row = state.trips_in_a_row + 1
+def _settled(state: BreakerState, now: float) -> BreakerState:
+    """Return the state closed for good, once its ramp is over."""
+    if state.ramp is None or not state.ramp.is_over(now):
+        return state
+    return BreakerState(
+        failures=state.failures,
+        trips=state.trips,
+        window=state.window,
+        history=_noted(state, now, Phase.RAMPING, Phase.CLOSED, "back at full speed"),
+    )
+
+
+def _turned_away(state: BreakerState, until: float) -> Admission:
+    return Admission(is_allowed=False, until=until, reason=state.reason, is_ban=state.is_ban)
+
+
+def _counted(
+    policy: BreakerPolicy, window: Window, health: Health, successes: Successes, now: float
+) -> Window:
+    for age, count in successes:
+        window = add(window, now - age, policy.window, succeeded=count)
+    is_up = health is Health.UP
+    window = add(window, now, policy.window, succeeded=int(is_up), failed=int(not is_up))
+    return recent(window, now, policy.window)
+
+
+def _succeeded(
+    policy: BreakerPolicy, state: BreakerState, phase: Phase, now: float
+) -> BreakerState:
+    if phase is not Phase.HALF_OPEN:
+        return replace(state, failures=0)
+    if policy.ramp == 0:
+        history = _noted(state, now, phase, Phase.CLOSED, "answered again")
+        return BreakerState(trips=state.trips, history=history)
+    return BreakerState(
+        trips=state.trips,
+        trips_in_a_row=state.trips_in_a_row,
+        bans_in_a_row=state.bans_in_a_row,
+        ramp=Ramp(policy.ramp),
+        history=_noted(state, now, phase, Phase.RAMPING, "answered again"),
+    )
+
+
+def _cause(
+    policy: BreakerPolicy, state: BreakerState, phase: Phase, reason: str, now: float
+) -> str | None:
+    """Return why the last failure opens the breaker; None when it does not."""
+    last = f", the last: {reason}" if reason else ""
+    if phase is Phase.HALF_OPEN:
+        return f"still failing{last}"
+    if phase is Phase.RAMPING:
+        return f"failing again on its way back{last}"
+    if state.failures >= policy.threshold:
+        return f"{state.failures} failures in a row{last}"
+    rate = state.rate(policy, now)
+    if rate is not None and rate >= policy.failure_rate:
+        return f"{rate:.0%} of the requests of {policy.window:g} s failed{last}"
+    return None
+
+
+def _trip(
+    policy: BreakerPolicy, state: BreakerState, now: float, reason: str, *, is_ban: bool = False
+) -> BreakerState:
+    bans, trips = state.bans_in_a_row + is_ban, state.trips_in_a_row + (not is_ban)
+    rest = policy.rest_after_ban(bans) if is_ban else policy.rest(trips)
     return BreakerState(
         failures=state.failures,
         trips=state.trips + 1,
-        trips_in_a_row=trips_in_a_row,
+        trips_in_a_row=trips,
+        bans_in_a_row=bans,
+        is_ban=is_ban,
         opened_at=now if state.opened_at is None else state.opened_at,
-        open_until=now + policy.rest(trips_in_a_row),
+        open_until=now + rest,
+        reason=reason,
+        window=state.window,
+        history=_noted(state, now, state.phase(now), Phase.OPEN, reason),
     )
+
+
+def _noted(
+    state: BreakerState, now: float, old: Phase, new: Phase, reason: str
+) -> tuple[Transition, ...]:
+    return (*state.history, Transition(now, old, new, reason))[-HISTORY:]
+
+
+def _doubled(first: float, times: int, longest: float) -> float:
+    # A float overflows past 2.0**1023, so the exponent stops long before.
+    return min(first * 2.0 ** min(times - 1, 32), max(first, longest))
+
+
+def _check(
+    name: str,
+    value: float,
+    wanted: str,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+) -> None:
+    if not (math.isfinite(value) and above < value and at_least <= value <= at_most):
+        raise BadOption(name, f"must be {wanted}, not {value!r}")
+
+
+_Part = TypeVar("_Part")
+
+
+def _made(kind: type[_Part], value: Any) -> _Part:
+    return value if isinstance(value, kind) else kind(**value)

@@ -6,30 +6,45 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from longline.clock import Clock, SystemClock
-from longline.errors import CircuitOpen, StoreError
+from longline.errors import Blocked, CircuitOpen, FailureKind, StoreError
 from longline.resilience.breaker import (
+    Admission,
     BreakerPolicy,
     BreakerState,
+    Change,
     Health,
     Phase,
+    Transition,
+    admit,
     health_of,
 )
 from longline.resilience.keepers.base import BreakerKeeper
 from longline.resilience.keepers.memory import MemoryBreakerKeeper
+from longline.resilience.window import Tally
+
+_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """How a domain's breaker stands; `opened_at` and `until` are None while it is closed."""
+    """How a domain's breaker stands; `opened_at` and `until` are None while it is closed.
+
+    `rate` is the part of the last requests that failed, as far as failures made them known; None
+    when those are too few to tell.
+    """
 
     phase: Phase
     failures: int
     trips: int
     opened_at: float | None
     until: float | None
+    rate: float | None = None
+    reason: str = ""
+    is_ban: bool = False
+    history: tuple[Transition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +87,15 @@ class CircuitBreaker:
         self._clock = clock or SystemClock()
         self._keeper = keeper or MemoryBreakerKeeper(self._clock)
         self._mirror: dict[str, tuple[BreakerState, float]] = {}
+        self._tallies: dict[str, Tally] = {}
         self._probing: set[str] = set()
         self._turned_away = 0
 
     def is_calm(self, domain: str) -> bool:
-        """Say at once that all is well with a domain, so that neither call below is needed.
+        """Say at once that all is well with a domain.
 
-        False means only that this is not known for sure.
+        Then a request needs no `before`, and a success only `count_success`. False means only
+        that this is not known for sure.
         """
         seen = self._mirror.get(domain)
         return (
@@ -87,6 +104,13 @@ class CircuitBreaker:
             and self._clock.now() - seen[1] < self._keeper.freshness
         )
 
+    def count_success(self, domain: str) -> None:
+        """Count a success here; the keeper hears of it with the next thing it has to be told."""
+        tally = self._tallies.get(domain)
+        if tally is None:
+            tally = self._tallies[domain] = Tally(self._policy.window)
+        tally.count(self._clock.now())
+
     async def before(self, domain: str, url: str | None = None) -> None:
         """Let a request through, or not; every request let through is to be told to `after`.
 
@@ -94,27 +118,42 @@ class CircuitBreaker:
             CircuitOpen: when the domain rests; it says until when.
         """
         state = await self._look(domain)
-        if state.open_until is None:
+        if state.is_free:
             return
-        if self._clock.now() < state.open_until:
-            self._turn_away(url or domain, state.open_until)
-        admission = await self._keeper.admit(domain, self._policy)
-        self._mirror.pop(domain, None)
+        now = self._clock.now()
+        if state.phase(now) is Phase.OPEN:
+            _, admission = admit(self._policy, state, now)
+        else:
+            admission = await self._keeper.admit(domain, self._policy)
+            self._mirror.pop(domain, None)
         if not admission.is_allowed:
-            self._turn_away(url or domain, admission.until)
+            self._turn_away(url or domain, admission)
         if admission.is_probe:
             self._probing.add(domain)
 
-    async def after(self, domain: str, error: BaseException | None) -> None:
-        """Tell how a request ended; None is a success, and a cancellation says nothing."""
+    async def after(self, domain: str, error: BaseException | None) -> Change | None:
+        """Tell how a request ended; None is a success, and a cancellation says nothing.
+
+        Returns what this made of the breaker; None when the keeper did not have to be told.
+        """
         health = Health.UNKNOWN if isinstance(error, asyncio.CancelledError) else health_of(error)
         is_probe = domain in self._probing
         self._probing.discard(domain)
         if health is Health.UNKNOWN and not is_probe:
-            return
+            return None
         if health is Health.UP and (await self._look(domain)).is_untroubled:
-            return
-        self._remember(domain, await self._keeper.record(domain, self._policy, health))
+            self.count_success(domain)
+            return None
+        tally = self._tallies.pop(domain, None)
+        change = await self._keeper.record(
+            domain,
+            self._policy,
+            health,
+            reason=_reason(error),
+            successes=tally.take(self._clock.now()) if tally else (),
+        )
+        self._remember(domain, change.after)
+        return change
 
     @contextlib.asynccontextmanager
     async def guard(self, domain: str, url: str | None = None) -> AsyncIterator[None]:
@@ -164,10 +203,32 @@ class CircuitBreaker:
     def _remember(self, domain: str, state: BreakerState) -> None:
         self._mirror[domain] = (state, self._clock.now())
 
-    def _turn_away(self, url: str, until: float) -> None:
+    def _turn_away(self, url: str, admission: Admission) -> NoReturn:
         self._turned_away += 1
-        raise CircuitOpen(url, until)
+        kind = FailureKind.BLOCKED if admission.is_ban else FailureKind.NETWORK
+        raise CircuitOpen(url, admission.until, admission.reason, kind)
 
     def _describe(self, state: BreakerState) -> Circuit:
-        phase = state.phase(self._clock.now())
-        return Circuit(phase, state.failures, state.trips, state.opened_at, state.open_until)
+        return describe(state, self._policy, self._clock.now())
+
+
+def describe(state: BreakerState, policy: BreakerPolicy, now: float) -> Circuit:
+    """Return how a breaker stands at a moment, as people want to know it."""
+    return Circuit(
+        phase=state.phase(now),
+        failures=state.failures,
+        trips=state.trips,
+        opened_at=state.opened_at,
+        until=state.open_until,
+        rate=state.rate(policy, now),
+        reason=state.reason,
+        is_ban=state.is_ban,
+        history=state.history,
+    )
+
+
+def _reason(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    told = error.evidence if isinstance(error, Blocked) else str(error)
+    return (told or type(error).__name__)[:_LONGEST_REASON]

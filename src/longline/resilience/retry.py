@@ -85,12 +85,11 @@ class RetryPolicy:
             retry_after: Seconds the site asked for; it wins where longer than our own wait.
             random: From 0 to 1; places the wait within its jitter.
         """
-        if attempt >= self.max_attempts:
-            return Decision(Step.GIVE_UP)
         asked = min(max(retry_after or 0.0, 0.0), LONGEST_RETRY_AFTER)
         if kind is FailureKind.BLOCKED:
+            # Never in place, and whichever attempt it was: a ban says nothing about the item.
             return Decision(Step.POSTPONE, max(self.blocked_delay, asked))
-        if kind not in RETRIED_KINDS:
+        if attempt >= self.max_attempts or kind not in RETRIED_KINDS:
             return Decision(Step.GIVE_UP)
         seconds = max(self.backoff(attempt, random), asked)
         step = Step.WAIT if seconds <= self.longest_wait_in_place else Step.POSTPONE

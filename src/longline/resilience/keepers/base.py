@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Health
+from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Change, Health
 from longline.resilience.pace import Pace, PaceState, Slot
+from longline.resilience.window import Successes
 
 
 class PaceKeeper(Protocol):
@@ -43,11 +44,25 @@ class BreakerKeeper(Protocol):
     async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
         """Decide on one request; of all who ask in half-open, one becomes the probe."""
 
-    async def record(self, domain: str, policy: BreakerPolicy, health: Health) -> BreakerState:
-        """Note what a request said about its domain."""
+    async def record(
+        self,
+        domain: str,
+        policy: BreakerPolicy,
+        health: Health,
+        *,
+        reason: str = "",
+        successes: Successes = (),
+    ) -> Change:
+        """Note what a request said about its domain, and successes that were not told before."""
 
     async def reset(self, domain: str) -> BreakerState:
         """Close the breaker by hand."""
 
     async def state(self, domain: str) -> BreakerState:
         """Return what is known of a domain; the initial state when it was never asked."""
+
+    async def all(self) -> dict[str, BreakerState]:
+        """Return what is known, by domain."""
+
+    async def forget(self, domain: str) -> bool:
+        """Remove all that is known of a domain; False when it was never heard of."""

@@ -7,9 +7,10 @@ from typing import Protocol, TypeVar
 
 from longline.resilience import breaker as breaking
 from longline.resilience import pace as pacing
-from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Health
+from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Change, Health
 from longline.resilience.keepers.base import BreakerKeeper, PaceKeeper
 from longline.resilience.pace import Pace, PaceState, Slot
+from longline.resilience.window import Successes
 
 State = TypeVar("State")
 Answer = TypeVar("Answer")
@@ -82,16 +83,25 @@ class CellBreakerKeeper(BreakerKeeper):
             domain, lambda state, now: breaking.admit(policy, state or BreakerState(), now)
         )
 
-    async def record(self, domain: str, policy: BreakerPolicy, health: Health) -> BreakerState:
-        def step(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
-            recorded = breaking.record(policy, state or BreakerState(), health, now)
-            return recorded, recorded
+    async def record(
+        self,
+        domain: str,
+        policy: BreakerPolicy,
+        health: Health,
+        *,
+        reason: str = "",
+        successes: Successes = (),
+    ) -> Change:
+        def step(state: BreakerState | None, now: float) -> tuple[BreakerState, Change]:
+            before = state or BreakerState()
+            after = breaking.record(policy, before, health, now, reason=reason, successes=successes)
+            return after, Change(before, after)
 
         return await self._cells.change(domain, step)
 
     async def reset(self, domain: str) -> BreakerState:
-        def step(state: BreakerState | None, _now: float) -> tuple[BreakerState, BreakerState]:
-            closed = breaking.reset(state or BreakerState())
+        def step(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
+            closed = breaking.reset(state or BreakerState(), now)
             return closed, closed
 
         return await self._cells.change(domain, step)
@@ -99,3 +109,9 @@ class CellBreakerKeeper(BreakerKeeper):
     async def state(self, domain: str) -> BreakerState:
         state, _now = await self._cells.read(domain)
         return state or BreakerState()
+
+    async def all(self) -> dict[str, BreakerState]:
+        return await self._cells.all()
+
+    async def forget(self, domain: str) -> bool:
+        return await self._cells.forget(domain)
