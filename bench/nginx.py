@@ -49,10 +49,14 @@ http {{
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that nginx enforces; `burst` is nginx's own figure: so many beyond the first."""
+    """A limit that nginx enforces; `burst` is nginx's own figure: so many beyond the first.
+
+    `retry_after` is the pause, in seconds, that a refusal asks for; None does not say.
+    """
 
     rate: int
     burst: int
+    retry_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def serving(
             port=port,
             access_log=f"{server.log} arrivals" if has_log else "off",
             zone=_zone(limit),
-            limit=f"limit_req zone=site burst={limit.burst} nodelay;" if limit else "",
+            limit=_location(limit),
         )
     )
     with Children() as children:
@@ -120,7 +124,15 @@ def _zone(limit: Limit | None) -> str:
     if limit is None:
         return ""
     zone = f"limit_req_zone $binary_remote_addr zone=site:1m rate={limit.rate}r/s;"
-    return f"{zone} limit_req_status 429;"
+    # A header with an empty value is not sent: only refusals ask for a pause.
+    pause = f'map $status $pause {{ 429 "{limit.retry_after or ""}"; default ""; }}'
+    return f"{zone} limit_req_status 429; {pause}"
+
+
+def _location(limit: Limit | None) -> str:
+    if limit is None:
+        return ""
+    return f"limit_req zone=site burst={limit.burst} nodelay; add_header Retry-After $pause always;"
 
 
 def _parse(line: str) -> Arrival:

@@ -13,6 +13,7 @@ class Sizes:
     """How large the proofs are; the defaults are the promises."""
 
     requests: int = 200
+    learning: int = 150
     kills: int = 100
     kill_items: int = 2000
     writers: int = 10

@@ -13,6 +13,7 @@ import proof_catalogue
 import proof_corpus
 import proof_hostile
 import proof_kill
+import proof_learning
 import proof_memory
 import proof_writers
 import proof_zero_429
@@ -26,6 +27,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
     module.NAME: module.prove
     for module in (
         proof_zero_429,
+        proof_learning,
         proof_kill,
         proof_writers,
         proof_catalogue,
@@ -34,12 +36,13 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_hostile,
     )
 }
-_NEED_NGINX = {proof_zero_429.NAME, proof_writers.NAME}
+_NEED_NGINX = {proof_zero_429.NAME, proof_learning.NAME, proof_writers.NAME}
 
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(PROOFS)))
 @click.option("--requests", type=click.IntRange(min=20), default=200, help="of zero-429")
+@click.option("--learning", type=click.IntRange(min=50), default=150, help="pages of learning")
 @click.option("--kills", type=click.IntRange(min=1), default=100, help="of kill")
 @click.option("--kill-items", type=click.IntRange(min=1), default=2000, help="of kill")
 @click.option("--seed", type=int, default=1, help="of the moments of kill")

@@ -13,7 +13,6 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── UnknownCheckpoint      no such checkpoint document in this home
 │   ├── UnknownSecret          a secret that was referred to is not there: provide it
 │   ├── NothingArchived        the job kept no answers: run it with --archive
-│   ├── MissingExtra           an optional package is not installed: install it
 │   ├── NotResumable           the job has ended; start a new one
 │   ├── NothingToRetry         no item of the job failed in this way
 │   └── DestinationUnwritable  an export cannot be written where it was asked for
@@ -220,18 +219,6 @@ class NothingArchived(ConfigError):
 
     def __str__(self) -> str:
         return f"job {self.job} kept no answers; run it with --archive to be able to extract again"
-
-
-class MissingExtra(ConfigError):
-    """Something needs a package that is not installed."""
-
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(what, extra)
-        self.what = what
-        self.extra = extra
-
-    def __str__(self) -> str:
-        return f"{self.what} needs an extra: pip install 'longline[{self.extra}]'"
 
 
 class NotResumable(ConfigError):

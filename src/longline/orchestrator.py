@@ -39,8 +39,9 @@ from longline.stores.jobs import NewJob
 from longline.stores.journal import fact
 from longline.stores.ledger import LedgerQuery
 from longline.stores.store import Store, open_store
-from longline.wiring import Fetching, open_fetching
+from longline.wiring import Fetching, manners_of, open_fetching
 
+_MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced whole
 _TOGETHER = 0.5  # seconds; `timeout` signals a program and its group: that is one wish, not two
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
@@ -279,7 +280,7 @@ class Orchestrator:
     # ------------------------------------------------------------ inside
 
     def _merged(self, source: str | None, params: Mapping[str, Any]) -> JobSpec:
-        values = {k: v for k, v in self._spec.snapshot().items() if v}
+        values = self._spec.stated()
         if source is not None and source != self._spec.source:
             values.pop("set", None)  # the settings of another source do not fit this one
         if source and source.endswith((".yaml", ".yml")):
@@ -287,13 +288,15 @@ class Orchestrator:
         elif source:
             values["source"] = source
         for name, value in params.items():
-            merged = {**values.get(name, {}), **value} if isinstance(value, Mapping) else value
-            values[name] = merged
+            is_partial = name in _MERGED and isinstance(value, Mapping)
+            values[name] = {**values.get(name, {}), **value} if is_partial else value
         return make_spec(values)
 
     def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
         """Return the job to make; a wrong name or setting is told before anything is made."""
-        source = load_source(spec.source).with_options(spec.options)
+        kind = load_source(spec.source)
+        source = kind.with_options(spec.options)
+        manners_of(spec, kind)  # a secret that is missing is told now, not at the first request
         # As the source understands them: 50 from a file and "50" from a shell are the same job.
         options = source.options.model_dump(mode="json", fallback=str)
         same = {**spec.identity(), "options": options, **identity}

@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal
 
 from longline.clock import Clock
+from longline.config.identity import check_cookies, merge_headers
 from longline.config.settings import Settings
-from longline.config.spec import JobSpec
-from longline.fetching.chain import Policies, build_chain
+from longline.config.spec import BudgetSpec, JobSpec, make_spec
+from longline.errors import BadOption
+from longline.fetching.archives.base import Archive
+from longline.fetching.archives.warc import open_warc
+from longline.fetching.cache.base import HttpCache
+from longline.fetching.cache.sqlite import SqliteCache
+from longline.fetching.chain import Manners, Policies, build_chain
+from longline.fetching.identity import user_agent
 from longline.fetching.link import Link
-from longline.fetching.transports.http import USER_AGENT, HttpOptions, HttpTransport
+from longline.fetching.robots_rules import RobotsText
+from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.resilience.budget import Budget, Budgets, Spent
 from longline.resilience.circuit import CircuitBreaker
 from longline.resilience.handler import RetryHandler
-from longline.resilience.keepers.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+from longline.resilience.keepers.base import BreakerKeeper, PaceKeeper
+from longline.resilience.keepers.cells import Cells
+from longline.resilience.keepers.sqlite import SqliteBreakerKeeper, SqliteCells, SqlitePaceKeeper
+from longline.resilience.learning import Learned
 from longline.resilience.limiter import RateLimiter
 from longline.sources.base import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Keepers:
+    """Where the processes of one home share what they know of sites; unused ones cost nothing."""
+
+    paces: PaceKeeper
+    breakers: BreakerKeeper
+    limits: Cells[Learned]
+    robots: Cells[RobotsText]
+    budgets: Cells[Spent]
+
+
+@asynccontextmanager
+async def open_keepers(settings: Settings, clock: Clock) -> AsyncIterator[Keepers]:
+    """Open what the processes of a home share."""
+    file = settings.pace_file
+    async with AsyncExitStack() as ends:
+        paces = SqlitePaceKeeper(file, clock)
+        breakers = SqliteBreakerKeeper(file, clock)
+        limits = SqliteCells(file, "limits", Learned, clock)
+        robots = SqliteCells(file, "robots", RobotsText, clock)
+        budgets = SqliteCells(file, "budget", Spent, clock)
+        for one in (paces, breakers, limits, robots, budgets):
+            ends.push_async_callback(one.close)
+        yield Keepers(paces, breakers, limits, robots, budgets)
+
+
+@asynccontextmanager
+async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
+    """Open the archived answers of a home."""
+    async with open_warc(settings.archive, largest_file=settings.archive_file_bytes) as archive:
+        yield archive
+
+
+@contextmanager
+def open_cache(settings: Settings) -> Iterator[HttpCache]:
+    """Open the HTTP cache of a home."""
+    with closing(SqliteCache(settings.cache_file, settings.cache_bytes)) as cache:
+        yield cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +80,8 @@ class Fetching:
     link: Link
     limiter: RateLimiter
     breaker: CircuitBreaker
-    rate: float | None
+    rate: float | Literal["auto"] | None
+    budgets: Budgets | None = None
 
 
 @asynccontextmanager
@@ -36,34 +91,98 @@ async def open_fetching(
     source: type[Source],
     clock: Clock,
     transport: Link | None = None,
+    *,
+    job: str = "",
 ) -> AsyncIterator[Fetching]:
-    """Build the request chain for one run; `transport` replaces HTTP in simulations."""
+    """Build the request chain for one run of a job; `transport` replaces HTTP in simulations."""
     rate = source.rate if spec.rate is None else None if spec.rate == "unlimited" else spec.rate
-    burst = spec.burst or source.burst
-    # Processes of one home share the limits through this file; unlimited pace never asks it.
-    paces = SqlitePaceKeeper(settings.pace_file, clock)
-    breakers = SqliteBreakerKeeper(settings.pace_file, clock)
-    limiter = RateLimiter(rate, burst, clock=clock, keeper=paces)
-    breaker = CircuitBreaker(clock=clock, keeper=breakers)
-    policies = Policies(
-        limiter,
-        breaker,
-        RetryHandler(circuit_breaker_threshold=None, jitter=0.1, clock=clock),
-        frozenset(spec.ignore_robots),
+    async with open_keepers(settings, clock) as keepers, AsyncExitStack() as ends:
+        limiter = RateLimiter(
+            rate,
+            spec.burst or source.burst,
+            clock=clock,
+            keeper=keepers.paces,
+            learned=keepers.limits,
+            heeds_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
+        )
+        breaker = CircuitBreaker(clock=clock, keeper=keepers.breakers)
+        if transport is None:
+            http = HttpTransport(_http_options(settings, spec, is_timed=rate is not None), clock)
+            ends.push_async_callback(http.close)
+            transport = http
+        cache, archive = None, None
+        if source.cache if spec.cache is None else spec.cache:
+            cache = ends.enter_context(open_cache(settings))
+        if spec.archive:
+            archive = await ends.enter_async_context(open_archive(settings))
+        policies = Policies(
+            limiter,
+            breaker,
+            RetryHandler(circuit_breaker_threshold=None, jitter=0.1, clock=clock),
+            frozenset(spec.ignore_robots),
+            manners=manners_of(spec, source),
+            robots=keepers.robots,
+            budgets=_budgets(spec, job, keepers, clock),
+            cache=cache,
+            archive=archive,
+            job=job,
+        )
+        link = build_chain(transport, policies, clock, ends)
+        yield Fetching(link, limiter, breaker, rate, policies.budgets)
+
+
+def manners_of(spec: JobSpec, source: type[Source]) -> Manners:
+    """Return how a run presents itself: what the job says, and else the source.
+
+    Raises:
+        BadOption: what the source says about itself does not fit.
+        UnknownSecret: a secret that is referred to cannot be read.
+    """
+    own = make_spec(
+        {
+            "source": source.name,
+            "headers": source.headers,
+            "cookies": source.cookies,
+            "auth": source.auth,
+        }
     )
-    http = HttpTransport(_http_options(settings, spec, is_timed=rate is not None), clock)
-    try:
-        yield Fetching(build_chain(transport or http, policies, clock), limiter, breaker, rate)
-    finally:
-        await http.close()
-        await paces.close()
-        await breakers.close()
+    cookies = own.cookies if spec.cookies is None else spec.cookies
+    auth = spec.auth or own.auth
+    check_cookies(cookies)
+    if auth is not None:
+        auth.check()
+        if auth.kind == "login" and cookies is False:
+            raise BadOption("cookies", "a login needs them: leave out `cookies: false`")
+    return Manners(
+        headers=merge_headers(own.headers, spec.headers),
+        cookies=True if cookies is None else cookies,
+        auth=auth,
+        expects=tuple(source.expects),
+    )
+
+
+def _budgets(spec: JobSpec, job: str, keepers: Keepers, clock: Clock) -> Budgets | None:
+    total, per_domain = _budget(spec.budget), _budget(spec.budget_per_domain)
+    if total.is_empty and per_domain.is_empty:
+        return None
+    return Budgets(job, keepers.budgets, clock, total=total, per_domain=per_domain)
+
+
+def _budget(spec: BudgetSpec) -> Budget:
+    return Budget(spec.requests, spec.bytes, spec.seconds)
 
 
 def _http_options(settings: Settings, spec: JobSpec, *, is_timed: bool) -> HttpOptions:
     return HttpOptions(
         is_timed=is_timed,
         timeout=spec.timeout or settings.timeout,
-        user_agent=settings.user_agent or USER_AGENT,
+        user_agent=settings.user_agent or _user_agent(settings),
         connections=max(100, 2 * (spec.concurrency or settings.concurrency)),
     )
+
+
+def _user_agent(settings: Settings) -> str:
+    try:
+        return user_agent(version("longline"), settings.contact)
+    except BadOption as error:
+        raise BadOption("LONGLINE_CONTACT", error.problem) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.jobs.owner import is_abandoned, this_process
+from longline.jobs.owner import is_abandoned, this_run
 from longline.model import Job, Verdict
 from longline.stores.store import Store, open_store
 from stores.given import ended, leased, queued
@@ -29,7 +29,7 @@ async def is_left_alone(store: Store, job: Job, at: float = EPOCH) -> bool:
 
 async def test_a_job_whose_worker_lives_is_worked_on(store: Store) -> None:
     job = await queued(store, "1", "2")
-    await leased(store, job, owner=this_process())
+    await leased(store, job, owner=this_run())
 
     assert not await is_left_alone(store, job)
 

@@ -204,12 +204,23 @@ async def test_without_a_limit_no_keeper_is_asked(clock: VirtualClock) -> None:
     limiter = RateLimiter(rate=None, clock=clock, keeper=SilentKeeper())
 
     await departures(limiter, clock, 1000)
-    await limiter.penalise("a.test", 5)
     await limiter.report_lateness("a.test", 5)
 
     assert clock.now() == EPOCH
     assert limiter.get_statistics().requests == 1000
     assert limiter.get_statistics().domains["a.test"].tokens is None
+
+
+async def test_a_penalty_stops_a_domain_without_a_limit_too_and_then_it_has_none_again(
+    clock: VirtualClock,
+) -> None:
+    limiter = RateLimiter(rate=None, clock=clock)
+
+    await limiter.penalise("a.test", 5)
+
+    assert min(await departures(limiter, clock, 9)) >= 5
+    assert limiter.pace("a.test") is None
+    assert not (await limiter.acquire("a.test")).is_paced
 
 
 async def test_one_domain_may_be_without_a_limit(clock: VirtualClock) -> None:

@@ -28,7 +28,7 @@ from longline.errors import (
     StoreError,
 )
 from longline.jobs.collector import Collector
-from longline.jobs.owner import dead_among, this_process
+from longline.jobs.owner import dead_among, this_run
 from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
 from longline.sources.visit import Visit
 from longline.stores.adding import Discovered
@@ -75,7 +75,7 @@ class LocalEngine:
         self._clock = clock
         self._options = options
         self._on_item = on_item
-        self._owner = this_process()
+        self._owner = this_run()
         self._stop_reason: str | None = None
         self._failure: LonglineError | None = None
         self._wake = asyncio.Event()

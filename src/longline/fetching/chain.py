@@ -1,44 +1,117 @@
 """The way of a request: which links it passes, in which order.
 
-retry → redirects → statuses → robots → (cache) → (join identical) → breaker → pace → (proxy) →
-transport. The links in brackets have their seats here and are not built yet. Retries and
-redirects stand outside the rest, so every attempt and every hop pays for its own token.
+retry → redirects → statuses → archive → robots → authentication → identity → cache → join
+→ budget → breaker → pace → budget → bans → transport
+
+- Retries and redirects stand outside the rest, so every attempt and every hop is judged anew and
+  pays for its own token.
+- Statuses raise for 400 and more; every link inside sees the plain answer.
+- The archive keeps what a source is given. Secrets are added further in, so it never sees one.
+- Cache and join stand before budget, breaker and pace: an answer that nobody has to be asked for
+  costs nothing.
+- A budget is looked at before a request stands in line, and taken from when it goes.
+
+A link whose policy is None is not built.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 from longline.clock import Clock
+from longline.config.auth import Auth, mark_of
+from longline.config.identity import StartCookies
+from longline.fetching.archives.base import Archive
+from longline.fetching.archiving import Archiving
+from longline.fetching.authentication import Authentication
+from longline.fetching.bans import Bans
 from longline.fetching.breaking import Breaking
+from longline.fetching.budgeting import BudgetCheck, BudgetSpending
+from longline.fetching.cache.base import HttpCache
+from longline.fetching.caching import Caching
+from longline.fetching.identity import Identity
+from longline.fetching.joining import Joining
 from longline.fetching.link import Link
 from longline.fetching.pacing import Pacing
 from longline.fetching.redirects import Redirects
 from longline.fetching.retrying import Retrying
 from longline.fetching.robots import Robots
+from longline.fetching.robots_rules import RobotsText
 from longline.fetching.statuses import Statuses
+from longline.resilience.budget import Budgets
 from longline.resilience.circuit import CircuitBreaker
 from longline.resilience.handler import RetryHandler
+from longline.resilience.keepers.cells import Cells
 from longline.resilience.limiter import RateLimiter
 
 
 @dataclass(frozen=True, slots=True)
+class Manners:
+    """How a source presents itself, and what it expects of its pages."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: bool | StartCookies = True
+    auth: Auth | None = None
+    expects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
-    """What the links of a chain decide by."""
+    """What the links of a chain decide by, and where they keep what they know."""
 
     limiter: RateLimiter
     breaker: CircuitBreaker
     retry: RetryHandler
     ignored_robots: frozenset[str] = frozenset()
+    manners: Manners = Manners()
+    robots: Cells[RobotsText] | None = None
+    budgets: Budgets | None = None
+    cache: HttpCache | None = None
+    archive: Archive | None = None
+    job: str = ""
 
 
-def build_chain(transport: Link, policies: Policies, clock: Clock) -> Link:
-    """Join the links around a transport."""
-    chain = transport
-    if policies.limiter.is_limited:
-        chain = Pacing(chain, policies.limiter, clock)
-    chain = Breaking(chain, policies.breaker)
-    chain = Robots(chain, clock, ignored=policies.ignored_robots)
+def build_chain(
+    transport: Link, policies: Policies, clock: Clock, closing: AsyncExitStack | None = None
+) -> Link:
+    """Join the links around a transport; `closing` ends what they do in the background."""
+    chain = _sending(transport, policies, clock)
+    chain = Joining(chain)
+    if policies.cache:
+        mark = mark_of(policies.manners.auth, policies.manners.cookies)
+        chain = caching = Caching(chain, policies.cache, clock, mark=mark)
+        if closing is not None:
+            closing.push_async_callback(caching.close)
+    chain = _asking(chain, policies, clock)
+    if policies.archive:
+        chain = Archiving(chain, policies.archive, policies.job, clock)
     chain = Statuses(chain, clock)
     chain = Redirects(chain)
     return Retrying(chain, policies.retry, clock)
+
+
+def _sending(transport: Link, policies: Policies, clock: Clock) -> Link:
+    """Return the links that a request passes when the site really is asked."""
+    chain: Link = Bans(transport, expects=policies.manners.expects)
+    if policies.budgets:
+        chain = BudgetSpending(chain, policies.budgets)
+    chain = Pacing(chain, policies.limiter, clock)
+    chain = Breaking(chain, policies.breaker)
+    return BudgetCheck(chain, policies.budgets) if policies.budgets else chain
+
+
+def _asking(inner: Link, policies: Policies, clock: Clock) -> Link:
+    """Return the links that decide whether to ask, and say who does."""
+    manners = policies.manners
+    chain: Link = Identity(inner, headers=manners.headers, cookies=manners.cookies)
+    if manners.auth:
+        chain = Authentication(chain, manners.auth, clock)
+    return Robots(
+        chain,
+        clock,
+        ignored=policies.ignored_robots,
+        cells=policies.robots,
+        restrain=policies.limiter.restrain,
+    )

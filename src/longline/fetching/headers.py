@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
+
+_LONGEST_NUMBER = 16  # characters; nothing that a site can mean takes more
+_LONGEST_PAUSE = 366 * 86_400.0  # seconds; beyond a year a pause is nonsense
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -15,9 +19,29 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     text = headers.get("retry-after", "").strip()
     if not text:
         return None
-    if text.isdigit():
-        return float(text)
+    seconds = number(text)
+    if seconds is None:
+        moment = date(text)
+        seconds = None if moment is None else max(0.0, moment - now)
+    return seconds if seconds is not None and seconds <= _LONGEST_PAUSE else None
+
+
+def number(text: str) -> float | None:
+    """Return a number of plain digits, with or without a fraction; None for anything else."""
+    text = text.strip()
+    whole, _, fraction = text.partition(".")
+    # Python's own float() knows 1e9, nan, 1_000 and digits of other scripts besides.
+    digits = whole + fraction
+    if len(text) > _LONGEST_NUMBER or not (whole and digits.isascii() and digits.isdigit()):
+        return None
+    return float(text)
+
+
+def date(text: str) -> float | None:
+    """Return the moment of a date in a header, in seconds since the epoch."""
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
-    except ValueError:
+        moment = parsedate_to_datetime(text)
+        # A date without a zone is meant as GMT, like all dates in headers.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError):
         return None

@@ -2,44 +2,107 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from longline.clock import Clock
 from longline.fetching.headers import retry_after
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, Sent
+from longline.fetching.quota import Quota, read_quotas
 from longline.model import Account
-from longline.resilience.limiter import RateLimiter
+from longline.resilience.limiter import Grant, RateLimiter
+from longline.resilience.retry import LONGEST_RETRY_AFTER
 
 _TOO_MANY = 429
-_PAUSE_UNASKED = 5.0  # seconds of rest after a 429 that does not say how long
+_UNAVAILABLE = 503
+_PAUSE_UNASKED = {_TOO_MANY: 5.0, _UNAVAILABLE: 1.0}
+"""Seconds of rest after such an answer when it does not say how long."""
+_LONGEST_WINDOW = 60.0  # seconds; a longer quota may be spent at our own pace, until it is used up
 
 
 class Pacing(Link):
-    """Every request takes a token of its domain; a 429 or Retry-After stops the domain for all."""
+    """Every request takes a token of its domain; what the site says about its limit is obeyed.
+
+    A 429, a 503 or Retry-After stops the domain for all, and so does a quota that is used up,
+    before the site has to refuse anything.
+    """
 
     def __init__(self, inner: Link, limiter: RateLimiter, clock: Clock) -> None:
         self._inner = inner
         self._limiter = limiter
         self._clock = clock
+        self._outstanding: Counter[str] = Counter()
 
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
-        grant = await self._limiter.acquire(domain, request.url)
+        grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
         if grant.waited:
             account.waits += 1
             account.waited += grant.waited
-        sent = Sent()
+        self._outstanding[domain] += 1
         try:
-            page = await self._inner(replace(request, sent=sent), account)
+            page = await self._send(request, grant, account)
         finally:
-            if sent.at is not None:
-                await self._limiter.report_lateness(domain, sent.at - grant.at)
-        await self._rest(domain, page.status, retry_after(page.headers, self._clock.now()))
+            self._outstanding[domain] -= 1
+        await self._heed(page, grant, account)
         return page
 
-    async def _rest(self, domain: str, status: int, pause: float | None) -> None:
-        if pause is None and status == _TOO_MANY:
-            pause = _PAUSE_UNASKED
-        if pause:
-            await self._limiter.penalise(domain, pause)
+    async def _send(self, request: Request, grant: Grant, account: Account) -> Page:
+        if not grant.is_paced:
+            return await self._inner(request, account)
+        sent = Sent()
+        try:
+            return await self._inner(replace(request, sent=sent), account)
+        finally:
+            if sent.at is not None:
+                await self._limiter.report_lateness(grant.domain, sent.at - grant.at)
+
+    async def _heed(self, page: Page, grant: Grant, account: Account) -> None:
+        """Do as the answer says."""
+        domain, status, now = grant.domain, page.status, self._clock.now()
+        pause = retry_after(page.headers, now)
+        if quotas := read_quotas(page.headers, now):
+            await self._keep_to(quotas, domain, account)
+            pause = self._pause(quotas, domain) if pause is None else pause
+        if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
+            await self._slow_down(grant, status, pause, account)
+        elif status == _UNAVAILABLE or pause:
+            await self._limiter.penalise(domain, _sensible(pause, status))
+        elif grant.is_paced:
+            await self._limiter.accepted(grant, outstanding=self._outstanding[domain])
+        if grant.is_paced and (rate := self._limiter.news(domain)) is not None:
+            account.tell("limit.learned", domain=domain, rate=rate)
+
+    async def _slow_down(
+        self, grant: Grant, status: int, asked: float | None, account: Account
+    ) -> None:
+        domain, pause = grant.domain, _sensible(asked, status)
+        await self._limiter.refused(grant, pause)
+        rate = self._limiter.rate(domain)
+        account.tell("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
+
+    async def _keep_to(self, quotas: Sequence[Quota], domain: str, account: Account) -> None:
+        short = [one for one in quotas if one.rate and (one.window or 0) <= _LONGEST_WINDOW]
+        slowest = min(short, key=lambda quota: quota.rate or 0.0, default=None)
+        if slowest is None or slowest.rate is None:
+            return
+        if await self._limiter.publish(domain, slowest.rate):
+            account.tell(
+                "limit.published", domain=domain, limit=slowest.limit, window=slowest.window
+            )
+
+    def _pause(self, quotas: Sequence[Quota], domain: str) -> float | None:
+        """Return how long to stop when all that is left is spoken for by requests under way."""
+        under_way = self._outstanding[domain]
+        resets = (
+            quota.reset_seconds
+            for quota in quotas
+            if quota.remaining is not None and quota.remaining <= under_way
+        )
+        return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _sensible(pause: float | None, status: int) -> float:
+    return _PAUSE_UNASKED[status] if pause is None else min(pause, LONGEST_RETRY_AFTER)

@@ -10,6 +10,7 @@ from typing import Any
 
 from longline.clock import Clock
 from longline.errors import (
+    Blocked,
     CircuitOpen,
     ExtractError,
     FailureKind,
@@ -17,6 +18,7 @@ from longline.errors import (
     LayerFailed,
     LonglineError,
     Postponed,
+    StoreError,
     kind_of,
 )
 from longline.fetching.link import Link
@@ -29,6 +31,7 @@ from longline.sources.base import Layer, Source
 from longline.sources.visit import Visit
 
 _MOST_POSTPONEMENTS = 10
+_MOST_BANS = 3
 _VERDICTS = {
     FailureKind.GONE: Verdict.SKIP,
     FailureKind.BUDGET: Verdict.SKIP,
@@ -76,12 +79,18 @@ class Collector:
         return Visit(self._link, self._clock, item=item, cursor=cursor, params=self._params)
 
     async def collect(self, item: Item, *, tries: int = 1) -> Extraction:
-        """Try an item once. Errors become outcomes; only a cancellation goes through."""
+        """Try an item once. Errors become outcomes; only a cancellation goes through.
+
+        Raises:
+            StoreError: what the chain has to keep cannot be kept.
+        """
         started = self._clock.now()
         visit = self.visit(item)
         layers: dict[str, str] = {}
         try:
             outcome = await self._attempt(visit, layers)
+        except StoreError:
+            raise  # no fault of the item: what cannot be kept ends the run, and says so
         except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job
             outcome = _judged(error, tries, visit)
             self._note(error, outcome, visit, self._clock.now() - started)
@@ -118,7 +127,11 @@ class Collector:
             return f"not run: needs {', '.join(missing)}"
         try:
             visit.results[layer.name] = await getattr(self.source, layer.name)(visit)
+        except StoreError:
+            raise
         except Exception as error:
+            if isinstance(error, CircuitOpen) and _is_of(visit.item, error):
+                raise  # its own site rests: what is optional can be had later, too
             told = _told(layer.name, error)
             if not layer.is_optional:
                 raise told from error
@@ -156,7 +169,8 @@ def _told(layer: str, error: Exception) -> LonglineError:
 
 def _judged(error: Exception, tries: int, visit: Visit) -> Outcome:
     kind = kind_of(error)
-    if isinstance(error, CircuitOpen):  # the domain rests: nobody's fault, however often
+    if isinstance(error, CircuitOpen) and not _is_own_ban(error, tries):
+        # The domain rests: nobody's fault, however often.
         return _parked(error, visit, is_for_domain=True)
     if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
         return _parked(error, visit, is_for_domain=error.is_for_domain)
@@ -167,9 +181,17 @@ def _judged(error: Exception, tries: int, visit: Visit) -> Outcome:
     return Outcome(verdict, kind=kind, reason=reason, raw=raw)
 
 
+def _is_own_ban(error: CircuitOpen, tries: int) -> bool:
+    """Say whether it is this item, and again and again, that its site answers with a ban.
+
+    Others may be let in: it must not park their domain for ever.
+    """
+    return isinstance(error.__cause__, Blocked) and tries >= _MOST_BANS
+
+
 def _parked(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:
     # An item may ask several hosts: only its own one's rest says something about its neighbours.
-    is_own = error.host.lower() == origin_of(visit.item.url)[1]
+    is_own = _is_of(visit.item, error)
     return Outcome(
         Verdict.LATER,
         kind=error.kind,
@@ -177,3 +199,7 @@ def _parked(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool
         due=error.until,
         is_for_domain=is_for_domain and is_own,
     )
+
+
+def _is_of(item: Item, error: FetchError) -> bool:
+    return error.host.lower() == origin_of(item.url)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Iterable
 
@@ -12,9 +13,14 @@ from longline.model import Job, JobState
 from longline.stores.store import Store
 
 
-def this_process() -> str:
-    """Return a name that no other process has, now or later: host, pid and start time."""
-    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+def this_run() -> str:
+    """Return a name that no other run has: host, pid, start time, and a word of its own.
+
+    The word keeps two runs of one process apart: a run that broke off leaves leases behind, which
+    the heartbeat of the next must not keep alive.
+    """
+    started = psutil.Process().create_time()
+    return f"{socket.gethostname()}:{os.getpid()}:{started:.2f}:{secrets.token_hex(3)}"
 
 
 def dead_among(owners: Iterable[str]) -> list[str]:
@@ -42,7 +48,8 @@ async def is_abandoned(store: Store, job: Job, at: float) -> bool:
 
 def _is_dead(owner: str) -> bool:
     host, _, rest = owner.partition(":")
-    pid, _, started = rest.partition(":")
+    pid, _, rest = rest.partition(":")
+    started = rest.partition(":")[0]
     if host != socket.gethostname() or not pid.isdigit():
         return False
     try:

@@ -6,26 +6,36 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from longline.clock import Clock, SystemClock
 from longline.errors import BadOption, FailureKind, Postponed, StoreError
 from longline.resilience.keepers.base import PaceKeeper
-from longline.resilience.keepers.memory import MemoryPaceKeeper
+from longline.resilience.keepers.cells import Cells
+from longline.resilience.keepers.memory import MemoryCells, MemoryPaceKeeper
+from longline.resilience.known import Known
+from longline.resilience.learning import FASTEST, Learned
+from longline.resilience.line import Line
 from longline.resilience.pace import Pace, PaceState, Slot, observe_lateness, tokens
 
 _LONGEST_REST = 30.0  # seconds of a penalty that are sat out; items with longer ones are parked
 _SHORTEST_WAIT = 0.001  # below this, time went into asking, not into waiting
+_AFTER_A_REST = Pace(FASTEST, 1, margin=0.0)
+"""The pace of an unlimited domain that asked for a rest: as good as none, but it can be barred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The right to send one request, due at the moment `at` after `waited` seconds in line."""
+    """The right to send one request, due at the moment `at` after `waited` seconds in line.
+
+    `is_paced` is False when the domain has no limit: then nobody asks how late the request left.
+    """
 
     domain: str
     at: float
     waited: float
+    is_paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +78,14 @@ class RateLimiter:
     cancellation or a crash wastes one slot at most, and a penalty keeps the order of the line.
 
     Args:
-        rate: Requests a second; None is unlimited.
+        rate: Requests a second; None is unlimited, "auto" finds each domain's limit out.
         capacity: How many requests may go at once after a quiet time.
         margin: Seconds of jitter to expect on the way to the server; paid once after a burst.
         limits: Domains with a pace of their own; None is unlimited.
         clock: What to wait by.
         keeper: Where the buckets live; without one, in this process.
+        learned: Where known limits live; without one, in this process.
+        heeds_pins: Whether a pace that somebody pinned for a domain counts more than `rate`.
 
     Raises:
         BadOption: when a figure makes no sense.
@@ -81,58 +93,102 @@ class RateLimiter:
 
     def __init__(
         self,
-        rate: float | None = 2.0,
+        rate: float | Literal["auto"] | None = 2.0,
         capacity: int = 5,
         *,
         margin: float = 0.1,
         limits: Mapping[str, Pace | None] | None = None,
         clock: Clock | None = None,
         keeper: PaceKeeper | None = None,
+        learned: Cells[Learned] | None = None,
+        heeds_pins: bool = True,
     ) -> None:
-        self._default = None if rate is None else Pace(rate, capacity, margin)
+        self._heeds_pins = heeds_pins
+        self._is_learning = rate == "auto"
+        self._default = None if rate is None or rate == "auto" else Pace(rate, capacity, margin)
         self._limits = dict(limits or {})
         self._clock = clock or SystemClock()
         self._keeper = keeper or MemoryPaceKeeper(self._clock)
-        self._lines: dict[str, asyncio.Lock] = {}
-        self._states: dict[str, PaceState] = {}
-        self._tallies: dict[str, _Tally] = {}
+        self._learned = learned or MemoryCells[Learned](self._clock)
+        self._sites: dict[str, _Site] = {}
 
     @property
     def is_limited(self) -> bool:
-        """Whether any domain has a limit at all."""
-        return self._default is not None or any(self._limits.values())
+        """Whether any domain has a limit at all, as far as is known by now."""
+        known = (site.known.pace for site in self._sites.values())
+        declared = (self._default, *self._limits.values(), *known)
+        return self._is_learning or any(pace is not None for pace in declared)
 
     def pace(self, domain: str) -> Pace | None:
         """Return the pace of a domain; None is unlimited."""
-        return self._limits.get(domain, self._default)
+        return self._site(domain).known.pace
 
-    async def acquire(self, domain: str, url: str | None = None) -> Grant:
-        """Wait for the turn of one request; tasks are served in the order they came.
+    def rate(self, domain: str) -> float | None:
+        """Return the requests a second of a domain, in the long run; None is unlimited."""
+        return self._site(domain).known.rate
+
+    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Grant:
+        """Wait for the turn of one request; the highest priority first, then as they came.
 
         Raises:
             Postponed: when the domain asked for a rest too long to sit out; names the `url`.
             StoreError: when the keeper cannot be asked.
         """
         asked_at = due = self._clock.now()
-        pace = self.pace(domain)
-        if pace is not None:
-            async with self._lines.setdefault(domain, asyncio.Lock()):
-                due = await self._take_turn(domain, url or domain, pace)
-        grant = Grant(domain, due, self._clock.now() - asked_at)
-        self._tallies.setdefault(domain, _Tally()).add(grant.waited)
-        return grant
+        site = self._sites.get(domain)
+        if site is None or not site.is_met:
+            site = await self._meet(domain)
+        waited, is_paced = 0.0, site.is_paced
+        if is_paced:
+            async with site.line.turn(priority):
+                due = await self._take_turn(site, url or domain)
+            waited = self._clock.now() - asked_at
+        site.tally.add(waited)
+        return Grant(domain, due, waited, is_paced)
 
     async def penalise(self, domain: str, seconds: float) -> None:
         """Stop a domain for so many seconds, in every process that shares the keeper."""
         if not (math.isfinite(seconds) and seconds >= 0):
             raise BadOption("penalty", f"must be 0 seconds or more, not {seconds!r}")
-        if pace := self.pace(domain):
-            self._states[domain] = await self._keeper.penalise(domain, pace, seconds)
+        site = self._site(domain)
+        site.rests_until = max(site.rests_until, self._clock.now() + seconds)
+        site.state = await self._keeper.penalise(domain, site.pace, seconds)
+
+    def restrain(self, domain: str, rate: float) -> None:
+        """Never ask a domain faster than this, whatever its pace is otherwise.
+
+        Raises:
+            BadOption: when the rate makes no sense.
+        """
+        Pace(rate)
+        site = self._site(domain)
+        site.is_restraint_told = not site.known.restrain(rate) and site.is_restraint_told
+
+    async def accepted(self, grant: Grant, *, outstanding: int = 0) -> None:
+        """Say that a request was answered and not refused; `outstanding` ones are still not."""
+        known = self._site(grant.domain).known
+        if known.is_learning:
+            known.accept(grant.at, outstanding)
+            await known.share(self._clock.now())
+
+    async def refused(self, grant: Grant, seconds: float) -> None:
+        """Say that a domain found us too fast: it rests for so many seconds, and is slower then."""
+        site = self._site(grant.domain)
+        await site.known.refuse(grant.at, self._clock.now())
+        await self.penalise(grant.domain, seconds)
+
+    async def publish(self, domain: str, rate: float) -> bool:
+        """Keep to a limit that the domain declares; True when it had declared none before."""
+        return await self._site(domain).known.publish(rate)
+
+    def news(self, domain: str) -> float | None:
+        """Return a learned rate when it has changed by a fifth since this was last asked."""
+        return self._site(domain).known.news()
 
     async def report_lateness(self, domain: str, seconds: float) -> None:
         """Say how long after `Grant.at` a request really left, so that the margin can grow."""
-        pace = self.pace(domain)
-        known = self._states.get(domain)
+        site = self._site(domain)
+        pace, known = site.known.pace, site.state
         # Nearly every request is in time: the keeper hears only of those that may matter.
         if pace and known and observe_lateness(pace, known, seconds) is not known:
             await self._keeper.observe_lateness(domain, pace, seconds)
@@ -140,33 +196,75 @@ class RateLimiter:
     def get_statistics(self) -> LimiterStatistics:
         """Return the figures since the start or the last reset."""
         total = _Tally()
-        for tally in self._tallies.values():
-            total.merge(tally)
+        for site in self._sites.values():
+            total.merge(site.tally)
         return LimiterStatistics(
             **total.figures(),
             rate=self._default.rate if self._default else None,
             capacity=self._default.capacity if self._default else None,
-            domains={name: self._describe(name, tally) for name, tally in self._tallies.items()},
+            domains={
+                name: self._describe(site)
+                for name, site in self._sites.items()
+                if site.tally.requests
+            },
         )
 
     def reset_statistics(self) -> None:
         """Begin to count anew; the buckets stay as they are."""
-        self._tallies.clear()
+        for site in self._sites.values():
+            site.tally = _Tally()
 
-    async def _take_turn(self, domain: str, url: str, pace: Pace) -> float:
+    def _site(self, domain: str) -> _Site:
+        site = self._sites.get(domain)
+        if site is None:
+            declared = self._limits.get(domain, self._default)
+            is_learning = self._is_learning and domain not in self._limits
+            known = Known(
+                domain,
+                declared,
+                self._learned,
+                is_learning=is_learning,
+                heeds_pins=self._heeds_pins,
+            )
+            site = self._sites[domain] = _Site(domain, known)
+        return site
+
+    async def _meet(self, domain: str) -> _Site:
+        """Look up what is known of a domain, once; those who come meanwhile wait for it."""
+        site = self._site(domain)
+        async with site.line.turn():
+            if not site.is_met:
+                await site.known.meet(self._clock.now())
+                site.is_met = True
+        return site
+
+    async def _take_turn(self, site: _Site, url: str) -> float:
         """Reserve slots until one can be used, and return the moment it was due."""
+        await self._catch_up(site)
         while True:
-            slot = await self._keeper.reserve(domain, pace)
+            pace = site.pace
+            slot = await self._keeper.reserve(site.domain, pace)
             due = self._clock.now() + slot.wait
-            self._states[domain] = slot.after
+            site.state = slot.after
             rest = slot.after.barred_until - (slot.at - slot.wait)
             if rest > _LONGEST_REST:
-                await self._keeper.give_back(domain, slot)
-                problem = f"{domain} asked for a rest"
-                raise Postponed(url, self._clock.now() + rest, problem, FailureKind.OVERLOAD)
-            if slot.wait == 0 or await self._sit_out(domain, pace, slot):
+                await self._keeper.give_back(site.domain, slot)
+                problem = f"{site.domain} asked for a rest"
+                until = self._clock.now() + rest
+                raise Postponed(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
+            if slot.wait == 0 or await self._sit_out(site.domain, pace, slot):
                 return due
-            await self._keeper.give_back(domain, slot)
+            await self._keeper.give_back(site.domain, slot)
+
+    async def _catch_up(self, site: _Site) -> None:
+        """Hear what other processes have learned, and let them know what restrains us."""
+        now = self._clock.now()
+        if now >= site.rests_until:
+            site.rests_until = 0.0
+        if not site.is_restraint_told:
+            site.is_restraint_told = True
+            await site.known.remember_restraint()
+        await site.known.share(now)
 
     async def _sit_out(self, domain: str, pace: Pace, slot: Slot) -> bool:
         """Wait for a slot; False when it has become void."""
@@ -182,13 +280,13 @@ class RateLimiter:
             raise
         return more is not None
 
-    def _describe(self, domain: str, tally: _Tally) -> DomainStatistics:
-        pace = self.pace(domain)
+    def _describe(self, site: _Site) -> DomainStatistics:
+        pace = site.known.pace
         if pace is None:
-            return DomainStatistics(**tally.figures(), rate=None, capacity=None, tokens=None)
-        left = tokens(pace, self._states.get(domain), self._clock.now())
+            return DomainStatistics(**site.tally.figures(), rate=None, capacity=None, tokens=None)
+        left = tokens(pace, site.state, self._clock.now())
         return DomainStatistics(
-            **tally.figures(), rate=pace.rate, capacity=pace.capacity, tokens=left
+            **site.tally.figures(), rate=site.known.rate, capacity=pace.capacity, tokens=left
         )
 
 
@@ -212,3 +310,25 @@ class _Tally:
     def figures(self) -> dict[str, Any]:
         mean = self.total_wait / self.waits if self.waits else 0.0
         return {**asdict(self), "mean_wait": mean}
+
+
+@dataclass(slots=True)
+class _Site:
+    """One domain: its limit, its line, its bucket as last seen, and what it cost."""
+
+    domain: str
+    known: Known
+    line: Line = field(default_factory=Line)
+    tally: _Tally = field(default_factory=_Tally)
+    state: PaceState | None = None
+    rests_until: float = 0.0
+    is_met: bool = False
+    is_restraint_told: bool = True
+
+    @property
+    def is_paced(self) -> bool:
+        return self.known.pace is not None or self.rests_until > 0
+
+    @property
+    def pace(self) -> Pace:
+        return self.known.pace or _AFTER_A_REST

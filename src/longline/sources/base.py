@@ -70,6 +70,10 @@ class Source:
     burst: ClassVar[int] = 5
     headers: ClassVar[Mapping[str, str]] = {}
     """Headers of every request, beside those that a request brings itself."""
+    cookies: ClassVar[Any] = True
+    """Whether cookies are kept during a run; or those to begin with, as in a job file."""
+    auth: ClassVar[Any] = None
+    """How the source proves who it is, as in a job file; secrets only by reference."""
     cache: ClassVar[bool] = False
     """Whether answers are kept and validated as HTTP says (RFC 9111)."""
     expects: ClassVar[tuple[str, ...]] = ()

@@ -1,0 +1,104 @@
+"""longline reextract: run layers and pipeline again on archived answers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from longline.cli.options import Pair, home_option, json_option, print_json, settings_of
+from longline.cli.reading import with_store
+from longline.clock import SystemClock
+from longline.jobs.comparison import Change, Finding, Reextraction
+from longline.jobs.reextraction import reextract, source_for
+from longline.stores.store import Store
+from longline.wiring import open_archive
+
+_SHOWN = 20  # items of each kind; --json has them all
+_LONGEST = 60  # characters of a value
+_WORDS = {Finding.NEW: "newly possible"}
+
+
+@click.command("reextract")
+@click.argument("job")
+@click.option(
+    "--source", help="Extract with this source instead: a name, .py, .yaml, or mod:Class."
+)
+@click.option("--set", "options", type=Pair(), multiple=True, help="A setting that differs.")
+@click.option("--limit", type=click.IntRange(min=1), help="Take only so many items.")
+@click.option("--write", is_flag=True, help="Store what is new or changed as new versions.")
+@home_option
+@json_option
+def command(
+    job: str,
+    *,
+    source: str | None,
+    options: tuple[tuple[str, str], ...],
+    limit: int | None,
+    write: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Extract a job's items again from archived answers, and compare.
+
+    Not one request is made. The job must have been run with --archive. Exits with 3 when an item
+    could not be extracted.
+    """
+
+    async def again(store: Store) -> Reextraction:
+        found = await store.jobs.get(job)
+        made = source_for(found, source, dict(options))
+        async with open_archive(settings_of(home)) as archive:
+            return await reextract(
+                store, archive, found, made, SystemClock(), limit=limit, write=write
+            )
+
+    result = with_store(home, again)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _show(result, is_written=write)
+    sys.exit(result.exit_code)
+
+
+def _show(result: Reextraction, *, is_written: bool) -> None:
+    told = result.as_dict()
+    counts = ", ".join(f"{told[one.value]} {_WORDS.get(one, one.value)}" for one in Finding)
+    click.echo(f"{told['items']} items of {result.job}: {counts}; {told['requests']} requests")
+    if told["superseded"]:
+        click.echo(f"{told['superseded']} were seen by a later job since and are never replaced")
+    _show_changes(result)
+    for one in result.of(Finding.FAILED)[:_SHOWN]:
+        click.echo(f"failed {one.key}: {one.reason}")
+    if is_written:
+        click.echo(f"{result.written} written")
+    elif told["changed"] or told["new"]:
+        click.echo("nothing was written; --write stores what is new or changed")
+
+
+def _show_changes(result: Reextraction) -> None:
+    changed = result.of(Finding.CHANGED)
+    if not changed:
+        return
+    table = Table(Column("item", no_wrap=True), "field", "before", "now", box=None)
+    for one in changed[:_SHOWN]:
+        for change in one.changes:
+            values = (_shown(change, side) for side in ("old", "new"))
+            table.add_row(*(escape(text) for text in (one.key, change.field, *values)))
+    Console().print(table)
+    if len(changed) > _SHOWN:
+        click.echo(f"and {len(changed) - _SHOWN} items more; --json shows them all")
+
+
+def _shown(change: Change, side: str) -> str:
+    if side not in change.values:
+        return "(no such field)"
+    value: Any = change.values[side]
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,66 @@
+"""Archive: every answer that a source was given, kept so that extraction can be repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from longline.errors import FetchError
+from longline.fetching.messages import Page, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a job was given for a request, and when: a page, or the error in its place."""
+
+    job: str
+    request: Request
+    result: Page | FetchError
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How much an archive holds; bytes as they are on disk."""
+
+    files: int
+    size_bytes: int
+    answers: int
+    bodies: int
+    failures: int
+    jobs: int
+
+
+class Archive(Protocol):
+    """Keeps all answers of all jobs of a home."""
+
+    async def keep(self, answer: Answer) -> None:
+        """Add an answer; once this returns, it survives the end of this process.
+
+        Raises:
+            StoreError: it could not be kept.
+        """
+
+    async def find(
+        self, job: str, request: Request, *, until: float | None = None
+    ) -> Answer | None:
+        """Return the newest answer to a request in a job; None when there is none.
+
+        Args:
+            job: its id.
+            request: as the source made it: method, address, headers and body count.
+            until: a moment; the newest answer up to then is meant, or, if all came later, the
+                newest of all.
+        """
+
+    async def count(self, job: str) -> int:
+        """Return how many answers of a job there are."""
+
+    async def totals(self) -> Totals:
+        """Return how much there is."""
+
+    async def verify(self) -> list[str]:
+        """Read everything there is; return what is wrong with it, a sentence each."""
+
+    async def close(self) -> None:
+        """Let go of the files; what was kept is safe already."""

@@ -1,0 +1,34 @@
+"""The link that keeps every answer, so that extraction can be repeated without a request."""
+
+from __future__ import annotations
+
+from longline.clock import Clock
+from longline.errors import FetchError
+from longline.fetching.archives.base import Answer, Archive
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.model import Account
+
+
+class Archiving(Link):
+    """Keeps what the source is given, of any status, hop by hop, cached or not.
+
+    It stands outside the links that add secrets and inside the one that judges statuses. An error
+    in place of an answer is kept too: a layer may have made something of it. An answer is given on
+    only when it is safe, so no item is committed whose answers could get lost.
+    """
+
+    def __init__(self, inner: Link, archive: Archive, job: str, clock: Clock) -> None:
+        self._inner = inner
+        self._archive = archive
+        self._job = job
+        self._clock = clock
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        try:
+            page = await self._inner(request, account)
+        except FetchError as error:
+            await self._archive.keep(Answer(self._job, request, error, self._clock.now()))
+            raise
+        await self._archive.keep(Answer(self._job, request, page, self._clock.now()))
+        return page

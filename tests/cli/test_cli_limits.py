@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+from longline.clock import SystemClock
+from longline.config.settings import load_settings, prepare_home
+from longline.resilience import learning
+from longline.resilience.learning import Learned
+from longline.wiring import open_keepers
+
+
+def learn(home: Path, domain: str, state: Learned) -> None:
+    """Put what a run has learned into a home."""
+    settings = load_settings(home=home)
+    prepare_home(settings)
+
+    async def write() -> None:
+        async with open_keepers(settings, SystemClock()) as keepers:
+            await keepers.limits.change(domain, lambda _state, _now: (state, None))
+
+    asyncio.run(write())
+
+
+def refused() -> Learned:
+    begun = replace(learning.begin(None, 1_800_000_000.0), is_burst_proven=True)
+    return learning.refused(begun, 1_800_000_005.0, 1_800_000_005.0)
+
+
+def test_nothing_is_known_at_first(longline: Terminal) -> None:
+    answer = longline("limits")
+
+    assert (answer.code, answer.out) == (0, "no limits are known yet\n")
+    assert longline("limits", "--json").last == []
+
+
+def test_what_was_learned_is_listed(longline: Terminal, home: Path) -> None:
+    learn(home, "a.test:8080", refused())
+
+    shown = longline("limits")
+    (row,) = longline("limits", "--json").last
+
+    assert "a.test:8080" in shown.out
+    assert "1.2/s" in shown.out
+    assert row == {
+        "domain": "a.test:8080",
+        "rate": pytest.approx(1.2),
+        "burst": 2,
+        "known": "learned",
+        "proven": None,
+        "refusals": 1,
+        "ceiling": 2.0,
+        "published": None,
+        "robots": None,
+        "changed_at": "2027-01-15T08:00:05+00:00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "rate"),
+    [
+        (learning.published(Learned(), 5.0, 1.0), "published", 5.0),
+        (learning.restrained(Learned(), 0.5, 1.0), "robots", 0.5),
+        (learning.pinned(None, 7.0, 1, 1.0), "pinned", 7.0),
+    ],
+)
+def test_it_is_said_how_a_limit_is_known(
+    longline: Terminal, home: Path, state: Learned, known: str, rate: float
+) -> None:
+    learn(home, "a.test", state)
+
+    (row,) = longline("limits", "--json").last
+
+    assert (row["known"], row["rate"]) == (known, rate)
+
+
+def test_a_pin_is_kept_and_can_be_forgotten(longline: Terminal, home: Path) -> None:
+    learn(home, "a.test", refused())
+
+    pinned = longline("limits", "pin", "https://A.test/page", "--rate", "4", "--burst", "3")
+    (row,) = longline("limits", "--json").last
+    forgotten = longline("limits", "forget", "a.test")
+
+    assert (pinned.code, forgotten.code) == (0, 0)
+    assert "pinned" in pinned.out
+    assert (row["domain"], row["rate"], row["burst"]) == ("a.test", 4.0, 3)
+    assert (row["known"], row["refusals"]) == ("pinned", 1)
+    assert longline("limits", "--json").last == []
+
+
+def test_commands_answer_in_json_too(longline: Terminal) -> None:
+    pinned = longline("limits", "pin", "a.test", "--rate", "4", "--json")
+    forgotten = longline("limits", "forget", "a.test", "--json")
+
+    assert pinned.last[0]["domain"] == "a.test"
+    assert forgotten.last == {"forgotten": "a.test"}
+
+
+def test_a_home_may_be_named_before_or_after_the_command(
+    longline: Terminal, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+
+    longline("limits", "--home", other, "pin", "a.test", "--rate", "1")
+    longline("limits", "pin", "b.test", "--rate", "1", "--home", other)
+
+    assert len(longline("limits", "--home", other, "--json").last) == 2
+    assert longline("limits", "--json").last == []
+
+
+def test_what_is_not_known_cannot_be_forgotten(longline: Terminal) -> None:
+    answer = longline("limits", "forget", "a.test")
+
+    assert answer.code == 2
+    assert "no limit of a.test is known" in answer.err
+
+
+@pytest.mark.parametrize("figures", [("0", "1"), ("-1", "1"), ("nan", "1"), ("1", "0")])
+def test_a_pin_that_makes_no_sense_is_refused(longline: Terminal, figures: tuple[str, str]) -> None:
+    answer = longline("limits", "pin", "a.test", "--rate", figures[0], "--burst", figures[1])
+
+    assert answer.code == 2
+    assert "must be" in answer.err
+    assert longline("limits", "--json").last == []

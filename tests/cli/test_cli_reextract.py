@@ -1,0 +1,138 @@
+"""`longline reextract` and `longline archive`: a job whose web is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from archived_jobs import collected
+from cli.terminal import Terminal
+from longline.clock import SystemClock
+from longline.fetching.archives.warc import open_warc
+from longline.stores.store import open_store
+from scripted_site import ScriptedSite
+
+LOUDER = """
+from little import Little
+from longline import layer
+
+
+class Louder(Little):
+    @layer()
+    async def page(self, visit):
+        found = await super().page(visit)
+        return {"text": found["text"].upper() if visit.item.key == "1" else found["text"]}
+"""
+STRICT = """
+from little import Little
+from longline import layer
+
+
+class Strict(Little):
+    @layer()
+    async def page(self, visit):
+        raise ValueError("no [/b] price")
+"""
+
+
+@pytest.fixture
+def job(home: Path) -> str:
+    """The id of a job of three items whose answers were archived."""
+
+    async def collect() -> str:
+        home.mkdir()
+        with open_store(f"sqlite:///{home}/longline.sqlite") as store:
+            async with ScriptedSite() as site, open_warc(home / "archive") as archive:
+                for number in range(3):
+                    site.says(f"/item/{number}", f"page [/b] {number}")
+                options = {"site": site.url, "count": 3}
+                found = await collected(store, archive, "little:Little", options, SystemClock())
+                return found.id
+
+    return asyncio.run(collect())
+
+
+@pytest.fixture
+def louder(tmp_path: Path) -> Path:
+    path = tmp_path / "louder.py"
+    path.write_text(LOUDER)
+    return path
+
+
+def test_the_same_source_is_said_to_make_the_same(longline: Terminal, job: str) -> None:
+    answer = longline("reextract", job)
+
+    assert answer.code == 0
+    assert f"3 items of {job}: 3 same, 0 changed, 0 newly possible" in answer.out
+    assert "0 requests" in answer.out
+
+
+def test_changes_are_shown_and_nothing_is_written(
+    longline: Terminal, job: str, louder: Path
+) -> None:
+    answer = longline("reextract", job, "--source", louder)
+
+    assert answer.code == 0
+    assert "2 same, 1 changed" in answer.out
+    assert "page [/b] 1" in answer.out
+    assert "PAGE [/B] 1" in answer.out
+    assert "nothing was written" in answer.out
+    assert "page [/b] 1" in longline("records", "show", "1").out
+
+
+def test_changes_are_written_when_asked_for(longline: Terminal, job: str, louder: Path) -> None:
+    answer = longline("reextract", job, "--source", louder, "--write", "--json")
+
+    assert answer.code == 0
+    assert answer.last["written"] == 1
+    assert answer.last["changes"] == {
+        "1": [{"field": "text", "old": "page [/b] 1", "new": "PAGE [/B] 1"}]
+    }
+    assert "PAGE [/B] 1" in longline("records", "show", "1").out
+
+
+def test_a_source_that_fails_exits_with_3(longline: Terminal, job: str, tmp_path: Path) -> None:
+    path = tmp_path / "strict.py"
+    path.write_text(STRICT)
+
+    answer = longline("reextract", job, "--source", path, "--limit", "2")
+
+    assert answer.code == 3
+    assert "2 failed" in answer.out
+    assert "failed 0: layer page raised ValueError: no [/b] price" in answer.out
+
+
+def test_a_job_without_an_archive_says_how_to_get_one(longline: Terminal, shop: Path) -> None:
+    job = longline("run", shop, "--json").last["job"]
+
+    answer = longline("reextract", job)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert "kept no answers; run it with --archive" in answer.err
+
+
+def test_what_the_archive_holds_can_be_asked_and_checked(
+    longline: Terminal, job: str, home: Path
+) -> None:
+    del job
+
+    totals = longline("archive", "stats", "--json").last
+    sound = longline("archive", "verify")
+    (path,) = (home / "archive").glob("*.warc.gz")
+    path.write_bytes(path.read_bytes()[:-30])
+    damaged = longline("archive", "verify")
+
+    assert (totals["files"], totals["answers"], totals["jobs"]) == (1, 3, 1)
+    assert (sound.code, sound.out) == (0, "everything is as it was written\n")
+    assert damaged.code == 3
+    assert "no whole record" in damaged.out
+
+
+@pytest.mark.parametrize("name", ["stats", "verify"])
+def test_the_commands_of_the_archive_have_help_too(longline: Terminal, name: str) -> None:
+    answer = longline("archive", name, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: longline archive {name}")
