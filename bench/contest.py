@@ -58,9 +58,10 @@ class Standing:
 
 
 CONTESTANTS = {
-    "longline": "contest_longline.py",
-    "bare loop": "contest_bare.py",
-    "Scrapy": "contest_scrapy.py",
+    "longline": ("contest_longline.py",),
+    "every link": ("contest_longline.py", "--every-link"),
+    "bare loop": ("contest_bare.py",),
+    "Scrapy": ("contest_scrapy.py",),
 }
 
 
@@ -86,7 +87,8 @@ def compete(url: str, *, pages: int, concurrency: int, rounds: int) -> dict[str,
 
 def _turn(name: str, url: str, pages: int, concurrency: int) -> tuple[Score, float]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(BENCH / CONTESTANTS[name])]
+        program, *options = CONTESTANTS[name]
+        command = [sys.executable, str(BENCH / program), *options]
         ended = run([*command, url, str(pages), str(concurrency), folder], timeout=_PATIENCE)
         print(ended.errors.strip()[-2000:], end="", file=sys.stderr)
         score = Score(**ended.json())

@@ -1,10 +1,14 @@
-"""The contestant longline: the whole normal path of a job, only without a limit of pace."""
+"""The contestant longline: the whole normal path of a job, only without a limit of pace.
+
+With `--every-link`, all that is off unless asked for is on: cache, archive, budgets, headers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,18 +18,29 @@ from home import Home
 from longline import Orchestrator
 from pages import digest
 
+EVERY_LINK = {
+    "cache": True,
+    "archive": True,
+    "headers": {"Accept-Language": "en"},
+    "budget": {"requests": 1_000_000, "bytes": "100GB", "seconds": 86_400},
+    "budget_per_domain": {"requests": 1_000_000},
+}
+
 
 @click.command()
 @click.argument("url")
 @click.argument("count", type=int)
 @click.argument("concurrency", type=int)
 @click.argument("folder", type=click.Path(path_type=Path))
-def main(url: str, count: int, concurrency: int, folder: Path) -> None:
+@click.option("--every-link", is_flag=True)
+def main(url: str, count: int, concurrency: int, folder: Path, *, every_link: bool) -> None:
     """Collect COUNT pages below URL into a home in FOLDER."""
-    asyncio.run(_collect(url, count, concurrency, folder))
+    asyncio.run(_collect(url, count, concurrency, folder, EVERY_LINK if every_link else {}))
 
 
-async def _collect(url: str, count: int, concurrency: int, folder: Path) -> None:
+async def _collect(
+    url: str, count: int, concurrency: int, folder: Path, more: dict[str, Any]
+) -> None:
     async with Orchestrator(home=folder / "home") as longline:
         started = time.perf_counter()
         await longline.execute(
@@ -34,6 +49,7 @@ async def _collect(url: str, count: int, concurrency: int, folder: Path) -> None
                 "set": {"base_url": url, "count": count},
                 "rate": "unlimited",
                 "concurrency": concurrency,
+                **more,
             },
         )
         seconds = time.perf_counter() - started

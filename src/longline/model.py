@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -173,7 +173,8 @@ class Account:
     """What one try at an item cost and met with; filled by the request chain, committed with it.
 
     `cached` answers came without a request, `revalidated` ones after a short one, `joined` ones
-    with somebody else's. `status` is that of the last answer.
+    with somebody else's. `status` is that of the last answer. `promises` are kept before any of
+    this is committed: what a link does beside the work, such as writing an archive.
     """
 
     requests: int = 0
@@ -188,6 +189,16 @@ class Account:
     status: int | None = None
     failures: list[Failure] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
+    promises: list[Awaitable[None]] = field(default_factory=list)
+
+    async def settle(self) -> None:
+        """Wait until every promise is kept.
+
+        Raises:
+            StoreError: one could not be.
+        """
+        while self.promises:
+            await self.promises.pop()
 
     def tell(self, kind: str, **data: Any) -> None:
         """Have something remembered as an event of the job."""
@@ -203,9 +214,10 @@ class Account:
             status=self.status,
             failures=self.failures,
             happenings=self.happenings,
+            promises=self.promises,
             **{name: getattr(self, name) for name in _COUNTED},
         )
-        self.failures, self.happenings = [], []
+        self.failures, self.happenings, self.promises = [], [], []
         for name in _COUNTED:
             setattr(self, name, 0)
         return taken

@@ -171,12 +171,14 @@ async def test_the_length_that_a_head_announced_comes_back(
     assert (page.headers["content-length"], page.body) == ("1234", b"")
 
 
-async def test_an_answer_is_kept_before_it_is_given_on(
+async def test_once_the_account_is_settled_an_answer_is_safe(
     site: ScriptedSite, chain: Link, tmp_path: Path
 ) -> None:
     site.says("/a", "hello")
+    account = Account()
+    await chain(Request(f"{site.url}/a"), account)
 
-    await chain(Request(f"{site.url}/a"), Account())
+    await account.settle()
 
     # Nobody has closed the archive: what another process would find now.
     async with open_warc(tmp_path) as another:

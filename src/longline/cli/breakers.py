@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.reading import with_store
 from longline.clock import SystemClock, moment
 from longline.config.settings import prepare_home
 from longline.errors import BadOption
@@ -72,10 +73,11 @@ def reset(domain: str, *, home: Path | None, as_json: bool) -> None:
         return await keeper.reset(domain)
 
     row = _row(domain, _with_breakers(home, closed))
+    hurried = with_store(home, lambda store: store.queue.hurry(domain))
     if as_json:
-        print_json(row)
+        print_json({**row, "items": hurried})
         return
-    click.echo(f"{domain} is {row['phase']}; it is asked again with the next item that is due")
+    click.echo(f"{domain} is {row['phase']} and asked again; {hurried} parked items are due now")
 
 
 def _with_breakers(home: Path | None, use: Callable[[BreakerKeeper], Awaitable[T]]) -> T:

@@ -64,6 +64,8 @@ class Committer:
             self._arrived.clear()
             batch, self._waiting = self._waiting, []
             size = len(batch)
+            for finish in batch:
+                await finish.account.settle()
             ends = await self._queue.finish_all(batch) if batch else []
             for finish, end in zip(batch, ends, strict=True):
                 self._room.release()

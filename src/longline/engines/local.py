@@ -83,7 +83,7 @@ class LocalEngine:
         self._lanes: Lanes | None = None
         self._last_lane = ""
         self._committer = Committer(
-            store.queue, options.concurrency * 8, self._count, lambda: self._in_hand
+            store.queue, options.concurrency * 16, self._count, lambda: self._in_hand
         )
         self._in_hand = 0
         self._is_finding = False
@@ -184,6 +184,7 @@ class LocalEngine:
         return True
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
+        await visit.account.settle()
         spent = visit.account.take()
         await self._store.journal.add_up(job, spent.as_counts())
         now = self._clock.now()
@@ -218,6 +219,7 @@ class LocalEngine:
         is_last: bool = False,
         shortfall: str | None = None,
     ) -> int:
+        await visit.account.settle()
         found = Discovered(
             job,
             chunk.items,

@@ -14,8 +14,9 @@ class Archiving(Link):
     """Keeps what the source is given, of any status, hop by hop, cached or not.
 
     It stands outside the links that add secrets and inside the one that judges statuses. An error
-    in place of an answer is kept too: a layer may have made something of it. An answer is given on
-    only when it is safe, so no item is committed whose answers could get lost.
+    in place of an answer is kept too: a layer may have made something of it. The writing goes on
+    beside the work; that it succeeds is promised in the account, so no item is committed whose
+    answers could get lost.
     """
 
     def __init__(self, inner: Link, archive: Archive, job: str, clock: Clock) -> None:
@@ -28,7 +29,11 @@ class Archiving(Link):
         try:
             page = await self._inner(request, account)
         except FetchError as error:
-            await self._archive.keep(Answer(self._job, request, error, self._clock.now()))
+            self._keep(request, error, account)
             raise
-        await self._archive.keep(Answer(self._job, request, page, self._clock.now()))
+        self._keep(request, page, account)
         return page
+
+    def _keep(self, request: Request, result: Page | FetchError, account: Account) -> None:
+        answer = Answer(self._job, request, result, self._clock.now())
+        account.promises.append(self._archive.keep(answer))

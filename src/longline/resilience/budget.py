@@ -36,15 +36,23 @@ class Spent:
     received_bytes: int = 0
 
 
-def exceeded(budget: Budget, spent: Spent, seconds: float) -> str | None:
-    """Return which limit another request would break, in words; None when it may go."""
-    if budget.requests is not None and spent.requests >= budget.requests:
+def exceeded(
+    budget: Budget, spent: Spent, seconds: float, *, requests_in_hand: int = 0
+) -> str | None:
+    """Return which limit another request would break, in words; None when it may go.
+
+    `requests_in_hand` are counted as spent and were not made yet.
+    """
+    if budget.requests is not None and spent.requests - requests_in_hand >= budget.requests:
         return f"the budget of {budget.requests:,} requests"
     if budget.received_bytes is not None and spent.received_bytes >= budget.received_bytes:
         return f"the budget of {budget.received_bytes:,} bytes"
     if budget.seconds is not None and seconds >= budget.seconds:
         return f"the budget of {budget.seconds:g} s"
     return None
+
+
+_NOTHING = Spent()
 
 
 class Budgets:
@@ -77,6 +85,7 @@ class Budgets:
         self._total = total
         self._per_domain = per_domain
         self._started = clock.now()
+        self._limits: dict[str, list[tuple[str, Budget, str]]] = {}
         self._seen: dict[str, Spent] = {}
         self._in_hand: Counter[str] = Counter()
         self._unsaid: Counter[str] = Counter()
@@ -87,9 +96,12 @@ class Budgets:
         Raises:
             BudgetSpent: it is.
         """
+        seconds = self._clock.now() - self._started
         for name, budget, words in self._of(domain):
-            rest = budget if not self._in_hand[name] else replace(budget, requests=None)
-            self._judge(url, rest, self._seen.get(name, Spent()), words)
+            spent = self._seen.get(name, _NOTHING)
+            limit = exceeded(budget, spent, seconds, requests_in_hand=self._in_hand[name])
+            if limit is not None:
+                raise BudgetSpent(url, f"{limit}{words}")
 
     async def spend(self, domain: str, url: str) -> None:
         """Take one request out of the budgets.
@@ -122,21 +134,19 @@ class Budgets:
 
     async def _take_more(self, name: str, budget: Budget, url: str, words: str) -> None:
         before, taken = await self._cells.change(name, partial(_take, budget))
-        self._seen[name] = replace(before, requests=before.requests + taken)
+        self._seen[name] = Spent(before.requests + taken, before.received_bytes)
         if not taken:
-            self._judge(url, budget, before, words)
+            raise BudgetSpent(url, f"{exceeded(budget, before, 0.0)}{words}")
         self._in_hand[name] += taken
 
     def _of(self, domain: str) -> list[tuple[str, Budget, str]]:
-        # The domain's first: where the job's own refuses, nothing more will be asked anyway.
-        each = (f"{self._job} {domain}", self._per_domain, f" for {domain}")
-        whole = (self._job, self._total, "")
-        return [one for one in (each, whole) if not one[1].is_empty]
-
-    def _judge(self, url: str, budget: Budget, spent: Spent, words: str) -> None:
-        limit = exceeded(budget, spent, self._clock.now() - self._started)
-        if limit is not None:
-            raise BudgetSpent(url, f"{limit}{words}")
+        """Return the budgets that a request to a domain is taken from, with name and words."""
+        if domain not in self._limits:
+            # The domain's first: where the job's own refuses, nothing more will be asked anyway.
+            each = (f"{self._job} {domain}", self._per_domain, f" for {domain}")
+            whole = (self._job, self._total, "")
+            self._limits[domain] = [one for one in (each, whole) if not one[1].is_empty]
+        return self._limits[domain]
 
 
 def _take(budget: Budget, spent: Spent | None, _now: float) -> tuple[Spent, tuple[Spent, int]]:

@@ -103,6 +103,11 @@ class Queue:
         due: float | None = await self._database.read(lambda connection: connection.scalar(query))
         return due
 
+    async def hurry(self, domain: str) -> int:
+        """Make the parked items of a domain due now, in every job; return how many."""
+        count: int = await self._database.write(_hurry, domain)
+        return count
+
     async def waiting(self, job: str) -> dict[str, Waiting]:
         """Return what is queued, by domain."""
         return await self._database.read(lambda connection: _waiting(connection, job))
@@ -130,6 +135,14 @@ def counts(connection: Connection, job: str) -> dict[ItemState, int]:
     query = select(items.c.state, func.count()).where(items.c.job_id == job).group_by(items.c.state)
     found = {ItemState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in ItemState}
+
+
+def _hurry(connection: Connection, domain: str) -> int:
+    parked = (items.c.state == ItemState.QUEUED) & (items.c.due_at > 0)
+    hurried = connection.execute(
+        update(items).where(parked, items.c.domain == domain).values(due_at=0.0)
+    )
+    return hurried.rowcount
 
 
 def _waiting(connection: Connection, job: str) -> dict[str, Waiting]:

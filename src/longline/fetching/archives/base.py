@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,11 +35,11 @@ class Totals:
 class Archive(Protocol):
     """Keeps all answers of all jobs of a home."""
 
-    async def keep(self, answer: Answer) -> None:
-        """Add an answer; once this returns, it survives the end of this process.
+    def keep(self, answer: Answer) -> Awaitable[None]:
+        """Add an answer; once what this returns is awaited, it survives the end of this process.
 
-        Raises:
-            StoreError: it could not be kept.
+        Nobody has to wait: it is written in any case. Whoever does is told by a StoreError that it
+        could not be kept.
         """
 
     async def find(

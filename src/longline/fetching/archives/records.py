@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +22,6 @@ from urllib.parse import quote
 from multidict import CIMultiDict
 
 from longline.errors import FailureKind, FetchError, NotArchived
-from longline.fetching.archives.base import Answer
 from longline.fetching.messages import Page, Request
 
 JOB, KEY = "X-Longline-Job", "X-Longline-Request"
@@ -33,6 +33,7 @@ _PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 _HTTP = "application/http; msgtype=response"
 _ORIGINAL = "X-Longline-Orig-"
 _PACKING = frozenset({"content-encoding", "transfer-encoding", "content-length"})
+_SPECIAL = _PACKING | {"set-cookie"}
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _PLAIN_IN_ADDRESS = "!#$%&'()*+,-./:;=?@[]_~"
 _IS_PLAIN = re.compile(r"[\w!#$%&'()*+,\-./:;=?\[\]~]*", re.ASCII)
@@ -45,6 +46,18 @@ class Original:
 
     url: str
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of an answer besides its body; `url` as it is shown, `digest` may be empty."""
+
+    job: str
+    url: str
+    at: float
+    key: str
+    digest: str = ""
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,7 @@ class Record:
 def key_of(request: Request) -> str:
     """Return what tells requests apart: a hash, since headers and bodies may hold secrets."""
     headers = sorted((name.lower(), value) for name, value in request.headers.items())
-    text = json.dumps([request.method, request.url, headers]).encode()
+    text = repr((request.method, request.url, headers)).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
 
 
@@ -101,40 +114,35 @@ def shown(url: str) -> str:
 # ---------------------------------------------------------------- writing
 
 
-def response(answer: Answer, page: Page, key: str, digest: str) -> bytes:
+def response(about: About, head: bytes, body: bytes) -> bytes:
     """Return the record of an answer with its body."""
-    return _record(
-        RESPONSE,
-        answer.at,
-        [
-            *_about(answer, page.url, key),
-            f"WARC-Payload-Digest: {digest}",
-            f"Content-Type: {_HTTP}",
-        ],
-        _http_head(page) + page.body,
-    )
+    lines = [
+        *_lines(about),
+        f"WARC-Payload-Digest: {about.digest}",
+        f"Content-Type: {_HTTP}",
+    ]
+    return _record(RESPONSE, about.at, lines, head + body)
 
 
-def revisit(answer: Answer, page: Page, key: str, digest: str, original: Original) -> bytes:
+def revisit(about: About, head: bytes, original: Original) -> bytes:
     """Return the record of an answer whose body is in the archive already."""
     lines = [
-        *_about(answer, page.url, key),
-        f"WARC-Payload-Digest: {digest}",
+        *_lines(about),
+        f"WARC-Payload-Digest: {about.digest}",
         f"WARC-Profile: {_PROFILE}",
         f"WARC-Refers-To-Target-URI: {original.url}",
         f"WARC-Refers-To-Date: {_date(original.at)}",
         f"Content-Type: {_HTTP}",
     ]
-    return _record(REVISIT, answer.at, lines, _http_head(page))
+    return _record(REVISIT, about.at, lines, head)
 
 
-def failure(answer: Answer, error: FetchError, key: str) -> bytes:
+def failure(about: About, url: str, error: FetchError) -> bytes:
     """Return the record of a request that got no answer; errors are made of their arguments."""
-    url = answer.request.url
-    arguments = [_as_json(one, url, shown(url)) for one in error.args]
+    arguments = [_as_json(one, url, about.url) for one in error.args]
     told = {"error": type(error).__name__, "arguments": arguments}
-    lines = [*_about(answer, url, key), "Content-Type: application/json"]
-    return _record(FAILURE, answer.at, lines, json.dumps(told, default=str).encode())
+    lines = [*_lines(about), "Content-Type: application/json"]
+    return _record(FAILURE, about.at, lines, json.dumps(told, default=str).encode())
 
 
 def warcinfo(name: str, at: float, fields: Mapping[str, str]) -> bytes:
@@ -149,7 +157,7 @@ def _record(kind: str, at: float, lines: Iterable[str], block: bytes) -> bytes:
         (
             _VERSION,
             f"WARC-Type: {kind}",
-            f"WARC-Record-ID: <urn:uuid:{uuid.uuid4()}>",
+            f"WARC-Record-ID: <urn:uuid:{_new_id()}>",
             f"WARC-Date: {_date(at)}",
             *lines,
             f"Content-Length: {len(block)}",
@@ -158,17 +166,35 @@ def _record(kind: str, at: float, lines: Iterable[str], block: bytes) -> bytes:
     return b"%b\r\n\r\n%b\r\n\r\n" % (head.encode(), block)
 
 
-def _about(answer: Answer, url: str, key: str) -> tuple[str, str, str]:
-    return f"WARC-Target-URI: {shown(url)}", f"{JOB}: {answer.job}", f"{KEY}: {key}"
+def _lines(about: About) -> tuple[str, str, str]:
+    return f"WARC-Target-URI: {about.url}", f"{JOB}: {about.job}", f"{KEY}: {about.key}"
+
+
+def _new_id() -> str:
+    # What uuid4 returns, at a third of its time: this is done for every answer.
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
 def _date(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    second, rest = divmod(round(at * 1_000_000), 1_000_000)
+    return f"{_second(second)}.{rest:06d}Z"
 
 
-def _http_head(page: Page) -> bytes:
+@lru_cache(maxsize=16)
+def _second(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def http_head(page: Page) -> bytes:
+    """Return the status line and headers of an answer, as they stand before its body."""
     lines = [f"HTTP/1.1 {page.status} {_PHRASES.get(page.status, '')}"]
-    lines += [_line(name, value) for name, value in page.headers.items()]
+    lines += [
+        f"{name}: {value}"
+        if name.lower() not in _SPECIAL and "\n" not in value and "\r" not in value
+        else _line(name, value)
+        for name, value in page.headers.items()
+    ]
     lines.append(f"Content-Length: {len(page.body)}\r\n\r\n")
     return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 

@@ -6,10 +6,12 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -36,7 +38,9 @@ _FIND = """SELECT url, owner, status, headers, requested_at, responded_at, saved
     FROM answers WHERE url = ?"""
 _PLACE = "url = ? AND owner = ? AND variant = ?"
 _BODY = f"SELECT body FROM answers WHERE {_PLACE} AND saved_at = ?"  # noqa: S608  # our own words
-_STORE = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STORE = "INSERT OR REPLACE INTO answers VALUES "
+_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_AT_ONCE = 16  # answers stored by one statement
 _REFRESH = f"""UPDATE answers SET headers = ?, requested_at = ?, responded_at = ?, used_at = ?
     WHERE {_PLACE} AND saved_at = ?"""  # noqa: S608  # our own words
 _TOUCH = f"UPDATE answers SET used_at = max(used_at, ?) WHERE {_PLACE}"  # noqa: S608  # ours, too
@@ -52,18 +56,25 @@ class Store:
     body: bytes | None
     size_bytes: int = 0
 
-    def apply(self, connection: sqlite3.Connection) -> int:
-        """Write; return how many bytes were added."""
-        entry, body = self.entry, self.body
-        headers = orjson.dumps([entry.vary, list(entry.headers.items())])
-        times = (entry.requested_at, entry.responded_at)
-        if body is None:
-            values = (headers, *times, entry.used_at, *_place(entry), entry.saved_at)
-            connection.execute(_REFRESH, values)
-            return 0
-        about = (origin_of(entry.url)[1], entry.status, headers, *times, entry.saved_at)
-        connection.execute(_STORE, (*_place(entry), *about, entry.used_at, self.size_bytes, body))
-        return self.size_bytes
+    def apply(self, connection: sqlite3.Connection) -> None:
+        """Write."""
+        entry = self.entry
+        if self.body is not None:
+            connection.execute(_STORE + _ROW, self.row())
+            return
+        times = (entry.requested_at, entry.responded_at, entry.used_at)
+        values = (self._headers(), *times, *_place(entry), entry.saved_at)
+        connection.execute(_REFRESH, values)
+
+    def row(self) -> tuple[Any, ...]:
+        """Return the values of an answer with its body."""
+        entry = self.entry
+        about = (origin_of(entry.url)[1], entry.status, self._headers())
+        times = (entry.requested_at, entry.responded_at, entry.saved_at, entry.used_at)
+        return (*_place(entry), *about, *times, self.size_bytes, self.body)
+
+    def _headers(self) -> bytes:
+        return orjson.dumps([self.entry.vary, list(self.entry.headers.items())])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,9 +85,8 @@ class Touch:
     at: float
     size_bytes: int = 0
 
-    def apply(self, connection: sqlite3.Connection) -> int:
+    def apply(self, connection: sqlite3.Connection) -> None:
         connection.execute(_TOUCH, (self.at, *_place(self.entry)))
-        return 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,15 +97,33 @@ class Drop:
     entry: Entry | None
     size_bytes: int = 0
 
-    def apply(self, connection: sqlite3.Connection) -> int:
+    def apply(self, connection: sqlite3.Connection) -> None:
         if self.entry is None:
             connection.execute(_DROP, (self.url,))
         else:
             connection.execute(_DROP_ONE, _place(self.entry))
-        return 0
 
 
 Change = Store | Touch | Drop
+
+
+def apply_all(connection: sqlite3.Connection, changes: Sequence[Change]) -> int:
+    """Write changes in their order; return how many bytes were added.
+
+    Answers that follow each other go in by one statement: after each the thread has to win the
+    interpreter back from the event loop, which is busy.
+    """
+    for is_new, group in groupby(changes, lambda one: isinstance(one, Store) and bool(one.body)):
+        some = list(group)
+        if not is_new:
+            for change in some:
+                change.apply(connection)
+            continue
+        for start in range(0, len(some), _AT_ONCE):
+            rows = [one.row() for one in some[start : start + _AT_ONCE] if isinstance(one, Store)]
+            values = [value for row in rows for value in row]
+            connection.execute(_STORE + ", ".join([_ROW] * len(rows)), values)
+    return sum(change.size_bytes for change in changes)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -114,6 +142,12 @@ def open_file(path: Path) -> sqlite3.Connection:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 - who comes first is no secret
+
+
+def known(connection: sqlite3.Connection, limit: int) -> set[int]:
+    """Return the hashes of the addresses that are stored, of so many at most."""
+    rows = connection.execute("SELECT url FROM answers LIMIT ?", (limit,))
+    return {hash(url) for (url,) in rows}
 
 
 def find(connection: sqlite3.Connection, url: str) -> list[Entry]:

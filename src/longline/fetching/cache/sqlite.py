@@ -28,6 +28,7 @@ from longline.fetching.cache.writer import Writer
 _USE_IS_NOTED_AFTER = 60.0  # seconds: eviction need not know more exactly
 _MOST_PENDING_BYTES = 64_000_000  # a disk that cannot keep up costs answers, not memory
 _STATS = "SELECT count(*), coalesce(sum(size), 0), min(saved_at), max(saved_at) FROM answers"
+_MOST_KNOWN = 200_000  # addresses, about 16 MB
 _OF_DOMAIN = " WHERE domain = ? OR rtrim(rtrim(domain, '0123456789'), ':') = ?"
 
 
@@ -42,10 +43,13 @@ class SqliteCache(HttpCache):
         self._lock = threading.Lock()  # of what the writer takes away below
         self._pending: dict[str, list[Change]] = {}
         self._pending_bytes = 0
+        self._known: set[int] | None = None
         self._trouble: StoreError | None = None
 
     def find(self, url: str) -> list[Entry]:
         # First what is pending, then the file: what was committed in between is in both.
+        if not self._may_hold(url):
+            return []
         pending = tuple(self._pending.get(url, ()))
         try:
             found = file.find(self._open(), url)
@@ -122,9 +126,23 @@ class SqliteCache(HttpCache):
             self._reading = file.open_file(self._path)
         return self._reading
 
+    def _may_hold(self, url: str) -> bool:
+        """Say whether it is worth asking the file for an address.
+
+        Each question lets go of the interpreter, and a busy process does not get it back at once.
+        So the addresses are remembered as numbers, unless they are too many. What other processes
+        store later is not among them: it is then fetched once more.
+        """
+        if self._known is None:
+            self._known = file.known(self._open(), _MOST_KNOWN)
+        is_full = len(self._known) >= _MOST_KNOWN
+        return is_full or hash(url) in self._known or url in self._pending
+
     def _write(self, url: str, change: Change) -> None:
         if self._trouble is not None:
             raise self._trouble
+        if self._known is not None and len(self._known) < _MOST_KNOWN:
+            self._known.add(hash(url))
         if self._writer is None:
             self._writer = Writer(self._path, self._limit, self._settle, self._fail)
         with self._lock:

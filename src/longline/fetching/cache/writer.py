@@ -14,7 +14,7 @@ from longline.fetching.cache import file
 from longline.fetching.cache.file import Change
 
 _LARGEST_GROUP = 512
-_GATHERING = 0.02  # seconds; nobody waits for a write, so it can wait for company
+_GATHERING = 0.1  # seconds; nobody waits for a write, so it can wait for company
 _EVICTION_EVERY = 50  # parts of the limit: the cache is at most so much too large
 
 _Queued = tuple[str, Change] | threading.Event | None
@@ -91,7 +91,7 @@ class Writer:
         if self._connection is None:
             self._connection = file.open_file(self._path)
         with file.transaction(self._connection) as connection:
-            self._added_bytes += sum(change.apply(connection) for change in changes)
+            self._added_bytes += file.apply_all(connection, changes)
             if self._added_bytes * _EVICTION_EVERY > self._limit:
                 file.evict(connection, self._limit)
                 self._added_bytes = 0
