@@ -60,6 +60,7 @@ class Standing:
 CONTESTANTS = {
     "longline": ("contest_longline.py",),
     "every link": ("contest_longline.py", "--every-link"),
+    "and archive": ("contest_longline.py", "--every-link", "--archive"),
     "bare loop": ("contest_bare.py",),
     "Scrapy": ("contest_scrapy.py",),
 }
@@ -78,7 +79,7 @@ def compete(url: str, *, pages: int, concurrency: int, rounds: int) -> dict[str,
             score, around = _turn(name, url, pages, concurrency)
             scores[name].append(score)
             starts[name].append(around)
-            print(f"round {number}: {name:<10} {score.speed:7.0f} pages/s", file=sys.stderr)
+            print(f"round {number}: {name:<11} {score.speed:7.0f} pages/s", file=sys.stderr)
     _require_the_same([score for several in scores.values() for score in several], pages)
     return {
         name: Standing(name, scores[name], statistics.median(starts[name])) for name in CONTESTANTS

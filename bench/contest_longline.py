@@ -1,6 +1,7 @@
 """The contestant longline: the whole normal path of a job, only without a limit of pace.
 
-With `--every-link`, all that is off unless asked for is on: cache, archive, budgets, headers.
+With `--every-link`, every link of the request chain that is off unless asked for is on: cache,
+budgets, headers. With `--archive`, every answer is written to the archive, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pages import digest
 
 EVERY_LINK = {
     "cache": True,
-    "archive": True,
     "headers": {"Accept-Language": "en"},
     "budget": {"requests": 1_000_000, "bytes": "100GB", "seconds": 86_400},
     "budget_per_domain": {"requests": 1_000_000},
@@ -33,9 +33,13 @@ EVERY_LINK = {
 @click.argument("concurrency", type=int)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--every-link", is_flag=True)
-def main(url: str, count: int, concurrency: int, folder: Path, *, every_link: bool) -> None:
+@click.option("--archive", is_flag=True)
+def main(
+    url: str, count: int, concurrency: int, folder: Path, *, every_link: bool, archive: bool
+) -> None:
     """Collect COUNT pages below URL into a home in FOLDER."""
-    asyncio.run(_collect(url, count, concurrency, folder, EVERY_LINK if every_link else {}))
+    more = {**(EVERY_LINK if every_link else {}), "archive": archive}
+    asyncio.run(_collect(url, count, concurrency, folder, more))
 
 
 async def _collect(

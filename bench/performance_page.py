@@ -14,6 +14,7 @@ from starting import Start
 OF_BARE = 0.75
 OF_SCRAPY = 6.0
 OF_CLICK = 3.0
+OF_CORE = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,12 @@ class Result:
     rounds: int
     about: dict[str, Any]
 
-    def ratio(self, other: str) -> float:
-        """Return how many times as fast longline is: the median of the ratios of each round.
+    def ratio(self, other: str, of: str = "longline") -> float:
+        """Return how many times as fast `of` is: the median of the ratios of each round.
 
         A machine that is faster in one round than in the next is so for all contestants.
         """
-        ours, theirs = self.standings["longline"].scores, self.standings[other].scores
+        ours, theirs = self.standings[of].scores, self.standings[other].scores
         return statistics.median(
             mine.speed / its.speed for mine, its in zip(ours, theirs, strict=True)
         )
@@ -45,9 +46,23 @@ class Result:
     def bars(self) -> list[tuple[str, float, str, bool]]:
         """Each promise: what, the figure seen, the bar, and whether it was kept."""
         bare, scrapy, start = self.ratio("bare loop"), self.ratio("Scrapy"), self.start.ratio
+        links = self.ratio("longline", of="every link")
+        archive = self.ratio("longline", of="and archive")
         return [
             ("pages a second, longline / bare loop", bare, f"≥ {OF_BARE:g}", bare >= OF_BARE),
             ("pages a second, longline / Scrapy", scrapy, f"≥ {OF_SCRAPY:g}", scrapy >= OF_SCRAPY),
+            (
+                "pages a second, every link on and the cache cold / longline",
+                links,
+                f"≥ {OF_CORE:g}",
+                links >= OF_CORE,
+            ),
+            (
+                "pages a second, with the archive on top / longline",
+                archive,
+                f"≥ {OF_CORE:g}",
+                archive >= OF_CORE,
+            ),
             (
                 "start of `longline --help` / `import click`",
                 start,
@@ -125,6 +140,10 @@ all that take their turn in it.
   defaults: every page is queued, leased, fetched through the whole chain (robots, breaker,
   deadline, retries), parsed, checked by a pydantic model, fingerprinted, scored, and committed
   with its event and its statistics.
+- **every link** is the same with all that is off unless asked for: an HTTP cache that is cold, so
+  every page is looked up and stored, budgets for the job and its domain, headers of the source.
+  **and archive** keeps every answer as WARC besides, compressed and indexed before its item is
+  committed.
 - **bare loop** is aiohttp, selectolax and one `INSERT` a page, committed at once (WAL, NORMAL).
   It cannot resume, retries nothing and checks nothing.
 - **Scrapy** has a JOBDIR, so it could resume, too; its own selectors, items to JSON Lines, no
