@@ -138,6 +138,10 @@ class Outcome:
     is_for_domain: bool = False
 
 
+BANNED = "banned"
+"""The step of a failure that is a ban which the item itself met."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One attempt that failed, and what was done about it (retried, parked, given up …).

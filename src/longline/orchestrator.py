@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +29,10 @@ from longline.jobs.collector import Collector, Extraction
 from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
+from longline.jobs.stopping import handling_signals
 from longline.jobs.watch import OnProgress, Watch
 from longline.model import OPEN_STATES, Item, ItemState, Job
+from longline.resilience.breaker import Phase
 from longline.sources.base import Source
 from longline.sources.load import load_source
 from longline.stores.adding import Discovered
@@ -42,7 +43,6 @@ from longline.stores.store import Store, open_store
 from longline.wiring import Fetching, manners_of, open_fetching
 
 _MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced whole
-_TOGETHER = 0.5  # seconds; `timeout` signals a program and its group: that is one wish, not two
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
 
@@ -248,34 +248,15 @@ class Orchestrator:
         if self._engine is not None:
             self._engine.stop("interrupted")
 
-    @contextlib.contextmanager
-    def handling_signals(self, on_stop: Callable[[], None] | None = None) -> Any:
+    def handling_signals(
+        self, on_stop: Callable[[], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """Stop well on the first SIGINT or SIGTERM, and at once on a second that comes later.
 
         Args:
             on_stop: called at the first one, to tell a person what happens now.
         """
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        first = float("-inf")
-
-        def stop() -> None:
-            nonlocal first
-            if self._is_interrupted:
-                if task is not None and loop.time() - first >= _TOGETHER:
-                    task.cancel()
-                return
-            first = loop.time()
-            self.interrupt()
-            if on_stop:
-                on_stop()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+        return handling_signals(self.interrupt, on_stop)
 
     # ------------------------------------------------------------ inside
 
@@ -325,7 +306,14 @@ class Orchestrator:
         async with open_fetching(
             self._settings, spec, kind, self._clock, self._transport, job=job
         ) as fetching:
-            yield Collector(source, fetching.link, self._clock, spec.params), fetching
+            collector = Collector(
+                source,
+                fetching.link,
+                self._clock,
+                spec.params,
+                bans=lambda key: self.store.ledger.bans(job, key),
+            )
+            yield collector, fetching
 
     async def _run(
         self, job: Job, spec: JobSpec, *, on_progress: OnProgress | None = None
@@ -354,8 +342,9 @@ class Orchestrator:
                 self.store,
                 collector,
                 self._clock,
-                RunOptions(concurrency=concurrency, limit=spec.limit),
+                RunOptions(concurrency=concurrency, limit=spec.limit, seconds=spec.budget.seconds),
                 on_item=watch.count,
+                is_open=lambda domain: _is_open(fetching, domain),
             )
             if self._is_interrupted:
                 engine.stop("interrupted")
@@ -388,6 +377,10 @@ class Orchestrator:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         told = fact(job, self._clock.now(), "run.ended", seconds=seconds, peak_memory_bytes=peak)
         await self.store.journal.append(told)
+
+
+async def _is_open(fetching: Fetching, domain: str) -> bool:
+    return (await fetching.breaker.state(domain)).phase is Phase.OPEN
 
 
 def _from_key(items: list[Item], key: str | None) -> list[Item]:

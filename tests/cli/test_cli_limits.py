@@ -119,10 +119,31 @@ def test_what_is_not_known_cannot_be_forgotten(longline: Terminal) -> None:
     assert "no limit of a.test is known" in answer.err
 
 
-@pytest.mark.parametrize("figures", [("0", "1"), ("-1", "1"), ("nan", "1"), ("1", "0")])
+@pytest.mark.parametrize(
+    "figures", [("0", "1"), ("-1", "1"), ("nan", "1"), ("1e-9", "1"), ("1001", "1"), ("1", "0")]
+)
 def test_a_pin_that_makes_no_sense_is_refused(longline: Terminal, figures: tuple[str, str]) -> None:
     answer = longline("limits", "pin", "a.test", "--rate", figures[0], "--burst", figures[1])
 
     assert answer.code == 2
     assert "must be" in answer.err
     assert longline("limits", "--json").last == []
+
+
+@pytest.mark.parametrize(
+    "domain", ["", " ", "https://", "/page", ":80", "a b.test", "*.test", "a.test:port", "..."]
+)
+def test_a_pin_of_no_domain_is_refused(longline: Terminal, domain: str) -> None:
+    answer = longline("limits", "pin", domain, "--rate", "1")
+
+    assert answer.code == 2
+    assert "DOMAIN: must be a host" in answer.err
+    assert longline("limits", "--json").last == []
+
+
+@pytest.mark.parametrize(
+    "domain",
+    ["localhost:8000", "127.0.0.1", "[::1]:8080", "my_shop.example", "b\u00fccher.example"],
+)
+def test_any_real_domain_can_be_pinned(longline: Terminal, domain: str) -> None:
+    assert longline("limits", "pin", domain, "--rate", "1", "--json").last[0]["domain"] == domain

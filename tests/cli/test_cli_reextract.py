@@ -10,6 +10,7 @@ import pytest
 from archived_jobs import collected
 from cli.terminal import Terminal
 from longline.clock import SystemClock
+from longline.fetching.archives.files import packed
 from longline.fetching.archives.warc import open_warc
 from longline.stores.store import open_store
 from scripted_site import ScriptedSite
@@ -127,7 +128,37 @@ def test_what_the_archive_holds_can_be_asked_and_checked(
     assert (totals["files"], totals["answers"], totals["jobs"]) == (1, 3, 1)
     assert (sound.code, sound.out) == (0, "everything is as it was written\n")
     assert damaged.code == 3
-    assert "no whole record" in damaged.out
+    assert "1 answer was written to it, and gone from it" in damaged.out
+    assert "note: " in damaged.out
+
+
+def test_an_archive_whose_files_were_deleted_is_not_found_sound(
+    longline: Terminal, job: str, home: Path
+) -> None:
+    del job
+    (path,) = (home / "archive").glob("*.warc.gz")
+    path.unlink()
+
+    told = longline("archive", "verify", "--json")
+
+    assert told.code == 3
+    assert told.last == {
+        "problems": [f"{path.name}: 3 answers were written to it, and gone from it"],
+        "notes": [],
+    }
+
+
+def test_a_record_that_a_killed_process_left_cut_is_no_reason_to_worry(
+    longline: Terminal, job: str, home: Path
+) -> None:
+    del job
+    (path,) = (home / "archive").glob("*.warc.gz")
+    path.write_bytes(path.read_bytes() + packed(b"WARC/1.1 and so on")[:-5])
+
+    told = longline("archive", "verify")
+
+    assert told.code == 0
+    assert told.out.startswith("everything is as it was written\nnote: ")
 
 
 @pytest.mark.parametrize("name", ["stats", "verify"])

@@ -15,6 +15,7 @@ import pytest
 
 from fetching.archived import URL, answer, files_of, found, page, records_in
 from longline.errors import StoreFull, TimedOut
+from longline.fetching.archives.base import Findings
 from longline.fetching.archives.files import members, packed
 from longline.fetching.archives.warc import WarcArchive, open_warc
 from longline.fetching.messages import Request
@@ -126,7 +127,7 @@ async def test_a_sound_archive_is_found_sound(archive: WarcArchive) -> None:
     await archive.keep(answer(b"one", at=2))
     await archive.keep(answer(TimedOut(URL, 3.0)))
 
-    assert await archive.verify() == []
+    assert await archive.verify() == Findings()
 
 
 async def test_a_body_that_is_not_what_its_digest_says_is_found(
@@ -137,7 +138,7 @@ async def test_a_body_that_is_not_what_its_digest_says_is_found(
     texts = [text.replace(b"one", b"two") for _, _, text in members(path)]
     path.write_bytes(b"".join(packed(text) for text in texts))
 
-    (problem,) = await archive.verify()
+    (problem,) = (await archive.verify()).problems
 
     assert "not what its digest says" in problem
 
@@ -149,10 +150,105 @@ async def test_a_body_that_is_referred_to_and_lost_is_found(tmp_path: Path) -> N
     files_of(tmp_path)[0].unlink()
 
     async with open_warc(tmp_path) as archive:
-        (problem,) = await archive.verify()
+        gone, problem = (await archive.verify()).problems
 
+        assert "1 answer was written to it, and gone from it" in gone
         assert "refers to a body that is in no file" in problem
         assert await archive.find("shop-1", Request(URL)) is None
+
+
+async def test_answers_whose_files_are_all_gone_are_missed(tmp_path: Path) -> None:
+    async with open_warc(tmp_path) as archive:
+        await archive.keep(answer(b"one"))
+        await archive.keep(answer(b"two", at=2))
+    (path,) = files_of(tmp_path)
+    path.unlink()
+    async with open_warc(tmp_path) as archive:
+        await archive.totals()  # the index has forgotten them now
+
+    async with open_warc(tmp_path) as archive:
+        found = await archive.verify()
+
+    assert found.problems == (f"{path.name}: 2 answers were written to it, and gone from it",)
+
+
+async def test_a_file_that_goes_while_the_archive_is_open_is_missed(
+    archive: WarcArchive, tmp_path: Path
+) -> None:
+    await archive.keep(answer(b"one"))
+    files_of(tmp_path)[0].unlink()
+
+    (problem,) = (await archive.verify()).problems
+
+    assert "1 answer was written to it, and gone from it" in problem
+
+
+async def test_answers_that_come_back_are_no_longer_missed(
+    archive: WarcArchive, tmp_path: Path
+) -> None:
+    await archive.keep(answer(b"one"))
+    (path,) = files_of(tmp_path)
+    text = path.read_bytes()
+    path.unlink()
+    missed = await archive.verify()
+    path.write_bytes(text)
+
+    found = await archive.verify()
+
+    assert (len(missed.problems), found) == (1, Findings())
+
+
+async def test_a_new_index_misses_nothing(tmp_path: Path) -> None:
+    async with open_warc(tmp_path) as archive:
+        await archive.keep(answer(b"one"))
+    files_of(tmp_path)[0].unlink()
+    (tmp_path / "index.sqlite").unlink()
+
+    async with open_warc(tmp_path) as archive:
+        assert await archive.verify() == Findings()
+
+
+async def test_a_record_that_was_cut_before_it_was_kept_is_a_note(
+    archive: WarcArchive, tmp_path: Path
+) -> None:
+    await archive.keep(answer(b"one"))
+    (path,) = files_of(tmp_path)
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + packed(b"WARC/1.1 and so on")[:-5])
+
+    found = await archive.verify()
+
+    note = f"{path.name} at {size}: the last record was cut when its process ended"
+    assert found == Findings(notes=(note,))
+
+
+async def test_a_cut_record_that_was_kept_is_missed(tmp_path: Path) -> None:
+    async with open_warc(tmp_path) as archive:
+        await archive.keep(answer(b"one"))
+    (path,) = files_of(tmp_path)
+    path.write_bytes(path.read_bytes()[:-5])
+
+    async with open_warc(tmp_path) as archive:
+        found = await archive.verify()
+
+    assert found.problems == (f"{path.name}: 1 answer was written to it, and gone from it",)
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_bytes_that_were_never_a_record_are_a_problem(
+    archive: WarcArchive, tmp_path: Path, *, is_last: bool
+) -> None:
+    await archive.keep(answer(b"one"))
+    (path,) = files_of(tmp_path)
+    text = path.read_bytes()
+    (_, start, _), *_ = members(path)
+    path.write_bytes(text + bytes(50) if is_last else text[:start] + bytes(len(text) - start))
+
+    found = await archive.verify()
+
+    assert found.notes == ()
+    assert [problem.endswith("no whole record") for problem in found.problems] == [True]
 
 
 KILLED = """
@@ -222,6 +318,33 @@ async def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
         assert (await found(archive)).body == b"after"
     async with open_warc(tmp_path) as archive:
         assert await archive.count("shop-1") == 2
+
+
+async def test_a_full_disk_leaves_no_cut_record(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    async with open_warc(tmp_path) as archive:
+        await archive.keep(answer(b"before"))
+        kept = files_of(tmp_path)[0].stat().st_size
+        with files_end_at(200_000), pytest.raises(StoreFull):
+            await archive.keep(answer(noise.randbytes(300_000), at=2))
+
+        assert await archive.verify() == Findings()
+        assert [path.stat().st_size for path in files_of(tmp_path)] == [kept]
+
+
+async def test_whole_records_before_the_one_that_filled_the_disk_stay(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    async with open_warc(tmp_path) as archive:
+        await archive.keep(answer(b"before"))
+        with files_end_at(200_000):
+            await asyncio.gather(
+                archive.keep(answer(b"whole", at=2)),
+                archive.keep(answer(noise.randbytes(300_000), at=3)),
+                return_exceptions=True,
+            )
+        assert await archive.verify() == Findings()
+    async with open_warc(tmp_path) as archive:
+        assert (await found(archive)).body == b"whole"
 
 
 async def test_all_who_wait_for_a_full_disk_are_told(tmp_path: Path) -> None:

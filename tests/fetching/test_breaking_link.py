@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -112,16 +113,34 @@ async def test_a_domain_comes_back_by_a_probe_and_slowly(
         await bench.get(f"{site.url}/a")
     await clock.sleep(61)
 
-    await bench.get(f"{site.url}/a")
-    await bench.get(f"{site.url}/a")
-    with pytest.raises(CircuitOpen, match="only just back"):
+    for _ in range(3):
         await bench.get(f"{site.url}/a")
 
     assert [one.kind for one in bench.account.happenings] == ["breaker.opened", "breaker.closed"]
+    assert (await bench.breaker.state(domain_of(site))).phase is Phase.RAMPING
     await clock.sleep(6)
     for _ in range(20):
         await bench.get(f"{site.url}/a")
     assert (await bench.breaker.state(domain_of(site))).phase is Phase.CLOSED
+
+
+async def test_an_item_of_several_requests_is_not_begun_anew_on_the_way_back(
+    site: ScriptedSite, bench: Bench, clock: VirtualClock
+) -> None:
+    site.says_in_turn("/a", *[500] * 10, 200)
+    for _ in range(9):
+        await bench.get(f"{site.url}/a")
+    with pytest.raises(CircuitOpen):
+        await bench.get(f"{site.url}/a")
+    await clock.sleep(61)
+    await bench.get(f"{site.url}/a")
+
+    async def item() -> list[int]:
+        return [(await bench.get(f"{site.url}/a")).status for _ in range(6)]
+
+    items = await asyncio.gather(*(item() for _ in range(4)))
+
+    assert items == [[200] * 6] * 4
 
 
 async def test_a_missing_page_ends_the_rest_too(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,23 @@ class Remembering(Little):
     async def extra(self, visit: Visit) -> dict[str, Any]:
         del visit
         return {}
+
+
+class Impatient(Little):
+    """Gives up pages that are slow to come; the first item is long at work."""
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        if visit.item.key == "0":
+            found = await super().page(visit)
+            await asyncio.sleep(5)  # a thread, say
+            await visit.fetch(f"{self.options.site}/item/{COUNT - 1}")
+            return found
+        try:
+            async with asyncio.timeout(1):
+                return await super().page(visit)
+        except TimeoutError:
+            return {"text": "too late"}
 
 
 @dataclass
@@ -289,6 +307,17 @@ def slow(past: Past, text: str, seconds: float) -> Any:
         return web.Response(text=text)
 
     return answer
+
+
+async def test_a_layer_that_gives_up_a_fetch_stops_nobody(past: Past) -> None:
+    for number in range(COUNT):
+        past.site.answers[f"/item/{number}"] = slow(past, f"page {number}", number + 1)
+    await past.collect()
+
+    async with asyncio.timeout(60):
+        result = await past.again(Impatient)
+
+    assert counts(result) == {"same": 1, "changed": COUNT - 1}
 
 
 async def test_a_job_without_an_archive_says_so(past: Past) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from longline.jobs.timeline import Seat, Timeline
 
@@ -76,3 +77,60 @@ async def test_several_waits_of_one_task_do_not_lock_it_up() -> None:
         await asyncio.gather(at_once(), visit(other, "other", [3, 9], log))
 
     assert log == [(3, "other"), (8, "all three"), (9, "other")]
+
+
+async def test_a_wait_that_is_cancelled_holds_nobody_up() -> None:
+    timeline = Timeline()
+    impatient, busy = timeline.take_seat(), timeline.take_seat()
+    log: list[tuple[float, str]] = []
+
+    async def give_up() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await impatient.reach(5)
+        log.append((impatient.now(), "gave up"))
+        impatient.leave()
+
+    async def work_first() -> None:
+        await asyncio.sleep(0.3)  # a thread, say
+        await visit(busy, "busy", [10], log)
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(give_up(), work_first())
+
+    assert log == [(0, "gave up"), (10, "busy")]
+
+
+async def test_whoever_gave_up_waiting_works_and_time_stands_still() -> None:
+    timeline = Timeline()
+    seat, other = timeline.take_seat(), timeline.take_seat()
+    log: list[tuple[float, str]] = []
+    waiting = asyncio.create_task(seat.reach(5))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    later = asyncio.create_task(visit(other, "other", [10], log))
+    await asyncio.sleep(1)
+
+    log.append((seat.now(), "still at it"))
+    await visit(seat, "again", [7], log)
+    await later
+
+    assert log == [(0, "still at it"), (7, "again"), (10, "other")]
+
+
+async def test_what_a_task_leaves_behind_holds_nobody_up() -> None:
+    timeline = Timeline()
+    seat, other = timeline.take_seat(), timeline.take_seat()
+    log: list[tuple[float, str]] = []
+    left = asyncio.create_task(seat.reach(5))
+    await asyncio.sleep(0)
+    seat.leave()
+
+    async with asyncio.timeout(5):
+        await visit(other, "other", [3, 10], log)
+        await seat.reach(12)
+        await asyncio.wait([left])
+
+    assert log == [(3, "other"), (10, "other")]
+    assert left.cancelled()

@@ -44,6 +44,14 @@ async def fail(breaker: CircuitBreaker, times: int) -> None:
         await breaker.after(DOMAIN, RESET)
 
 
+async def come_back(breaker: CircuitBreaker, clock: VirtualClock) -> None:
+    """Have the breaker open, rest and let its probe succeed."""
+    await fail(breaker, 10)
+    await clock.sleep(60.1)
+    async with breaker.guard(DOMAIN):
+        pass
+
+
 async def is_let_through(breaker: CircuitBreaker) -> bool:
     try:
         await breaker.before(DOMAIN)
@@ -108,6 +116,58 @@ async def test_a_probe_that_succeeds_closes_it(
 
     assert (await breaker.state(DOMAIN)).phase is Phase.RAMPING
     assert await is_let_through(breaker)
+
+
+async def test_on_the_way_back_requests_wait_for_their_turn(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await come_back(breaker, clock)
+    began = clock.now()
+
+    let_through = await asyncio.gather(*(is_let_through(breaker) for _ in range(12)))
+
+    assert all(let_through)
+    assert 2 < clock.now() - began < 6
+    assert breaker.get_statistics().turned_away == 0
+
+
+async def test_who_would_wait_long_on_the_way_back_is_turned_away(clock: VirtualClock) -> None:
+    breaker = CircuitBreaker(policy=BreakerPolicy(ramp=60.0), clock=clock)
+    await come_back(breaker, clock)
+
+    let_through = await asyncio.gather(*(is_let_through(breaker) for _ in range(500)))
+
+    assert let_through.count(True) > 10
+    assert let_through.count(False) > 100
+
+
+async def test_those_who_wait_on_the_way_back_are_turned_away_when_it_opens_again(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await come_back(breaker, clock)
+    await breaker.before(DOMAIN)
+    waiting = asyncio.create_task(is_let_through(breaker))
+    await clock.sleep(0.1)
+
+    await breaker.after(DOMAIN, RESET)
+
+    assert not await waiting
+    opened = clock.now()
+    assert not await is_let_through(breaker)
+    assert clock.now() == opened
+
+
+async def test_a_short_rest_is_not_sat_out(clock: VirtualClock) -> None:
+    breaker = CircuitBreaker(policy=BreakerPolicy(threshold=1, recovery=2.0), clock=clock)
+    await fail(breaker, 1)
+
+    assert not await is_let_through(breaker)
+    await clock.sleep(2)
+    assert await is_let_through(breaker)
+    probing = clock.now()
+
+    assert not await is_let_through(breaker)
+    assert clock.now() == probing
 
 
 async def test_a_probe_that_fails_opens_it_for_longer(

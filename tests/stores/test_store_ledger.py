@@ -6,6 +6,7 @@ import pytest
 
 from longline.errors import FailureKind
 from longline.model import Account, Failure, ItemState, Job, JobState, Verdict
+from longline.stores.adding import Discovered
 from longline.stores.ledger import LedgerQuery
 from longline.stores.store import Store
 from stores.given import ended, leased, queued, stored
@@ -80,7 +81,7 @@ async def test_exactly_the_items_that_fit_are_queued_again(store: Store) -> None
     count = await store.ledger.requeue(LedgerQuery(job.id, kind=FailureKind.TIMEOUT), EPOCH + 3)
 
     counts = await store.queue.counts(job.id)
-    assert count == 2
+    assert count.items == 2
     assert (counts[ItemState.QUEUED], counts[ItemState.FAILED], counts[ItemState.STORED]) == (
         2,
         1,
@@ -109,7 +110,7 @@ async def test_without_a_fitting_item_the_job_stays_closed(store: Store) -> None
 
     count = await store.ledger.requeue(LedgerQuery(job.id, kind=FailureKind.BUG), EPOCH + 3)
 
-    assert count == 0
+    assert not count
     assert (await store.jobs.get(job.id)).state is JobState.PARTIAL
 
 
@@ -140,3 +141,34 @@ async def test_a_job_with_items_over_budget_is_partial_and_says_so(
     told = (await store.jobs.get(job.id)).reason
     assert state is JobState.PARTIAL
     assert reason in (told or "")
+
+
+@pytest.mark.parametrize("kind", [None, FailureKind.BUDGET])
+async def test_discovery_that_a_budget_has_ended_goes_on(
+    store: Store, kind: FailureKind | None
+) -> None:
+    job = await queued(store, "a")
+    cut = Discovered(job.id, [], EPOCH, cursor={"next": 2}, is_last=True, shortfall="cut short")
+    await store.queue.add(cut)
+    (lease,) = await leased(store, job)
+    await store.queue.finish(stored(lease))
+    await store.jobs.finish(job.id, EPOCH + 1)
+
+    done = await store.ledger.requeue(LedgerQuery(job.id, kind=kind), EPOCH + 2)
+
+    opened = await store.jobs.get(job.id)
+    assert (done.items, done.is_discovering) == (0, True)
+    assert (opened.state, opened.is_discovered, opened.shortfall) == (JobState.PAUSED, False, None)
+    assert opened.cursor == {"next": 2}
+
+
+async def test_a_job_that_is_running_goes_on_running_when_items_are_queued_again(
+    store: Store,
+) -> None:
+    job = await queued(store, "a", "b")
+    (lease,) = await leased(store, job)
+    await store.queue.finish(ended(lease, Verdict.FAIL, kind=FailureKind.TIMEOUT, reason="late"))
+
+    await store.ledger.requeue(LedgerQuery(job.id), EPOCH + 2)
+
+    assert (await store.jobs.get(job.id)).state is JobState.RUNNING

@@ -41,13 +41,17 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def verify(*, home: Path | None, as_json: bool) -> None:
-    """Read every record and check its digest; exit with 3 when something is wrong."""
-    problems = _with_archive(home, lambda archive: archive.verify())
+    """Read every record and check its digest; exit with 3 when something is wrong or gone.
+
+    What is gone is told until index.sqlite is deleted, which is made anew from the files.
+    """
+    found = _with_archive(home, lambda archive: archive.verify())
     if as_json:
-        print_json({"problems": problems})
+        print_json(asdict(found))
     else:
-        click.echo("\n".join(problems) or "everything is as it was written")
-    sys.exit(3 if problems else 0)
+        lines = found.problems or ("everything is as it was written",)
+        click.echo("\n".join([*lines, *(f"note: {note}" for note in found.notes)]))
+    sys.exit(3 if found.problems else 0)
 
 
 def _with_archive(home: Path | None, use: Callable[[Archive], Awaitable[T]]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from longline.resilience.learning import Learned
 from longline.wiring import open_keepers
 
 T = TypeVar("T")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w([\w.-]*\w)?\.?)(:[0-9]{1,5})?")
 
 
 @click.group("limits", invoke_without_command=True)
@@ -54,6 +56,8 @@ def pin(
         return pinned, pinned
 
     name = _domain(domain)
+    if not _HOST.fullmatch(name):
+        raise BadOption("DOMAIN", f"must be a host like shop.example:8080, not {domain!r}")
     learning.pinned(None, rate, burst, 0.0)  # a figure that makes no sense is refused here
     state = _with_limits(home or outer, lambda limits: limits.change(name, step))
     _show({name: _row(state)}, as_json=as_json)

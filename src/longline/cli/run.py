@@ -34,7 +34,11 @@ from longline.orchestrator import Orchestrator
 @click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
 @click.option("--cache/--no-cache", default=None, help="Keep and validate answers as HTTP says.")
-@click.option("--archive", is_flag=True, help="Keep every answer (WARC) to extract from it again.")
+@click.option(
+    "--archive/--no-archive",
+    default=None,
+    help="Keep every answer (WARC) to extract from it again.",
+)
 @click.option("--max-requests", type=click.IntRange(min=1), help="End after so many requests.")
 @click.option("--max-bytes", help="End after so much was received, for example 50MB.")
 @click.option("--max-seconds", type=float, help="End after so long.")

@@ -18,7 +18,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
 """What RFC 6265 allows in a cookie: no spaces, quotes, commas, semicolons or backslashes."""
 _OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "te", "upgrade"})
-_SECRET = frozenset({"authorization", "proxy-authorization"})
+_SECRET = frozenset(
+    {"authorization", "proxy-authorization", "x-api-key", "x-auth-token", "api-key"}
+)
 
 StartCookies = Mapping[str, Mapping[str, SecretRef | str]]
 """Cookies to begin with, by host and name."""

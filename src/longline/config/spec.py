@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
 from longline.config.auth import Auth
 from longline.config.identity import Cookies, Headers
+from longline.config.written import Written
 from longline.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
 _RATE_PROBLEM = "must be more than 0 requests a second, 'auto' to learn it, or 'unlimited'"
 
 
-class BudgetSpec(BaseModel):
+class BudgetSpec(Written):
     """How much may be asked for; what is None is not limited. Sizes may be written as 50MB."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     requests: int | None = Field(default=None, ge=1)
     bytes: ByteSize | None = Field(default=None, ge=1)
@@ -49,6 +48,12 @@ class JobSpec(BaseModel):
     archive: bool = False
     budget: BudgetSpec = BudgetSpec()
     budget_per_domain: BudgetSpec = BudgetSpec()
+
+    @field_validator("ignore_robots")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        names = (host.partition("://")[2] or host for host in hosts)
+        return tuple(name.partition("/")[0].strip().lower() for name in names)
 
     def stated(self) -> dict[str, Any]:
         """Return what somebody said, and none of the defaults."""

@@ -8,7 +8,7 @@ rests is not leased from (`resting.py`): a slow or parked site never holds up an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from longline.clock import Clock
@@ -43,6 +43,7 @@ _IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with ot
 _PARKED_LOOK = 3.0  # and at one whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
 _WIDEST = 64  # domains with a full stock at the same time
+_SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 _PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
 
 
@@ -56,6 +57,8 @@ class RunOptions:
     concurrency: int = 8
     limit: int | None = None
     patience: float = _PATIENCE
+    seconds: float | None = None
+    """The budget of time; requests look at it themselves, and what is parked is given up then."""
 
 
 class LocalEngine:
@@ -69,12 +72,15 @@ class LocalEngine:
         options: RunOptions,
         *,
         on_item: Callable[[], None] = lambda: None,
+        is_open: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._store = store
         self._collector = collector
         self._clock = clock
         self._options = options
         self._on_item = on_item
+        self._is_open = is_open
+        self._started = clock.now()
         self._owner = this_run()
         self._stop_reason: str | None = None
         self._failure: LonglineError | None = None
@@ -176,8 +182,9 @@ class LocalEngine:
         if is_banned or wait > self._options.patience:
             self._failure = error
             return False
-        if not sum((await self._store.queue.counts(job)).values()):
-            # A site that has given us nothing yet may as well be a wrong address.
+        is_silent = isinstance(error, Postponed) and error.kind in _SILENT
+        if is_silent and not sum((await self._store.queue.counts(job)).values()):
+            # A site that has never said anything may as well be a wrong address.
             self._failure = DiscoveryFailed(self._collector.source.name, str(error))
             return False
         await self._clock.sleep(max(wait, _IDLE_LOOK))
@@ -292,6 +299,8 @@ class LocalEngine:
             await self._reclaim(job)  # what is left is with others, who may have died
             await self._nap(_IDLE_LOOK)
             return
+        if await self._is_time_up(job, now):
+            return
         block = self._rests.block(waiting, now)
         if block is not None and not self._is_finding:
             self.stop(block)
@@ -299,6 +308,15 @@ class LocalEngine:
             self.stop("every item is parked: the site has not answered for too long")
         else:
             await self._nap(min(max(due - now, 0.01), _PARKED_LOOK))
+
+    async def _is_time_up(self, job: str, now: float) -> bool:
+        """Give up what is parked once the budget of time is spent."""
+        seconds = self._options.seconds
+        if seconds is None or now - self._started < seconds or self._is_finding:
+            return False
+        reason = f"not asked: the budget of {seconds:g} s is spent"
+        await self._store.queue.give_up(job, FailureKind.BUDGET, reason, now)
+        return True
 
     async def _nap(self, seconds: float) -> None:
         try:
@@ -343,6 +361,16 @@ class LocalEngine:
             await self._clock.sleep(_HEARTBEAT)
             await self._store.queue.renew(job, self._owner, self._clock.now() + _LEASE)
             await self._reclaim(job)
+            await self._wake_up()
+
+    async def _wake_up(self) -> None:
+        """Go on with domains whose breaker somebody has closed by hand."""
+        if self._is_open is None:
+            return
+        for domain in self._rests.broken():
+            if not await self._is_open(domain):
+                self._rests.forget(domain)
+                self._look_again()
 
     async def _reclaim(self, job: str) -> None:
         owners = [owner for owner in await self._store.queue.owners(job) if owner != self._owner]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from longline.clock import Clock
-from longline.errors import BudgetSpent, CircuitOpen, FetchError, Postponed, kind_of
+from longline.errors import Blocked, BudgetSpent, CircuitOpen, FetchError, Postponed, kind_of
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
-from longline.model import Account, Failure
+from longline.model import BANNED, Account, Failure
 from longline.resilience.handler import RetryHandler
 
 
@@ -47,6 +47,8 @@ class Retrying(Link):
 
 
 def _step(error: FetchError) -> str:
+    if isinstance(error.__cause__, Blocked):
+        return BANNED
     if isinstance(error, (CircuitOpen, Postponed)):
         return "parked"
     return "not asked" if isinstance(error, BudgetSpent) else "given up"

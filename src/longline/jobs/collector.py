@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from longline.clock import Clock
 from longline.errors import (
     Blocked,
+    BudgetSpent,
     CircuitOpen,
     ExtractError,
     FailureKind,
@@ -62,16 +63,28 @@ class Extraction:
         return self.outcome.record is not None
 
 
+async def _none_yet(_key: str) -> int:
+    return 0
+
+
 class Collector:
     """Takes items of one source through every layer and the pipeline; stores nothing."""
 
     def __init__(
-        self, source: Source, link: Link, clock: Clock, params: Mapping[str, Any] | None = None
+        self,
+        source: Source,
+        link: Link,
+        clock: Clock,
+        params: Mapping[str, Any] | None = None,
+        *,
+        bans: Callable[[str], Awaitable[int]] = _none_yet,
     ) -> None:
+        """Make one; `bans` tells how often an item was answered with a ban before."""
         self.source = source
         self._link = link
         self._clock = clock
         self._params = params or {}
+        self._bans = bans
         self._layers = source.layers()
 
     def visit(self, item: Item | None = None, cursor: Mapping[str, Any] | None = None) -> Visit:
@@ -88,11 +101,12 @@ class Collector:
         visit = self.visit(item)
         layers: dict[str, str] = {}
         try:
-            outcome = await self._attempt(visit, layers)
+            outcome = await self._attempt(visit, layers, tries)
         except StoreError:
             raise  # no fault of the item: what cannot be kept ends the run, and says so
         except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job
-            outcome = _judged(error, tries, visit)
+            is_own_ban = await self._is_own_ban(error, item)
+            outcome = _judged(error, tries, visit, is_own_ban=is_own_ban)
             self._note(error, outcome, visit, self._clock.now() - started)
         seconds = self._clock.now() - started
         return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
@@ -113,15 +127,24 @@ class Collector:
             )
         )
 
-    async def _attempt(self, visit: Visit, layers: dict[str, str]) -> Outcome:
+    async def _is_own_ban(self, error: Exception, item: Item) -> bool:
+        """Say whether it is this item, and again and again, that its site answers with a ban.
+
+        Others may be let in: it must not park their domain for ever.
+        """
+        if not isinstance(error.__cause__, Blocked):
+            return False
+        return await self._bans(item.key) + 1 >= _MOST_BANS
+
+    async def _attempt(self, visit: Visit, layers: dict[str, str], tries: int) -> Outcome:
         provenance: dict[str, str] = {}
         for layer in self._layers:
-            layers[layer.name] = await self._run_layer(layer, visit)
+            layers[layer.name] = await self._run_layer(layer, visit, tries)
             origin = f"{layer.name} {visit.address or ''}".strip()
             provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
         return Outcome(Verdict.STORE, record=self._record(visit, layers, provenance))
 
-    async def _run_layer(self, layer: Layer, visit: Visit) -> str:
+    async def _run_layer(self, layer: Layer, visit: Visit, tries: int) -> str:
         missing = [name for name in layer.needs if name not in visit.results]
         if missing and layer.is_optional:
             return f"not run: needs {', '.join(missing)}"
@@ -130,11 +153,13 @@ class Collector:
         except StoreError:
             raise
         except Exception as error:
-            if isinstance(error, CircuitOpen) and _is_of(visit.item, error):
-                raise  # its own site rests: what is optional can be had later, too
             told = _told(layer.name, error)
+            if told is error and not layer.is_optional:
+                raise
             if not layer.is_optional:
                 raise told from error
+            if _is_to_be_had_later(error, visit.item, tries):
+                raise  # a record without it would replace a better one
             visit.note(layer.name, str(told))
             return str(told)
         return "ok"
@@ -167,9 +192,9 @@ def _told(layer: str, error: Exception) -> LonglineError:
     return LayerFailed(layer, f"{type(error).__name__}: {error}{place}")
 
 
-def _judged(error: Exception, tries: int, visit: Visit) -> Outcome:
+def _judged(error: Exception, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome:
     kind = kind_of(error)
-    if isinstance(error, CircuitOpen) and not _is_own_ban(error, tries):
+    if isinstance(error, CircuitOpen) and not is_own_ban:
         # The domain rests: nobody's fault, however often.
         return _parked(error, visit, is_for_domain=True)
     if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
@@ -181,12 +206,13 @@ def _judged(error: Exception, tries: int, visit: Visit) -> Outcome:
     return Outcome(verdict, kind=kind, reason=reason, raw=raw)
 
 
-def _is_own_ban(error: CircuitOpen, tries: int) -> bool:
-    """Say whether it is this item, and again and again, that its site answers with a ban.
-
-    Others may be let in: it must not park their domain for ever.
-    """
-    return isinstance(error.__cause__, Blocked) and tries >= _MOST_BANS
+def _is_to_be_had_later(error: Exception, item: Item, tries: int) -> bool:
+    """Say whether an optional part is missing only for now: the budget is spent, its site rests."""
+    if isinstance(error, BudgetSpent):
+        return True
+    if not isinstance(error, (CircuitOpen, Postponed)) or not _is_of(item, error):
+        return False
+    return isinstance(error, CircuitOpen) or tries < _MOST_POSTPONEMENTS
 
 
 def _parked(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:

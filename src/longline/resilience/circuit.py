@@ -26,6 +26,8 @@ from longline.resilience.keepers.memory import MemoryBreakerKeeper
 from longline.resilience.window import Tally
 
 _LONGEST_REASON = 200
+_LONGEST_WAIT = 5.0  # seconds on the way back that are sat out; who waits longer is turned away
+_SPARE = 0.001  # seconds: who comes a moment too early would have to wait anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +116,17 @@ class CircuitBreaker:
     async def before(self, domain: str, url: str | None = None) -> None:
         """Let a request through, or not; every request let through is to be told to `after`.
 
+        While the domain comes back, a short wait is sat out: an item that needs several requests
+        would otherwise be begun anew at each.
+
         Raises:
             CircuitOpen: when the domain rests; it says until when.
         """
-        state = await self._look(domain)
-        if state.is_free:
-            return
-        now = self._clock.now()
-        if state.phase(now) is Phase.OPEN:
-            _, admission = admit(self._policy, state, now)
-        else:
-            admission = await self._keeper.admit(domain, self._policy)
-            self._mirror.pop(domain, None)
-        if not admission.is_allowed:
-            self._turn_away(url or domain, admission)
+        while not (admission := await self._ask(domain)).is_allowed:
+            wait = admission.until - self._clock.now()
+            if wait > _LONGEST_WAIT or not await self._is_ramping(domain):
+                self._turn_away(url or domain, admission)
+            await self._clock.sleep(wait + _SPARE)
         if admission.is_probe:
             self._probing.add(domain)
 
@@ -190,6 +189,18 @@ class CircuitBreaker:
         domains = {name: self._describe(state) for name, (state, _) in self._mirror.items()}
         trips = sum(circuit.trips for circuit in domains.values())
         return BreakerStatistics(trips, self._turned_away, domains)
+
+    async def _ask(self, domain: str) -> Admission:
+        """Ask for one request; the keeper only when it has a say."""
+        state, now = await self._look(domain), self._clock.now()
+        if state.is_free or state.phase(now) is Phase.OPEN:
+            return admit(self._policy, state, now)[1]
+        admission = await self._keeper.admit(domain, self._policy)
+        self._mirror.pop(domain, None)
+        return admission
+
+    async def _is_ramping(self, domain: str) -> bool:
+        return (await self._look(domain)).phase(self._clock.now()) is Phase.RAMPING
 
     async def _look(self, domain: str) -> BreakerState:
         """Return the state, from the mirror while that is fresh."""

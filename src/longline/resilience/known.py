@@ -10,7 +10,8 @@ from longline.resilience.keepers.cells import Cells
 from longline.resilience.learning import Learned
 from longline.resilience.pace import Pace
 
-_FRESHNESS = 0.5  # seconds between two looks at what the processes share
+_FRESHNESS = 0.5  # seconds between two looks of a learner at what the processes share
+_PATIENCE = 2.0  # seconds between two looks whether somebody has pinned or forgotten a limit
 _MANY = 8  # requests without an answer; a site that is slow to answer is not asked faster still
 _TELLING = 1.2  # times a rate: a change worth telling
 
@@ -75,18 +76,15 @@ class Known:
         self._outstanding = max(self._outstanding, outstanding)
 
     async def share(self, now: float) -> None:
-        """Tell the others what was accepted and hear what they know, twice a second at most."""
-        if not self.is_learning or now - self._looked_at < _FRESHNESS:
+        """Tell the others what was accepted and hear what they know, now and then."""
+        if now - self._looked_at < (_FRESHNESS if self.is_learning else _PATIENCE):
             return
         self._looked_at = now  # before waiting, so that nobody else looks meanwhile
-        sent, self._accepted = self._accepted, []
-        is_eager, self._outstanding = self._outstanding <= _MANY, 0
-
-        def step(state: Learned | None, now: float) -> Learned:
-            known = state or learning.begin(state, now)
-            return learning.accepted(known, sent, now, is_eager=is_eager)
-
-        self._take(await self._change(step))
+        if self.is_learning:
+            await self._tell_accepted()
+        else:
+            state, _now = await self._cells.read(self._domain)
+            self._take(state)
 
     async def refuse(self, sent_at: float, now: float) -> None:
         """Tell everyone at once that a request was refused."""
@@ -136,6 +134,16 @@ class Known:
         self._told_rate = rate
         return rate
 
+    async def _tell_accepted(self) -> None:
+        sent, self._accepted = self._accepted, []
+        is_eager, self._outstanding = self._outstanding <= _MANY, 0
+
+        def step(state: Learned | None, now: float) -> Learned:
+            known = state or learning.begin(state, now)
+            return learning.accepted(known, sent, now, is_eager=is_eager)
+
+        self._take(await self._change(step))
+
     async def _change(self, step: Callable[[Learned | None, float], Learned]) -> Learned:
         def change(state: Learned | None, now: float) -> tuple[Learned, Learned]:
             changed = step(state, now)
@@ -145,6 +153,8 @@ class Known:
 
     def _take(self, state: Learned | None) -> None:
         self._learned = state
+        if state is None or state.published is None:
+            self._published = None  # somebody had it forgotten: it counts when declared again
         self._settle()
 
     def _settle(self) -> None:
@@ -153,9 +163,11 @@ class Known:
         rate = pace.rate if pace else math.inf
         if known is not None and self._is_binding(known):
             pace, rate = learning.pace(known), learning.rate(known)
-        elif known is not None and known.published and learning.BELOW * known.published < rate:
-            rate = learning.BELOW * known.published
-            pace = learning.spaced(rate)
+        elif known is not None and known.published:
+            # To another process the site may have declared a faster one since.
+            published = learning.BELOW * min(known.published, self._published or math.inf)
+            if published < rate:
+                pace, rate = learning.spaced(published), published
         if self._restraint is not None:
             rate = min(rate, self._restraint)
             pace = learning.slower(pace, rate) if pace else Pace(rate, 1)

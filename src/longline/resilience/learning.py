@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
 
+from longline.errors import BadOption
 from longline.resilience.pace import Pace
 
 SLOWEST = 0.05
 FASTEST = 1000.0
-"""No learned rate lies outside these bounds, in requests a second."""
+"""No learned or pinned rate lies outside these bounds, in requests a second."""
 START = 2.0
 """Requests a second of a domain of which nothing is known."""
 _STEP = 3.0  # requests a second, more with each second of accepted traffic
@@ -198,6 +199,9 @@ def pinned(state: Learned | None, rate: float, burst: int, now: float) -> Learne
     Raises:
         BadOption: a figure makes no sense.
     """
+    if not SLOWEST <= rate <= FASTEST:
+        wanted = f"from {SLOWEST:g} to {FASTEST:g} requests a second"
+        raise BadOption("rate", f"must be {wanted}, not {rate!r}")
     Pace(rate, burst)
     known = state or Learned()
     return replace(known, rate=rate, burst=burst, is_pinned=True, changed_at=now)

@@ -20,6 +20,7 @@ from longline.resilience.line import Line
 from longline.resilience.pace import Pace, PaceState, Slot, observe_lateness, tokens
 
 _LONGEST_REST = 30.0  # seconds of a penalty that are sat out; items with longer ones are parked
+_FRESHNESS = 1.0  # seconds between two looks whether an unlimited domain has to rest
 _SHORTEST_WAIT = 0.001  # below this, time went into asking, not into waiting
 _AFTER_A_REST = Pace(FASTEST, 1, margin=0.0)
 """The pace of an unlimited domain that asked for a rest: as good as none, but it can be barred."""
@@ -136,8 +137,8 @@ class RateLimiter:
         """
         asked_at = due = self._clock.now()
         site = self._sites.get(domain)
-        if site is None or not site.is_met:
-            site = await self._meet(domain)
+        if site is None or site.is_to_be_looked_up(asked_at):
+            site = await self._look_up(domain)
         waited, is_paced = 0.0, site.is_paced
         if is_paced:
             async with site.line.turn(priority):
@@ -153,6 +154,7 @@ class RateLimiter:
         site = self._site(domain)
         site.rests_until = max(site.rests_until, self._clock.now() + seconds)
         site.state = await self._keeper.penalise(domain, site.pace, seconds)
+        site.rests_until = max(site.rests_until, site.state.barred_until)
 
     def restrain(self, domain: str, rate: float) -> None:
         """Never ask a domain faster than this, whatever its pace is otherwise.
@@ -229,14 +231,23 @@ class RateLimiter:
             site = self._sites[domain] = _Site(domain, known)
         return site
 
-    async def _meet(self, domain: str) -> _Site:
-        """Look up what is known of a domain, once; those who come meanwhile wait for it."""
+    async def _look_up(self, domain: str) -> _Site:
+        """Hear what is known of a domain; those who come meanwhile wait for it."""
         site = self._site(domain)
         async with site.line.turn():
-            if not site.is_met:
-                await site.known.meet(self._clock.now())
-                site.is_met = True
+            now = self._clock.now()
+            if site.is_to_be_looked_up(now):
+                await (site.known.share(now) if site.is_met else site.known.meet(now))
+                await self._hear_of_rest(site, now)
+                site.is_met, site.looked_at = True, now
         return site
+
+    async def _hear_of_rest(self, site: _Site, now: float) -> None:
+        """Find out whether an unlimited domain rests; others hear of it with each slot."""
+        if not site.is_paced:
+            state = await self._keeper.state(site.domain)
+            if state and state.barred_until > now:
+                site.rests_until = state.barred_until
 
     async def _take_turn(self, site: _Site, url: str) -> float:
         """Reserve slots until one can be used, and return the moment it was due."""
@@ -323,11 +334,16 @@ class _Site:
     state: PaceState | None = None
     rests_until: float = 0.0
     is_met: bool = False
+    looked_at: float = -math.inf
     is_restraint_told: bool = True
 
     @property
     def is_paced(self) -> bool:
         return self.known.pace is not None or self.rests_until > 0
+
+    def is_to_be_looked_up(self, now: float) -> bool:
+        """Whether it is unknown, or unlimited and not looked at for a while."""
+        return now - self.looked_at >= _FRESHNESS and not (self.is_met and self.is_paced)
 
     @property
     def pace(self) -> Pace:

@@ -86,7 +86,10 @@ class Jobs:
         await self._database.write(_end, (job, at, JobState.FAILED, reason))
 
     async def finish(self, job: str, at: float) -> JobState | None:
-        """End a job whose items are all finished; None when some are not, or another was first."""
+        """End a job whose items are all finished; None when some are not, or another was first.
+
+        A paused one as well: of two processes one may have paused it while the other went on.
+        """
         state: JobState | None = await self._database.write(_finish, (job, at))
         return state
 
@@ -217,7 +220,7 @@ def _finish(connection: Connection, argument: tuple[str, float]) -> JobState | N
     state, is_discovered, shortfall = row.one()
     found = counts(connection, job)
     total, done = sum(found.values()), sum(found[final] for final in FINAL_STATES)
-    if state != JobState.RUNNING or not is_discovered or done < total:
+    if JobState(state) not in OPEN_STATES or not is_discovered or done < total:
         return None
     missing = [shortfall] if shortfall else []
     missing += _not_asked(connection, job)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
-from longline.model import Item, ItemState, Lease
+from longline.model import Item, ItemState, JobState, Lease
 from longline.stores.journal import append, fact
 from longline.stores.schema import items, jobs
 
@@ -143,6 +143,12 @@ def renew(connection: Connection, argument: tuple[str, str, float]) -> None:
         update(jobs)
         .where(jobs.c.id == job, jobs.c.discovery_owner == owner)
         .values(discovery_until=until)
+    )
+    # Another process may have paused the job when it was stopped; whoever beats goes on with it.
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job, jobs.c.state == JobState.PAUSED)
+        .values(state=JobState.RUNNING, reason=None)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from longline.errors import FailureKind
-from longline.model import Account, ItemState, JobState
+from longline.model import BANNED, OPEN_STATES, Account, ItemState, JobState
 from longline.stores.bulk import BulkInsert
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
@@ -52,6 +52,20 @@ class LedgerQuery:
     limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """What is to be tried again: so many items, and perhaps the rest of discovery."""
+
+    items: int
+    is_discovering: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.items) or self.is_discovering
+
+    def __str__(self) -> str:
+        return f"{self.items} items are queued again"
+
+
 class Ledger:
     """The failures of all jobs in one database."""
 
@@ -66,10 +80,20 @@ class Ledger:
         """Return how many items ended or wait by each kind, and how many attempts failed by it."""
         return await self._database.read(lambda connection: _by_kind(connection, job))
 
-    async def requeue(self, query: LedgerQuery, at: float) -> int:
-        """Queue again exactly the finished items that fit, and open their job; return how many."""
-        count: int = await self._database.write(_requeue, (query, at))
-        return count
+    async def requeue(self, query: LedgerQuery, at: float) -> Requeued:
+        """Queue again exactly the finished items that fit, and open their job.
+
+        Discovery that a spent budget has ended goes on, too, when that is what was asked for.
+        """
+        done: Requeued = await self._database.write(_requeue, (query, at))
+        return done
+
+    async def bans(self, job: str, key: str) -> int:
+        """Return how often an item itself was answered with a ban."""
+        query = select(func.count()).where(
+            failures.c.job_id == job, failures.c.key == key, failures.c.step == BANNED
+        )
+        return await self._database.read(lambda connection: connection.scalar(query) or 0)
 
 
 def note_failures(
@@ -160,7 +184,7 @@ def _by_kind(connection: Connection, job: str) -> dict[str, dict[str, int]]:
     return dict(sorted(told.items()))
 
 
-def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> int:
+def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> Requeued:
     query, at = argument
     again = connection.execute(
         update(items)
@@ -175,13 +199,25 @@ def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> int
             finished_at=None,
         )
     )
-    if again.rowcount:
-        reason = f"{again.rowcount} items are queued again"
+    done = Requeued(again.rowcount, is_discovering=_discover_again(connection, query))
+    if done:
         connection.execute(
             update(jobs)
-            .where(jobs.c.id == query.job)
-            .values(state=JobState.PAUSED, reason=reason, finished_at=None)
+            .where(jobs.c.id == query.job, jobs.c.state.not_in(OPEN_STATES))
+            .values(state=JobState.PAUSED, reason=str(done), finished_at=None)
         )
-        told = fact(query.job, at, "job.reopened", items=again.rowcount, failure=query.kind)
+        told = fact(query.job, at, "job.reopened", items=done.items, failure=query.kind)
         append(connection, [told])
-    return again.rowcount
+    return done
+
+
+def _discover_again(connection: Connection, query: LedgerQuery) -> bool:
+    """Have discovery go on from its cursor if a spent budget ended it; say whether it did."""
+    if query.kind not in (None, FailureKind.BUDGET) or query.state or query.key:
+        return False
+    opened = connection.execute(
+        update(jobs)
+        .where(jobs.c.id == query.job, jobs.c.shortfall.is_not(None))
+        .values(is_discovered=False, shortfall=None)
+    )
+    return opened.rowcount == 1

@@ -108,6 +108,11 @@ class Queue:
         count: int = await self._database.write(_hurry, domain)
         return count
 
+    async def give_up(self, job: str, kind: FailureKind, reason: str, at: float) -> int:
+        """Skip all that is queued; return how many."""
+        count: int = await self._database.write(_give_up, (job, kind, reason, at))
+        return count
+
     async def waiting(self, job: str) -> dict[str, Waiting]:
         """Return what is queued, by domain."""
         return await self._database.read(lambda connection: _waiting(connection, job))
@@ -135,6 +140,16 @@ def counts(connection: Connection, job: str) -> dict[ItemState, int]:
     query = select(items.c.state, func.count()).where(items.c.job_id == job).group_by(items.c.state)
     found = {ItemState(state): count for state, count in connection.execute(query)}
     return {state: found.get(state, 0) for state in ItemState}
+
+
+def _give_up(connection: Connection, argument: tuple[str, FailureKind, str, float]) -> int:
+    job, kind, reason, at = argument
+    given_up = connection.execute(
+        update(items)
+        .where(items.c.job_id == job, items.c.state == ItemState.QUEUED)
+        .values(state=ItemState.SKIPPED, kind=kind, reason=reason, finished_at=at)
+    )
+    return given_up.rowcount
 
 
 def _hurry(connection: Connection, domain: str) -> int:

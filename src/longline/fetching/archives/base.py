@@ -32,6 +32,14 @@ class Totals:
     jobs: int
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a look at a whole archive found, a sentence each; notes are no reason to worry."""
+
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class Archive(Protocol):
     """Keeps all answers of all jobs of a home."""
 
@@ -60,8 +68,8 @@ class Archive(Protocol):
     async def totals(self) -> Totals:
         """Return how much there is."""
 
-    async def verify(self) -> list[str]:
-        """Read everything there is; return what is wrong with it, a sentence each."""
+    async def verify(self) -> Findings:
+        """Read everything there is; return what is wrong with it, and what is gone."""
 
     async def close(self) -> None:
         """Let go of the files; what was kept is safe already."""

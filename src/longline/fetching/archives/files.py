@@ -54,7 +54,12 @@ class WarcFile:
         self._file.close()
 
     def abandon(self) -> None:
-        """Let go of a file that takes no more; what it holds stays, a cut end included."""
+        """Let go of a file that takes no more; its whole records stay, a cut one goes."""
+        # Other processes may have read whole ones already, even of a group that was cut.
+        with suppress(OSError):
+            whole = members(self._path, self.size)
+            self.size = max((start + length for start, length, _ in whole), default=self.size)
+            self._file.truncate(self.size)
         self._file.close()
         if not self.size:
             self._path.unlink(missing_ok=True)
@@ -97,3 +102,16 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
                 size += len(chunk) - len(rest)
             yield start, size, b"".join(pieces)
             start += size
+
+
+def is_cut(path: Path, start: int) -> bool:
+    """Return whether a file ends within a member that is sound as far as it goes."""
+    member = zlib.decompressobj(_GZIP)
+    with path.open("rb") as file:
+        file.seek(start)
+        while chunk := file.read(_CHUNK):
+            try:
+                member.decompress(chunk)
+            except zlib.error:
+                return False
+    return True

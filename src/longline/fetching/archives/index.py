@@ -1,7 +1,7 @@
 """The index of an archive: where in which file the answer to a request stands.
 
 The files are the truth. Whenever the index is opened it is brought in line with them, so it may
-be deleted at any time.
+be deleted at any time. What it knew and the files have lost it remembers until then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from longline.fetching.archives.records import (
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for other processes
-_VERSION = 1
+_VERSION = 2
 _APPLICATION = 0x6C6C6169  # "llai", in the header of each of our files
 _AT_ONCE = 500
 _INDEXED = frozenset({RESPONSE, REVISIT, FAILURE})
@@ -47,6 +47,8 @@ CREATE TABLE IF NOT EXISTS answers (
     job TEXT NOT NULL, request TEXT NOT NULL, at REAL NOT NULL, url TEXT NOT NULL,
     status INTEGER, digest TEXT NOT NULL, is_whole INTEGER NOT NULL,
     PRIMARY KEY (file, offset)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lost (
+    name TEXT NOT NULL, offset INTEGER NOT NULL, PRIMARY KEY (name, offset)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS answers_by_request ON answers (job, request, at);
 CREATE INDEX IF NOT EXISTS bodies ON answers (digest) WHERE is_whole;
 """
@@ -116,6 +118,19 @@ class Index:
         """Return how much there is."""
         return Totals(*self._run(lambda connection: connection.execute(_TOTALS).fetchone()))
 
+    def follow(self) -> None:
+        """Come in line with the files as they are now."""
+        self._run(self._follow)
+
+    def ends(self) -> dict[str, int]:
+        """Return where, in each file, the last answer ends."""
+        return dict(self._run(lambda connection: connection.execute(_ENDS).fetchall()))
+
+    def lost(self) -> dict[str, int]:
+        """Return how many answers each file has lost, whole files included."""
+        sql = "SELECT name, count(*) FROM lost GROUP BY name ORDER BY name"
+        return dict(self._run(lambda connection: connection.execute(sql).fetchall()))
+
     def rebuild(self) -> None:
         """Make the index anew from the files."""
         self._run(_clear)
@@ -131,8 +146,9 @@ class Index:
 
     def _follow(self, connection: sqlite3.Connection) -> None:
         """Forget what is no longer in the files, and learn what is not yet in the index."""
-        sizes = {path.name: path.stat().st_size for path in self._folder.glob(f"*{SUFFIX}")}
+        # In this order: a file that another process adds to in between has grown, not shrunk.
         known = dict(connection.execute("SELECT name, size FROM files").fetchall())
+        sizes = {path.name: path.stat().st_size for path in self._folder.glob(f"*{SUFFIX}")}
         for name, size in known.items():
             if size > sizes.get(name, 0):
                 _forget(connection, name, sizes.get(name, 0))
@@ -144,6 +160,7 @@ class Index:
         found = entries_in(self._folder / name, start)
         while chunk := list(islice(found, _AT_ONCE)):
             self._add(connection, name, chunk[-1].offset + chunk[-1].length, chunk)
+            connection.execute(_REGAINED, (name, chunk[0].offset, chunk[-1].offset))
 
     def _add(
         self, connection: sqlite3.Connection, name: str, size: int, entries: list[Entry]
@@ -214,6 +231,11 @@ _INSERT = f"INSERT OR REPLACE INTO answers ({_COLUMNS}) VALUES"
 _PLACES = "SELECT name, offset, length FROM answers JOIN files ON files.id = answers.file"
 _GROWN = """INSERT INTO files (name, size) VALUES (?, ?)
     ON CONFLICT DO UPDATE SET size = max(size, excluded.size) RETURNING id"""
+_ENDS = """SELECT name, max(offset + length) FROM answers JOIN files ON files.id = answers.file
+    GROUP BY name"""
+_LOST = """INSERT OR IGNORE INTO lost SELECT ?2, offset FROM answers
+    WHERE file = ?1 AND offset + length > ?3"""
+_REGAINED = "DELETE FROM lost WHERE name = ? AND offset BETWEEN ? AND ?"
 _TOTALS = """SELECT (SELECT count(*) FROM files), (SELECT coalesce(sum(size), 0) FROM files),
     count(status), coalesce(sum(is_whole), 0), count(*) - count(status), count(DISTINCT job)
     FROM answers"""
@@ -245,12 +267,17 @@ def _clear(connection: sqlite3.Connection) -> None:
     with _transaction(connection):
         connection.execute("DELETE FROM answers")
         connection.execute("DELETE FROM files")
+        connection.execute("DELETE FROM lost")
 
 
 def _forget(connection: sqlite3.Connection, name: str, size: int) -> None:
     """Drop what stood past the end that a file has now: it was deleted, or cut by a power cut."""
     with _transaction(connection):
-        (file,) = connection.execute("SELECT id FROM files WHERE name = ?", (name,)).fetchone()
+        row = connection.execute("SELECT id FROM files WHERE name = ?", (name,)).fetchone()
+        if row is None:  # another process was quicker
+            return
+        (file,) = row
+        connection.execute(_LOST, (file, name, size))
         lost = "DELETE FROM answers WHERE file = ? AND offset + length > ?"
         connection.execute(lost, (file, size))
         connection.execute("DELETE FROM files WHERE id = ?1 AND ?2 = 0", (file, size))

@@ -18,8 +18,8 @@ from typing import TypeVar
 from longline.clock import moment
 from longline.errors import FetchError, StoreError, StoreFull, StoreUnreachable
 from longline.fetching.archives import records
-from longline.fetching.archives.base import Answer, Archive, Totals
-from longline.fetching.archives.checking import problems_in
+from longline.fetching.archives.base import Answer, Archive, Findings, Totals
+from longline.fetching.archives.checking import check
 from longline.fetching.archives.files import WarcFile, packed, read_member
 from longline.fetching.archives.index import Entry, Index, Place
 from longline.fetching.archives.records import About, Original
@@ -85,8 +85,8 @@ class WarcArchive(Archive):
     async def totals(self) -> Totals:
         return await self._in_thread(self._index.totals)
 
-    async def verify(self) -> list[str]:
-        return await self._in_thread(lambda: problems_in(self._folder))
+    async def verify(self) -> Findings:
+        return await self._in_thread(self._verify)
 
     async def rebuild(self) -> None:
         """Make the index anew from the files."""
@@ -197,6 +197,10 @@ class WarcArchive(Archive):
         if body is None:
             return None
         return Answer(job, request, records.page_of(record, body, request), record.at)
+
+    def _verify(self) -> Findings:
+        self._index.follow()
+        return check(self._folder, self._index.ends(), self._index.lost())
 
     def _body(self, record: records.Record) -> bytes | None:
         """Return the body of an answer, if it is still what it was."""
