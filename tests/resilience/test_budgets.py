@@ -64,7 +64,7 @@ async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
     await budget.receive("a.test", 150)
 
     with pytest.raises(BudgetSpent, match="the budget of 100 bytes"):
-        await budget.spend("a.test", URL)
+        budget.check("a.test", URL)
 
 
 async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
@@ -73,7 +73,7 @@ async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
     await clock.sleep(60)
 
     with pytest.raises(BudgetSpent, match="the budget of 60 s"):
-        await budget.spend("a.test", URL)
+        budget.check("a.test", URL)
 
 
 async def test_processes_that_share_a_file_share_the_budget(

@@ -104,12 +104,11 @@ class Budgets:
                 raise BudgetSpent(url, f"{limit}{words}")
 
     async def spend(self, domain: str, url: str) -> None:
-        """Take one request out of the budgets.
+        """Take one request, that was checked before, out of the budgets.
 
         Raises:
             BudgetSpent: there is none left.
         """
-        self.check(domain, url)
         for name, budget, words in self._of(domain):
             if not self._in_hand[name]:
                 await self._take_more(name, budget, url, words)
