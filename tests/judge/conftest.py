@@ -61,9 +61,8 @@ def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
         with socket.create_connection(("127.0.0.1", port)) as probe:
             probe.settimeout(PATIENCE)
             probe.sendall(b"GET /uuid HTTP/1.0\r\n\r\n")
-            if probe.recv(12).endswith(b" 200"):
+            if probe.recv(12).endswith(b" 200"):  # waits for the answer
                 return
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ be deleted at any time. What it knew and the files have lost it remembers until 
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sqlite3
 import time
@@ -31,6 +30,7 @@ from longline.fetching.archives.records import (
     parse,
     status_of,
 )
+from longline.resilience.keepers.transactions import is_busy, transaction
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for other processes
@@ -167,7 +167,7 @@ class Index:
     ) -> None:
         # One statement for all rows: the thread asks for the interpreter after each, and waits.
         rows = ", ".join([_ROW] * len(entries))
-        with _transaction(connection):
+        with transaction(connection):
             (file,) = connection.execute(_GROWN, (name, size)).fetchone()
             values = [value for entry in entries for value in (file, *_values(entry))]
             if entries:
@@ -186,7 +186,7 @@ class Index:
             try:
                 return work(self._open())
             except sqlite3.Error as error:
-                if not _is_busy(error):
+                if not is_busy(error):
                     raise self._translated(error) from error
                 if time.monotonic() > deadline:
                     raise StoreBusy(str(self._path), _PATIENCE) from error
@@ -212,7 +212,7 @@ class Index:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         if version < _VERSION:
-            with _transaction(connection):
+            with transaction(connection):
                 for statement in _TABLES.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -264,7 +264,7 @@ def entries_in(path: Path, start: int = 0) -> Iterator[Entry]:
 
 
 def _clear(connection: sqlite3.Connection) -> None:
-    with _transaction(connection):
+    with transaction(connection):
         connection.execute("DELETE FROM answers")
         connection.execute("DELETE FROM files")
         connection.execute("DELETE FROM lost")
@@ -272,7 +272,7 @@ def _clear(connection: sqlite3.Connection) -> None:
 
 def _forget(connection: sqlite3.Connection, name: str, size: int) -> None:
     """Drop what stood past the end that a file has now: it was deleted, or cut by a power cut."""
-    with _transaction(connection):
+    with transaction(connection):
         row = connection.execute("SELECT id FROM files WHERE name = ?", (name,)).fetchone()
         if row is None:  # another process was quicker
             return
@@ -282,21 +282,3 @@ def _forget(connection: sqlite3.Connection, name: str, size: int) -> None:
         connection.execute(lost, (file, size))
         connection.execute("DELETE FROM files WHERE id = ?1 AND ?2 = 0", (file, size))
         connection.execute("UPDATE files SET size = ? WHERE id = ?", (size, file))
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    # The lower byte is the plain code; the rest says why (recovery, snapshot).
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

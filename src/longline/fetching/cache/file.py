@@ -20,6 +20,7 @@ from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, Store
 from longline.fetching.cache.base import Entry
 from longline.fetching.cache.vary import Variant, digest
 from longline.fetching.messages import origin_of
+from longline.resilience.keepers.transactions import is_busy, transaction
 
 PATIENCE = 30.0  # seconds to wait for other processes that write
 _APPLICATION = 0x6C6C6863  # "llhc", in the header of each of our files
@@ -177,21 +178,6 @@ def evict(connection: sqlite3.Connection, limit: int) -> None:
 
 
 @contextmanager
-def transaction(
-    connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE"
-) -> Iterator[sqlite3.Connection]:
-    """Commit what is done inside, or nothing of it."""
-    connection.execute(begin)
-    try:
-        yield connection
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
 def translated(path: Path) -> Iterator[None]:
     """Turn the errors of SQLite into ours."""
     try:
@@ -209,13 +195,6 @@ def translation(error: sqlite3.Error, path: Path) -> StoreError:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
         return StoreFull(str(path))
     return StoreUnreachable(str(path), str(error))
-
-
-def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether another process is in the way."""
-    # The lower byte is the plain code; the rest says why (recovery, snapshot).
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

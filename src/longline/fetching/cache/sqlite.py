@@ -24,6 +24,7 @@ from longline.fetching.cache.base import (
 )
 from longline.fetching.cache.file import Change, Drop, Store, Touch
 from longline.fetching.cache.writer import Writer
+from longline.resilience.keepers.transactions import is_busy, transaction
 
 _USE_IS_NOTED_AFTER = 60.0  # seconds: eviction need not know more exactly
 _MOST_PENDING_BYTES = 64_000_000  # a disk that cannot keep up costs answers, not memory
@@ -54,7 +55,7 @@ class SqliteCache(HttpCache):
         try:
             found = file.find(self._open(), url)
         except sqlite3.Error as error:
-            if not file.is_busy(error):
+            if not is_busy(error):
                 raise file.translation(error, self._path) from error
             found = []  # another process mends the file after a crash: not to be waited for
         return _changed(found, pending) if pending else found
@@ -98,7 +99,7 @@ class SqliteCache(HttpCache):
         values = () if domain is None else (domain.lower(), domain.lower())
         with file.translated(self._path):
             connection = self._open()
-            with file.transaction(connection):
+            with transaction(connection):
                 count = f"SELECT count(*), coalesce(sum(size), 0) FROM answers{where}"  # noqa: S608  # our own words
                 entries, size = connection.execute(count, values).fetchone()
                 connection.execute(f"DELETE FROM answers{where}", values)  # noqa: S608  # ours, too

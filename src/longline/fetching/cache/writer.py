@@ -12,6 +12,7 @@ from pathlib import Path
 from longline.errors import StoreError
 from longline.fetching.cache import file
 from longline.fetching.cache.file import Change
+from longline.resilience.keepers.transactions import transaction
 
 _LARGEST_GROUP = 512
 _GATHERING = 0.1  # seconds; nobody waits for a write, so it can wait for company
@@ -90,7 +91,7 @@ class Writer:
             return
         if self._connection is None:
             self._connection = file.open_file(self._path)
-        with file.transaction(self._connection) as connection:
+        with transaction(self._connection) as connection:
             self._added_bytes += file.apply_all(connection, changes)
             if self._added_bytes * _EVICTION_EVERY > self._limit:
                 file.evict(connection, self._limit)

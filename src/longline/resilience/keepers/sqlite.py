@@ -11,7 +11,7 @@ import json
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +28,7 @@ from longline.resilience.keepers.cells import (
     State,
     Step,
 )
+from longline.resilience.keepers.transactions import is_busy, transaction
 from longline.resilience.pace import PaceState
 
 _PATIENCE = 30.0  # seconds to wait for other processes
@@ -93,14 +94,14 @@ class SqliteCells(Cells[State]):
             try:
                 return work()
             except sqlite3.Error as error:
-                if not _is_busy(error):
+                if not is_busy(error):
                     raise self._translated(error) from error
                 if time.monotonic() > deadline:
                     raise StoreBusy(str(self._path), _PATIENCE) from error
             time.sleep(random.uniform(0.001, 0.01))  # noqa: S311 - who comes first is no secret
 
     def _change(self, name: str, step: Step[State, Answer], now: Callable[[], float]) -> Answer:
-        with _transaction(self._open()) as connection:
+        with transaction(self._open()) as connection:
             value = self._load(name)
             changed, answer = step(value, now())
             if changed is not None and changed != value:
@@ -116,7 +117,7 @@ class SqliteCells(Cells[State]):
         return {name: self._decoded(name, text) for name, text in rows}
 
     def _forget(self, name: str) -> bool:
-        with _transaction(self._open()) as connection:
+        with transaction(self._open()) as connection:
             return connection.execute(_FORGET, (self._room, name)).rowcount == 1
 
     def _decoded(self, name: str, text: str) -> State:
@@ -142,14 +143,14 @@ class SqliteCells(Cells[State]):
         self._refuse_foreign(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")
-        with _transaction(connection):
+        with transaction(connection):
             connection.execute(_CREATE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
         # In one transaction, or another process could make the table between the questions.
-        with _transaction(connection, "BEGIN"):
+        with transaction(connection, "BEGIN"):
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -191,26 +192,6 @@ class SqliteBreakerKeeper(CellBreakerKeeper):
     async def close(self) -> None:
         """Close the file and end the thread; calling it again does no harm."""
         await self._file.close()
-
-
-@contextlib.contextmanager
-def _transaction(
-    connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE"
-) -> Iterator[sqlite3.Connection]:
-    connection.execute(begin)
-    try:
-        yield connection
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    # The lower byte is the plain code; the rest says why (recovery, snapshot).
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _encode(value: Any) -> str:
