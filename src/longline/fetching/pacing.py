@@ -10,7 +10,8 @@ from longline.clock import Clock
 from longline.fetching.headers import retry_after
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, Sent
-from longline.fetching.quota import Quota, read_quotas
+from longline.fetching.quota import Quota, has_quotas, read_quotas
+from longline.fetching.statuses import FIRST_BAD
 from longline.model import Account
 from longline.resilience.limiter import Grant, RateLimiter
 from longline.resilience.retry import LONGEST_RETRY_AFTER
@@ -37,21 +38,26 @@ class Pacing(Link):
 
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
-        grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
+        if self._limiter.is_free(domain):
+            grant = Grant(domain, self._clock.now(), 0.0, is_paced=False)
+        else:
+            grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
         if grant.waited:
             account.waits += 1
             account.waited += grant.waited
         self._outstanding[domain] += 1
         try:
-            page = await self._send(request, grant, account)
+            if grant.is_paced:
+                page = await self._send(request, grant, account)
+            else:
+                page = await self._inner(request, account)
         finally:
             self._outstanding[domain] -= 1
-        await self._heed(page, grant, account)
+        if grant.is_paced or page.status >= FIRST_BAD or _has_wishes(page):
+            await self._heed(page, grant, account)
         return page
 
     async def _send(self, request: Request, grant: Grant, account: Account) -> Page:
-        if not grant.is_paced:
-            return await self._inner(request, account)
         sent = Sent()
         try:
             return await self._inner(replace(request, sent=sent), account)
@@ -102,6 +108,11 @@ class Pacing(Link):
             if quota.remaining is not None and quota.remaining <= under_way
         )
         return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _has_wishes(page: Page) -> bool:
+    """Say quickly whether an answer speaks of a pause or a limit."""
+    return "retry-after" in page.headers or has_quotas(page.headers)
 
 
 def _sensible(pause: float | None, status: int) -> float:

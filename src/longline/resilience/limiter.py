@@ -128,6 +128,14 @@ class RateLimiter:
         """Return the requests a second of a domain, in the long run; None is unlimited."""
         return self._site(domain).known.rate
 
+    def is_free(self, domain: str) -> bool:
+        """Say at once that a request may go, and count it; False: `acquire` has to be asked."""
+        site = self._sites.get(domain)
+        if site is None or site.is_paced or site.is_to_be_looked_up(self._clock.now()):
+            return False
+        site.tally.add(0.0)
+        return True
+
     async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Grant:
         """Wait for the turn of one request; the highest priority first, then as they came.
 
