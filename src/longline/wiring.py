@@ -176,12 +176,19 @@ def _http_options(settings: Settings, spec: JobSpec, *, is_timed: bool) -> HttpO
     return HttpOptions(
         is_timed=is_timed,
         timeout=spec.timeout or settings.timeout,
-        user_agent=settings.user_agent or _user_agent(settings),
+        user_agent=user_agent_of(settings),
         connections=max(100, 2 * (spec.concurrency or settings.concurrency)),
     )
 
 
-def _user_agent(settings: Settings) -> str:
+def user_agent_of(settings: Settings) -> str:
+    """Return how we present ourselves to sites.
+
+    Raises:
+        BadOption: the contact is not one.
+    """
+    if settings.user_agent:
+        return settings.user_agent
     try:
         return user_agent(version("longline"), settings.contact)
     except BadOption as error:

@@ -156,6 +156,21 @@ async def test_a_first_request_that_is_put_off_is_waited_for(
     assert (report.state, report.progress.successful) == (JobState.COMPLETE, 10)
 
 
+async def test_a_ban_in_discovery_pauses_the_job_and_is_an_event_and_in_the_ledger(
+    pages: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    pages.says("/trouble", BAN, status=403, headers={"content-type": "text/html"})
+    async with opened(tmp_path, clock, pages, options={"fails_at": 0}) as orchestrator:
+        report = await orchestrator.execute()
+        (event,) = await orchestrator.store.journal.events(report.job, kind="domain.blocked")
+        kinds = await orchestrator.store.ledger.by_kind(report.job)
+
+    assert (report.state, report.exit_code) == (JobState.PAUSED, 4)
+    assert "blocks us" in (report.reason or "")
+    assert event.data["domain"] == pages.url.removeprefix("http://")
+    assert kinds["blocked"] == {"attempts": 1}
+
+
 @pytest.fixture
 async def other() -> AsyncIterator[ScriptedSite]:
     async with ScriptedSite() as site:

@@ -157,7 +157,6 @@ async def test_a_restraint_is_a_floor_whatever_the_pace_is(
 
     assert smallest_gap(grants) >= 10
     assert limiter.rate(SITE) == pytest.approx(0.1)
-    assert limiter.is_limited
     known = (await cells.all())[SITE]
     assert (known.restraint, known.origin) == (0.1, "robots")
 

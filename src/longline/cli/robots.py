@@ -17,8 +17,8 @@ from longline.errors import BadOption
 from longline.fetching.messages import origin_of
 from longline.fetching.robots_reading import RobotsReader, Verdict
 from longline.fetching.robots_text import AGENT
-from longline.fetching.transports.http import USER_AGENT, HttpOptions, HttpTransport
-from longline.wiring import open_keepers
+from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.wiring import open_keepers, user_agent_of
 
 _NOT_ALLOWED = 4
 
@@ -47,7 +47,7 @@ def command(url: str, *, agent: str, fresh: bool, home: Path | None, as_json: bo
 async def _judge(settings: Settings, url: str, agent: str, *, is_fresh: bool) -> Verdict:
     prepare_home(settings)
     clock = SystemClock()
-    options = HttpOptions(timeout=settings.timeout, user_agent=settings.user_agent or USER_AGENT)
+    options = HttpOptions(timeout=settings.timeout, user_agent=user_agent_of(settings))
     async with open_keepers(settings, clock) as keepers:
         http = HttpTransport(options, clock)
         try:

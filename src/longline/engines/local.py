@@ -30,6 +30,7 @@ from longline.errors import (
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among, this_run
 from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
+from longline.resilience.budget import Budget, Spent, exceeded
 from longline.sources.visit import Visit
 from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
@@ -86,7 +87,6 @@ class LocalEngine:
         self._failure: LonglineError | None = None
         self._wake = asyncio.Event()
         self._rests = Rests()
-        self._lanes: Lanes | None = None
         self._last_lane = ""
         self._committer = Committer(
             store.queue, options.concurrency * 16, self._count, lambda: self._in_hand
@@ -125,12 +125,12 @@ class LocalEngine:
             beats = group.create_task(self._beat(job.id))
             finding = group.create_task(self._find(job))
             committing = group.create_task(self._committer.run())
-            self._lanes = Lanes(group, self._work, self._options.concurrency, self._look_again)
-            await self._feed(job.id, finding, self._lanes)
+            lanes = Lanes(group, self._work, self._options.concurrency, self._look_again)
+            await self._feed(job.id, finding, lanes)
             if self._stop_reason:
                 finding.cancel()
             await asyncio.wait([finding])
-            await self._lanes.finish()
+            await lanes.finish()
             self._committer.close()
             await asyncio.wait([committing])
             beats.cancel()
@@ -191,16 +191,13 @@ class LocalEngine:
         return True
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
-        await visit.account.settle()
-        spent = visit.account.take()
-        await self._store.journal.add_up(job, spent.as_counts())
+        await self._queue(job, Chunk(), visit)  # what was spent and met with since the last chunk
         now = self._clock.now()
         notes = [
             fact(job, now, "discovery.note", field=note.field, text=note.text)
             for note in visit.notes
         ]
         await self._store.journal.append(*notes)
-        self._wake.set()
 
     async def _take_discovery(self, job: str) -> bool:
         now = self._clock.now()
@@ -312,9 +309,10 @@ class LocalEngine:
     async def _is_time_up(self, job: str, now: float) -> bool:
         """Give up what is parked once the budget of time is spent."""
         seconds = self._options.seconds
-        if seconds is None or now - self._started < seconds or self._is_finding:
+        limit = exceeded(Budget(seconds=seconds), Spent(), now - self._started)
+        if limit is None or self._is_finding:
             return False
-        reason = f"not asked: the budget of {seconds:g} s is spent"
+        reason = str(BudgetSpent("", limit))
         await self._store.queue.give_up(job, FailureKind.BUDGET, reason, now)
         return True
 

@@ -113,13 +113,6 @@ class RateLimiter:
         self._learned = learned or MemoryCells[Learned](self._clock)
         self._sites: dict[str, _Site] = {}
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether any domain has a limit at all, as far as is known by now."""
-        known = (site.known.pace for site in self._sites.values())
-        declared = (self._default, *self._limits.values(), *known)
-        return self._is_learning or any(pace is not None for pace in declared)
-
     def pace(self, domain: str) -> Pace | None:
         """Return the pace of a domain; None is unlimited."""
         return self._site(domain).known.pace

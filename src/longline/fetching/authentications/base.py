@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -63,17 +64,17 @@ class Obtained(Scheme):
         self._lock = asyncio.Lock()
         self._refusal: tuple[str, str] | None = None
 
+    @abstractmethod
     def is_at_hand(self) -> bool:
         """Return whether there is a proof that should still work."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def obtain(self, request: Request, account: Account) -> None:
         """Get a proof, on the way to this request.
 
         Raises:
             AuthFailed: it was refused.
         """
-        raise NotImplementedError
 
     async def have(self, request: Request, account: Account) -> None:
         """See that there is a proof."""

@@ -16,7 +16,6 @@ from longline.fetching.messages import Page, Request, with_query
 from longline.model import Account
 
 _TOO_MANY = 429
-USER_AGENT = "longline/0.1 (scraping orchestrator; set user_agent to name a contact)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class HttpOptions:
 
     timeout: float = 30.0
     largest_body: int = 50_000_000
-    user_agent: str = USER_AGENT
+    user_agent: str = "longline"
     connections: int = 100
     is_timed: bool = True
     """Whether to note when each request really left, which a limited pace learns from."""
