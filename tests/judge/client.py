@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from longline.clock import SystemClock
+from longline.config.settings import Settings
 from longline.fetching.chain import Policies, build_chain
 from longline.fetching.messages import Page, Request
 from longline.fetching.transports.http import HttpOptions, HttpTransport
@@ -14,6 +15,7 @@ from longline.model import Account
 from longline.resilience.circuit import CircuitBreaker
 from longline.resilience.handler import RetryHandler
 from longline.resilience.limiter import RateLimiter
+from longline.wiring import user_agent_of
 
 
 class Client:
@@ -23,7 +25,8 @@ class Client:
         clock = SystemClock()
         self.url = url
         self.account = Account()
-        self._transport = HttpTransport(HttpOptions(timeout=20), clock)
+        options = HttpOptions(timeout=20, user_agent=user_agent_of(Settings()))
+        self._transport = HttpTransport(options, clock)
         policies = Policies(
             limiter=RateLimiter(None, clock=clock),
             breaker=CircuitBreaker(clock=clock),
