@@ -361,7 +361,7 @@ async def test_all_who_wait_for_a_full_disk_are_told(tmp_path: Path) -> None:
 
 
 async def test_whoever_is_cancelled_takes_nobody_along(archive: WarcArchive) -> None:
-    keeping = [archive.keep(answer(b"%d" % n, at=n)) for n in range(3)]
+    keeping = [asyncio.ensure_future(archive.keep(answer(b"%d" % n, at=n))) for n in range(3)]
     await asyncio.sleep(0)
 
     keeping[1].cancel()

@@ -61,7 +61,8 @@ async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: Virtual
 async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
     budget = budgets(clock, Budget(received_bytes=100), cells=MemoryCells(clock))
     await budget.spend("a.test", URL)
-    await budget.receive("a.test", 150)
+    assert budget.receive("a.test", 150)
+    await budget.report("a.test")
 
     with pytest.raises(BudgetSpent, match="the budget of 100 bytes"):
         budget.check("a.test", URL)

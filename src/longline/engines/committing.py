@@ -41,7 +41,7 @@ class Committer:
         await self._room.acquire()
         self._waiting.append(finish)
         self._arrived.set()
-        if self._in_work() <= len(self._waiting):
+        if self._is_all_there():
             self._is_lone.set()
 
     def close(self) -> None:
@@ -75,6 +75,8 @@ class Committer:
 
     async def _wait_for_company(self) -> None:
         """Wait a little for more outcomes, unless no work is under way that could bring any."""
+        if self._is_all_there():
+            return
         try:
             async with asyncio.timeout(_COMPANY):
                 await self._is_lone.wait()
@@ -82,3 +84,6 @@ class Committer:
             return
         if not self._is_closing:
             self._is_lone.clear()
+
+    def _is_all_there(self) -> bool:
+        return self._in_work() <= len(self._waiting)

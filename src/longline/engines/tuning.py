@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 
 _COLLECT_AFTER = 20_000  # objects
-_TRIM_THRESHOLD = -1  # glibc's M_TRIM_THRESHOLD, from malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's, from malloc.h
 _KEPT_BYTES = 16 * 1024 * 1024
+_LARGE_BYTES = 4 * 1024 * 1024  # what is larger goes straight back to the system
 
 
 @contextlib.contextmanager
@@ -20,14 +21,18 @@ def tuned_memory() -> Iterator[None]:
     Each item makes thousands of objects, nearly none of them in cycles; by default the collector
     walks through them after every 700, which cost a tenth of the throughput. The tree of a page is
     a quarter of a megabyte; by default the allocator gives it back to the system after each page
-    and asks for it again before the next, which cost up to another tenth.
+    and asks for it again before the next, which cost up to another tenth. What was there before
+    the run, all modules above all, is not looked through meanwhile.
     """
     _keep_freed_memory()
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_AFTER, *before[1:])
+    gc.freeze()
     try:
         yield
     finally:
+        gc.collect(1)
+        gc.unfreeze()
         gc.set_threshold(*before)
 
 
@@ -36,4 +41,6 @@ def _keep_freed_memory() -> None:
         return
     # Only glibc has it; another C library does as it likes.
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        library = ctypes.CDLL(None)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

@@ -40,7 +40,10 @@ class BudgetSpending(Link):
         self._budgets = budgets
 
     async def __call__(self, request: Request, account: Account) -> Page:
-        await self._budgets.spend(request.domain, request.url)
+        domain = request.domain
+        if not self._budgets.spends_at_once(domain):
+            await self._budgets.spend(domain, request.url)
         page = await self._inner(request, account)
-        await self._budgets.receive(request.domain, len(page.body))
+        if self._budgets.receive(domain, len(page.body)):
+            await self._budgets.report(domain)
         return page

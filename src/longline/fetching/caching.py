@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import urldefrag, urljoin
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -42,8 +42,7 @@ _SITE_FAILS = frozenset({500, 502, 503, 504})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(NamedTuple):
     """A request, what it says about caching, and who pays for it."""
 
     request: Request

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 
 _DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]+)", re.IGNORECASE)
 _SNIFFED_BYTES = 2048
@@ -13,6 +15,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_MARKS = tuple(mark for mark, _ in _BOMS)
 
 
 def decode(body: bytes, content_type: str) -> str:
@@ -22,6 +25,9 @@ def decode(body: bytes, content_type: str) -> str:
     only if every byte fits, because sites declare what they do not send. What is left is guessed
     from the bytes, and replaced where nothing fits: a page is never lost to its character set.
     """
+    if (declared := _named(content_type)) and not body.startswith(_MARKS):
+        with suppress(UnicodeDecodeError, LookupError):
+            return body.decode(declared)  # as nearly always
     for name in _candidates(body, content_type):
         try:
             return body.decode(name)
@@ -32,10 +38,17 @@ def decode(body: bytes, content_type: str) -> str:
 
 def _candidates(body: bytes, content_type: str) -> Iterator[str]:
     yield from (name for bom, name in _BOMS if body.startswith(bom))
-    for text in (content_type.encode("latin-1", "ignore"), body[:_SNIFFED_BYTES]):
-        if found := _DECLARED.search(text):
-            yield found[1].decode("ascii")
+    if declared := _named(content_type):
+        yield declared
+    if found := _DECLARED.search(body, 0, _SNIFFED_BYTES):
+        yield found[1].decode("ascii")
     yield "utf-8"
+
+
+@lru_cache(maxsize=256)
+def _named(content_type: str) -> str | None:
+    found = _DECLARED.search(content_type.encode("latin-1", "ignore"))
+    return found[1].decode("ascii") if found else None
 
 
 def _guess(body: bytes) -> str:

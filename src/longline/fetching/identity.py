@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from http.cookies import Morsel
 
 import aiohttp
@@ -96,9 +95,9 @@ class Identity(Link):
 
     def _with_headers(self, request: Request) -> Request:
         if not request.headers:
-            return replace(request, headers=self._headers)
+            return request.having(self._headers)
         own = {n: v for n, v in self._headers.items() if not has_header(request.headers, n)}
-        return replace(request, headers=Veiled({**own, **request.headers}))
+        return request.having(Veiled({**own, **request.headers}))
 
     def _with_cookies(self, request: Request, jar: _Jar) -> Request:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from longline.fetching.messages import Request
 
@@ -28,7 +27,7 @@ def with_header(request: Request, name: str, value: str) -> Request:
     """Return the request with this header, unless it has one of that name already."""
     if has_header(request.headers, name):
         return request
-    return replace(request, headers=Veiled({**request.headers, name: value}))
+    return request.having(Veiled({**request.headers, name: value}))
 
 
 def has_header(headers: Mapping[str, str], name: str) -> bool:

@@ -109,15 +109,19 @@ def _parts_by_gaps(
     source: Source, data: Mapping[str, Any], layers: Mapping[str, str]
 ) -> list[QualityPart]:
     """Return two halves: the share of layers that ran, and the share of fields with a value."""
-    ends = {layer.name: layers.get(layer.name, "not run") for layer in source.layers()}
-    if data and None not in data.values() and set(ends.values()) == {_OK}:
+    if data and None not in data.values() and _is_all_ok(source, layers):
         return _ALL_THERE  # the usual case, once an item
+    ends = {layer.name: layers.get(layer.name, "not run") for layer in source.layers()}
     failed = [f"layer {name}: {end}" for name, end in ends.items() if end != _OK]
     empty = [f"{field}: missing" for field, value in data.items() if value is None]
     return [
         _share_part("layers", len(ends), failed),
         _share_part("fields", len(data), empty),
     ]
+
+
+def _is_all_ok(source: Source, layers: Mapping[str, str]) -> bool:
+    return len(layers) == len(source.layers()) and all(end == _OK for end in layers.values())
 
 
 _ALL_THERE = [QualityPart("layers", 50.0, 50.0), QualityPart("fields", 50.0, 50.0)]

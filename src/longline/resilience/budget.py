@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -52,9 +51,6 @@ def exceeded(
     return None
 
 
-_NOTHING = Spent()
-
-
 class Budgets:
     """The budgets of one job, shared by all processes that run it.
 
@@ -85,10 +81,8 @@ class Budgets:
         self._total = total
         self._per_domain = per_domain
         self._started = clock.now()
-        self._limits: dict[str, list[tuple[str, Budget, str]]] = {}
-        self._seen: dict[str, Spent] = {}
-        self._in_hand: Counter[str] = Counter()
-        self._unsaid: Counter[str] = Counter()
+        self._purses: dict[str, _Purse] = {}
+        self._limits: dict[str, tuple[_Purse, ...]] = {}
 
     def check(self, domain: str, url: str) -> None:
         """Refuse at once what is known to be over a limit, before anybody waits for a turn.
@@ -97,11 +91,10 @@ class Budgets:
             BudgetSpent: it is.
         """
         seconds = self._clock.now() - self._started
-        for name, budget, words in self._of(domain):
-            spent = self._seen.get(name, _NOTHING)
-            limit = exceeded(budget, spent, seconds, requests_in_hand=self._in_hand[name])
+        for purse in self._of(domain):
+            limit = exceeded(purse.budget, purse.seen, seconds, requests_in_hand=purse.in_hand)
             if limit is not None:
-                raise BudgetSpent(url, f"{limit}{words}")
+                raise BudgetSpent(url, f"{limit}{purse.words}")
 
     async def spend(self, domain: str, url: str) -> None:
         """Take one request, that was checked before, out of the budgets.
@@ -109,21 +102,38 @@ class Budgets:
         Raises:
             BudgetSpent: there is none left.
         """
-        for name, budget, words in self._of(domain):
-            if not self._in_hand[name]:
-                await self._take_more(name, budget, url, words)
-            self._in_hand[name] -= 1
+        while not self.spends_at_once(domain):  # what was taken out may be gone to another task
+            for purse in self._of(domain):
+                if not purse.in_hand:
+                    await self._take_more(purse, url)
 
-    async def receive(self, domain: str, size_bytes: int) -> None:
-        """Count the bytes of an answer."""
-        for name, budget, _words in self._of(domain):
-            if budget.received_bytes is None:
-                continue
-            self._unsaid[name] += size_bytes
-            spent = self._seen.get(name, Spent()).received_bytes
-            if self._unsaid[name] >= (budget.received_bytes - spent) / _PARTS:
-                size_bytes, self._unsaid[name] = self._unsaid[name], 0
-                self._seen[name] = await self._cells.change(name, partial(_add, size_bytes))
+    def spends_at_once(self, domain: str) -> bool:
+        """Take one request if that needs no asking; say whether it was taken."""
+        purses = self._of(domain)
+        for purse in purses:
+            if not purse.in_hand:
+                return False
+        for purse in purses:
+            purse.in_hand -= 1
+        return True
+
+    def receive(self, domain: str, size_bytes: int) -> bool:
+        """Count the bytes of an answer; say whether it is time to `report` them."""
+        is_time = False
+        for purse in self._of(domain):
+            limit = purse.budget.received_bytes
+            if limit is not None:
+                purse.unsaid_bytes += size_bytes
+                left = limit - purse.seen.received_bytes
+                is_time |= purse.unsaid_bytes >= left / _PARTS
+        return is_time
+
+    async def report(self, domain: str) -> None:
+        """Tell all processes how many bytes were received here."""
+        for purse in self._of(domain):
+            if purse.unsaid_bytes:
+                size_bytes, purse.unsaid_bytes = purse.unsaid_bytes, 0
+                purse.seen = await self._cells.change(purse.name, partial(_add, size_bytes))
 
     async def forget(self) -> None:
         """Remove what was kept, once the job has ended."""
@@ -131,21 +141,41 @@ class Budgets:
             if name == self._job or name.startswith(f"{self._job} "):
                 await self._cells.forget(name)
 
-    async def _take_more(self, name: str, budget: Budget, url: str, words: str) -> None:
-        before, taken = await self._cells.change(name, partial(_take, budget))
-        self._seen[name] = Spent(before.requests + taken, before.received_bytes)
+    async def _take_more(self, purse: _Purse, url: str) -> None:
+        before, taken = await self._cells.change(purse.name, partial(_take, purse.budget))
+        purse.seen = Spent(before.requests + taken, before.received_bytes)
         if not taken:
-            raise BudgetSpent(url, f"{exceeded(budget, before, 0.0)}{words}")
-        self._in_hand[name] += taken
+            raise BudgetSpent(url, f"{exceeded(purse.budget, before, 0.0)}{purse.words}")
+        purse.in_hand += taken
 
-    def _of(self, domain: str) -> list[tuple[str, Budget, str]]:
-        """Return the budgets that a request to a domain is taken from, with name and words."""
-        if domain not in self._limits:
+    def _of(self, domain: str) -> tuple[_Purse, ...]:
+        """Return what a request to a domain is taken from."""
+        found = self._limits.get(domain)
+        if found is None:
             # The domain's first: where the job's own refuses, nothing more will be asked anyway.
-            each = (f"{self._job} {domain}", self._per_domain, f" for {domain}")
-            whole = (self._job, self._total, "")
-            self._limits[domain] = [one for one in (each, whole) if not one[1].is_empty]
-        return self._limits[domain]
+            each = self._purse(f"{self._job} {domain}", self._per_domain, f" for {domain}")
+            whole = self._purse(self._job, self._total, "")
+            found = tuple(one for one in (each, whole) if not one.budget.is_empty)
+            self._limits[domain] = found
+        return found
+
+    def _purse(self, name: str, budget: Budget, words: str) -> _Purse:
+        return self._purses.setdefault(name, _Purse(name, budget, words))
+
+
+@dataclass(slots=True)
+class _Purse:
+    """What this process knows of one budget, and has taken out of it.
+
+    `words` follow the name of a limit; `unsaid_bytes` were received and not reported yet.
+    """
+
+    name: str
+    budget: Budget
+    words: str
+    seen: Spent = Spent()
+    in_hand: int = 0
+    unsaid_bytes: int = 0
 
 
 def _take(budget: Budget, spent: Spent | None, _now: float) -> tuple[Spent, tuple[Spent, int]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from multidict import CIMultiDict
@@ -48,8 +48,7 @@ class Original:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(NamedTuple):
     """What is known of an answer besides its body; `url` as it is shown, `digest` may be empty."""
 
     job: str

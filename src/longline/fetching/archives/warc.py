@@ -7,54 +7,55 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from longline.clock import moment
-from longline.errors import FetchError, StoreError, StoreFull, StoreUnreachable
+from longline.errors import StoreError, StoreFull, StoreUnreachable
 from longline.fetching.archives import records
 from longline.fetching.archives.base import Answer, Archive, Findings, Totals
 from longline.fetching.archives.checking import check
+from longline.fetching.archives.drafts import Draft, Load, load_of, pack_failure, pack_page
 from longline.fetching.archives.files import WarcFile, packed, read_member
 from longline.fetching.archives.index import Entry, Index, Place
+from longline.fetching.archives.packing import Packer
 from longline.fetching.archives.records import About, Original
-from longline.fetching.messages import Request
+from longline.fetching.messages import Page, Request
 
 T = TypeVar("T")
 LARGEST_FILE = 500_000_000
 """Bytes after which the next file is begun."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_COMPANY = 0.02  # seconds that answers wait for each other
-_MANY = 64  # answers that are company enough
+_COMPANY = 0.05  # seconds that answers wait for each other
+_MANY = 128  # answers that are company enough
 _DESCRIPTION = "bodies are stored unpacked; what cookies were set to is left out"
-_SMALL = 64_000  # bytes of a body that is packed at once, where it is
+_SMALL = 64_000  # bytes of a body that is worth sending to the packer
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """An answer on its way into the archive, packed with its body; `head` stands before it."""
+class _Group:
+    """Answers that are packed and written together, at the latest when somebody waits for it."""
 
-    about: About
-    head: bytes
-    member: bytes
-    has_body: bool
+    def __init__(self, hurry: Callable[[], None]) -> None:
+        self._hurry = hurry
+        self.is_urgent = False
+        self.waiting: list[Load | Draft] = []
+        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-
-_Waiting = tuple[Answer, "asyncio.Future[None]"]
+    def __await__(self) -> Generator[Any, None, None]:
+        self.is_urgent = True
+        self._hurry()
+        # Shielded: one of those who wait may be cancelled, and the others wait on.
+        return asyncio.shield(self.written).__await__()
 
 
 class WarcArchive(Archive):
     """Records in files that only this process writes, and an index that all processes share.
 
-    One thread writes; whatever arrives meanwhile is written together next. Small answers are packed
-    before they are handed over, many in a row: it takes a twentieth of a millisecond each, and a
-    thread that has to win the interpreter back from a busy event loop after each of them would take
-    longer, from both.
+    One thread writes; whatever arrives meanwhile is packed and written together next.
     """
 
     def __init__(self, folder: Path, *, largest_file: int = LARGEST_FILE) -> None:
@@ -64,15 +65,18 @@ class WarcArchive(Archive):
         self._file: WarcFile | None = None
         self._stem: str | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="longline-archive")
-        self._waiting: list[_Waiting] = []
+        self._packer = Packer()
+        self._group: _Group | None = None
         self._writing: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def keep(self, answer: Answer) -> asyncio.Future[None]:
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((_bare(answer), written))
+    def keep(self, answer: Answer) -> Awaitable[None]:
+        if self._group is None:
+            self._group = _Group(self._write_soon)
+        group = self._group
+        group.waiting.append(_loaded(answer))
         self._write_soon()
-        return written
+        return group
 
     async def find(
         self, job: str, request: Request, *, until: float | None = None
@@ -102,7 +106,7 @@ class WarcArchive(Archive):
 
     async def _catch_up(self) -> None:
         """Wait until all that was handed over is written, or has failed to be."""
-        while self._writing is not None or self._waiting:
+        while self._writing is not None or self._group is not None:
             if self._writing is None:
                 self._write_next()
             else:
@@ -115,9 +119,9 @@ class WarcArchive(Archive):
 
     def _write_soon(self) -> None:
         """Have what waits written: in a moment, so that more may share the work, or at once."""
-        if self._writing is not None or not self._waiting:
+        if self._writing is not None or self._group is None:
             return
-        if len(self._waiting) >= _MANY:
+        if self._group.is_urgent or len(self._group.waiting) >= _MANY:
             self._write_next()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_COMPANY, self._write_next)
@@ -126,24 +130,22 @@ class WarcArchive(Archive):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        group, self._waiting = self._waiting, []
-        handed = [_drafted(answer) if _is_small(answer) else answer for answer, _ in group]
-        work = partial(self._write, handed)
+        if self._group is None:
+            return
+        group, self._group = self._group, None
+        work = partial(self._write, group.waiting)
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(self._thread, self._guarded, work)
         self._writing.add_done_callback(partial(self._settle, group))
 
-    def _settle(self, group: list[_Waiting], writing: asyncio.Future[None]) -> None:
+    def _settle(self, group: _Group, writing: asyncio.Future[None]) -> None:
         self._writing = None
         error = writing.exception()
-        for _, written in group:
-            if written.done():  # whoever waited was cancelled
-                continue
-            if error is None:
-                written.set_result(None)
-            else:
-                written.set_exception(error)
-                written.exception()  # it has been looked at, whether or not somebody waits for it
+        if error is None:
+            group.written.set_result(None)
+        else:
+            group.written.set_exception(error)
+            group.written.exception()  # it has been looked at, whether or not somebody waits for it
         self._write_soon()
 
     # ------------------------------------------------------------ in the thread
@@ -154,16 +156,26 @@ class WarcArchive(Archive):
         except OSError as error:
             raise self._translated(error) from error
 
-    def _write(self, handed: list[Answer | _Draft]) -> None:
+    def _write(self, handed: list[Load | Draft]) -> None:
         try:
-            self._append([_drafted(one) if isinstance(one, Answer) else one for one in handed])
+            self._append(self._packed(handed))
         except (OSError, StoreError):
             if self._file is not None:  # nothing is ever added behind a cut record
                 self._file.abandon()
                 self._file = None
             raise
 
-    def _append(self, drafts: list[_Draft]) -> None:
+    def _packed(self, handed: list[Load | Draft]) -> list[Draft]:
+        small = [one for one in handed if isinstance(one, Load) and len(one.content) <= _SMALL]
+        drafts = iter(self._packer.pack(small))
+        return [
+            one
+            if isinstance(one, Draft)
+            else (next(drafts) if len(one.content) <= _SMALL else pack_page(one))
+            for one in handed
+        ]
+
+    def _append(self, drafts: list[Draft]) -> None:
         originals = self._index.known(one.about.digest for one in drafts if one.has_body)
         file = self._file_for(drafts[0].about)
         offset, members, entries = file.size, [], []
@@ -220,6 +232,7 @@ class WarcArchive(Archive):
             return None
 
     def _close(self) -> None:
+        self._packer.close()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -249,31 +262,12 @@ def _stem(about: About) -> str:
     return f"{job}-{moment(about.at):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
-def _is_small(answer: Answer) -> bool:
-    return isinstance(answer.result, FetchError) or len(answer.result.body) <= _SMALL
+def _loaded(answer: Answer) -> Load | Draft:
+    result = answer.result
+    return load_of(answer, result) if isinstance(result, Page) else pack_failure(answer, result)
 
 
-def _bare(answer: Answer) -> Answer:
-    """Return the answer without what its reader makes of the page: a tree is large."""
-    page = answer.result
-    return answer if isinstance(page, FetchError) else replace(answer, result=replace(page))
-
-
-def _drafted(answer: Answer) -> _Draft:
-    result, job, at = answer.result, answer.job, answer.at
-    key = records.key_of(answer.request)
-    if isinstance(result, FetchError):
-        url = answer.request.url
-        about = About(job, records.shown(url), at, key)
-        return _Draft(about, b"", packed(records.failure(about, url, result)), has_body=False)
-    digest = records.digest_of(result.body)
-    about = About(job, records.shown(result.url), at, key, digest, result.status)
-    head = records.http_head(result)
-    member = packed(records.response(about, head, result.body))
-    return _Draft(about, head, member, has_body=bool(result.body))
-
-
-def _finished(draft: _Draft, originals: dict[str, Original], offset: int) -> tuple[bytes, Entry]:
+def _finished(draft: Draft, originals: dict[str, Original], offset: int) -> tuple[bytes, Entry]:
     """Return the member of an answer, and what the index says of it."""
     about, member, is_whole = draft.about, draft.member, draft.has_body
     if is_whole and about.digest in originals:

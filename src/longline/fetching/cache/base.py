@@ -87,7 +87,7 @@ class HttpCache(Protocol):
 
 def size_of(entry: Entry, body: bytes) -> int:
     """Return the bytes that an answer counts for."""
-    headers = sum(len(name) + len(value) for name, value in entry.headers.items())
+    headers = len("".join(entry.headers)) + len("".join(entry.headers.values()))
     return len(body) + headers + len(entry.url) + _OVERHEAD_BYTES
 
 

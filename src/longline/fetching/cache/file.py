@@ -41,7 +41,7 @@ _PLACE = "url = ? AND owner = ? AND variant = ?"
 _BODY = f"SELECT body FROM answers WHERE {_PLACE} AND saved_at = ?"  # noqa: S608  # our own words
 _STORE = "INSERT OR REPLACE INTO answers VALUES "
 _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_AT_ONCE = 16  # answers stored by one statement
+_AT_ONCE = 64  # answers stored by one statement
 _REFRESH = f"""UPDATE answers SET headers = ?, requested_at = ?, responded_at = ?, used_at = ?
     WHERE {_PLACE} AND saved_at = ?"""  # noqa: S608  # our own words
 _TOUCH = f"UPDATE answers SET used_at = max(used_at, ?) WHERE {_PLACE}"  # noqa: S608  # ours, too

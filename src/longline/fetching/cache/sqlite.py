@@ -151,14 +151,15 @@ class SqliteCache(HttpCache):
             self._pending_bytes += change.size_bytes
         self._writer.submit(url, change)
 
-    def _settle(self, url: str, change: Change) -> None:
+    def _settle(self, settled: list[tuple[str, Change]]) -> None:
         """Forget what is no longer pending: it is in the file now, or never will be."""
         with self._lock:
-            changes = self._pending[url]
-            changes.remove(change)
-            self._pending_bytes -= change.size_bytes
-            if not changes:
-                del self._pending[url]
+            for url, change in settled:
+                changes = self._pending[url]
+                changes.remove(change)
+                self._pending_bytes -= change.size_bytes
+                if not changes:
+                    del self._pending[url]
 
     def _fail(self, error: StoreError) -> None:
         # Without its changes the file tells the past: from here on it is not asked any more.

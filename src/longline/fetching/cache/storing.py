@@ -137,17 +137,19 @@ def _is_useful(entry: Entry, control: str, *, heuristic: bool) -> bool:
 
 def _storable(headers: Mapping[str, str], control: str) -> CIMultiDictProxy[str]:
     """Return the headers that outlive their connection."""
-    gone = _OF_A_CONNECTION
-    if "connection" in headers:
-        listed = whole_header(headers, "connection").lower().split(",")
-        gone = gone | {name.strip() for name in listed}
-    if "no-cache=" in control:
-        gone = gone | read_directives(control).fields("no-cache")
+    connection = whole_header(headers, "connection") if "connection" in headers else ""
     kept = CIMultiDict(headers)
-    for name in gone:
-        if name in kept:
-            del kept[name]  # all its lines
+    for name in _passing(tuple(headers), connection, control):
+        kept.popall(name, None)
     return CIMultiDictProxy(kept)
+
+
+@lru_cache(maxsize=1024)  # the answers of a site have the same headers again and again
+def _passing(names: tuple[str, ...], connection: str, control: str) -> tuple[str, ...]:
+    """Return which headers do not outlive their connection, or must not be kept."""
+    gone = _OF_A_CONNECTION | {name.strip() for name in connection.lower().split(",")}
+    gone |= read_directives(control).fields("no-cache")
+    return tuple(name for name in names if name.lower() in gone)
 
 
 def _lists(headers: CIMultiDictProxy[str]) -> dict[str, list[str]]:

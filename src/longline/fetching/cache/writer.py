@@ -22,13 +22,13 @@ _Queued = tuple[str, Change] | threading.Event | None
 
 
 class Writer:
-    """Applies changes in order. `settle` is told of each change once it needs no keeping."""
+    """Applies changes in order. `settle` is told of changes once they need no keeping."""
 
     def __init__(
         self,
         path: Path,
         limit: int,
-        settle: Callable[[str, Change], None],
+        settle: Callable[[list[tuple[str, Change]]], None],
         fail: Callable[[StoreError], None],
     ) -> None:
         """Start the thread; `fail` is told why the changes of a group could not be written."""
@@ -83,8 +83,7 @@ class Writer:
                 self._commit([change for _, change in changes])
         except StoreError as error:
             self._fail(error)
-        for url, change in changes:
-            self._settle(url, change)
+        self._settle(changes)
 
     def _commit(self, changes: list[Change]) -> None:
         if not changes:
