@@ -50,12 +50,12 @@ def load_of(answer: Answer, page: Page) -> Load:
         answer.at,
         request.method,
         request.url,
-        list(request.headers.items()),
-        request.body,
+        [(str(name), str(value)) for name, value in request.headers.items()],
+        None if request.body is None else bytes(request.body),
         page.url,
         page.status,
-        list(page.headers.items()),
-        page.body,
+        [(str(name), str(value)) for name, value in page.headers.items()],
+        bytes(page.body),
     )
 
 

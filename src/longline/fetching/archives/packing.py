@@ -7,8 +7,8 @@ after each of them. The process keeps nothing: when it dies, its pages are packe
 
 from __future__ import annotations
 
+import marshal
 import os
-import pickle
 import select
 import subprocess
 import sys
@@ -17,10 +17,11 @@ from contextlib import suppress
 
 from longline.fetching.archives.drafts import Draft, Load, pack_page
 from longline.fetching.archives.packing_process import SIZE
+from longline.fetching.archives.records import About
 
 PROCESS = "longline.fetching.archives.packing_process"
 _BUSY = 8  # pages at a time; who has fewer does not need a process for them
-_BROKEN = (OSError, EOFError, pickle.PickleError)
+_BROKEN = (OSError, EOFError, ValueError, TypeError)
 
 
 class Packer:
@@ -87,7 +88,7 @@ class _Process:
         self._process.wait()
 
     def _send(self, loads: Sequence[Load]) -> None:
-        question = pickle.dumps(loads, pickle.HIGHEST_PROTOCOL)
+        question = marshal.dumps([tuple(load) for load in loads])
         self._questions.write(SIZE.pack(len(question)) + question)
         self._questions.flush()
 
@@ -95,6 +96,5 @@ class _Process:
         size = self._answers.read(SIZE.size)
         if len(size) < SIZE.size:
             raise EOFError
-        answer = self._answers.read(SIZE.unpack(size)[0])
-        drafts: list[Draft] = pickle.loads(answer)  # noqa: S301  # from our own process
-        return drafts
+        drafts = marshal.loads(self._answers.read(SIZE.unpack(size)[0]))  # noqa: S302  # ours
+        return [Draft(About(*about), *rest) for about, *rest in drafts]
