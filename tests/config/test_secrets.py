@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from longline.config.secrets import SecretRef, TextOrRef, plain
-from longline.errors import UnknownSecret
+from longline.errors import MissingExtra, UnknownSecret
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
 
@@ -88,7 +89,7 @@ def test_neither_the_model_nor_its_dump_nor_what_was_read_shows_a_secret(
 def test_a_secret_itself_is_refused_with_how_to_write_it(literal: Any) -> None:
     assert problem_of({"password": literal}) == (
         "a secret is never written here: write env:NAME and set the environment variable NAME, "
-        "or write file:/path and put the secret into that file"
+        "or write file:/path and put the secret into that file, or keyring:service/name"
     )
 
 
@@ -173,3 +174,61 @@ def test_a_folder_or_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         SecretRef.parse(f"file:{pipe}").check()
     with pytest.raises(UnknownSecret, match="no such file"):
         SecretRef.parse(f"file:{tmp_path}").check()
+
+
+class Rings:
+    """A keyring with one entry, or one that cannot be opened."""
+
+    def __init__(self, *, is_locked: bool = False) -> None:
+        self._is_locked = is_locked
+
+    def get_password(self, service: str, name: str) -> str | None:
+        if self._is_locked:
+            raise RuntimeError(SECRET)
+        return SECRET if (service, name) == ("shop/eu", "api") else None
+
+
+@pytest.mark.parametrize("written", ["keyring:shop/eu/api", {"keyring": "shop/eu/api"}])
+def test_a_secret_is_read_from_the_keyring(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", Rings())
+
+    reference = Written(password=written).password
+
+    assert str(reference) == "keyring:shop/eu/api"
+    assert plain(reference) == SECRET
+
+
+@pytest.mark.parametrize(
+    ("rings", "problem"),
+    [
+        (Rings(), "the keyring has none; add it with: keyring set shop other"),
+        (Rings(is_locked=True), "the keyring cannot be read (RuntimeError)"),
+    ],
+)
+def test_a_keyring_without_the_secret_is_told(
+    rings: Rings, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", rings)
+
+    with pytest.raises(UnknownSecret) as told:
+        SecretRef.parse("keyring:shop/other").check()
+
+    assert str(told.value) == f"the secret keyring:shop/other cannot be used: {problem}"
+
+
+def test_a_keyring_without_its_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+
+    with pytest.raises(MissingExtra) as told:
+        SecretRef.parse("keyring:shop/api").check()
+
+    assert str(told.value) == (
+        "the secret keyring:shop/api needs the extra 'keyring': pip install 'longline[keyring]'"
+    )
+
+
+@pytest.mark.parametrize(
+    "written", ["keyring:shop", "keyring:/api", "keyring:shop/", {"keyring": 7}]
+)
+def test_an_entry_of_a_keyring_has_a_service_and_a_name(written: Any) -> None:
+    assert "keyring:shop/api" in problem_of({"password": written})

@@ -12,33 +12,36 @@ from typing import Annotated, Any, Literal
 from pydantic import GetCoreSchemaHandler, PlainSerializer, PlainValidator, SecretStr
 from pydantic_core import CoreSchema, core_schema
 
+from longline.config.keyrings import read_entry
 from longline.config.written import wrong
 from longline.errors import UnknownSecret
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST = 65536  # bytes; what is larger is not a secret but the wrong file
-_KINDS = ("env", "file")
+_KINDS = ("env", "file", "keyring")
 # These sentences never repeat what was written: it may be the secret itself.
 _NOT_A_REFERENCE = (
     "a secret is never written here: write env:NAME and set the environment variable NAME, "
-    "or write file:/path and put the secret into that file"
+    "or write file:/path and put the secret into that file, or keyring:service/name"
 )
 _NOT_A_VARIABLE = (
     "what follows env: is the name of an environment variable: letters, digits and underscores"
 )
 _NOT_A_PATH = "what follows file: is the path of a file that holds the secret"
+_NOT_AN_ENTRY = "what follows keyring: is a service and a name, for example keyring:shop/api"
 _NOT_TEXT = "must be text, or a reference such as env:NAME or file:/path"
 
 
 @dataclass(frozen=True, slots=True)
 class SecretRef:
-    """Where a secret is: an environment variable or a file. Reading it is put off until needed.
+    """Where a secret is: a variable, a file, or a keyring. Reading it is put off until needed.
 
-    Users write `env:NAME` or `file:/path`, as text or as `{env: NAME}`. A relative path is made
-    absolute when it is written down, so that a job resumed from elsewhere finds the same file.
+    Users write `env:NAME`, `file:/path` or `keyring:service/name`, as text or as `{env: NAME}`. A
+    relative path is made absolute when it is written down, so that a job resumed from elsewhere
+    finds the same file.
     """
 
-    kind: Literal["env", "file"]
+    kind: Literal["env", "file", "keyring"]
     name: str
 
     def __str__(self) -> str:
@@ -49,7 +52,10 @@ class SecretRef:
 
         Raises:
             UnknownSecret: it is not there, empty, or not text.
+            MissingExtra: it is in a keyring, and the library for that is not installed.
         """
+        if self.kind == "keyring":
+            return SecretStr(read_entry(self.name))
         return SecretStr(self._variable() if self.kind == "env" else self._content())
 
     def check(self) -> None:
@@ -79,6 +85,8 @@ class SecretRef:
             return cls("env", _variable_name(name))
         if kind == "file":
             return cls("file", _absolute(name))
+        if kind == "keyring":
+            return cls("keyring", _entry(name))
         raise ValueError(_NOT_A_REFERENCE)
 
     @classmethod
@@ -161,6 +169,13 @@ def _absolute(path: object) -> str:
     if not isinstance(path, str | Path) or not str(path).strip():
         raise ValueError(_NOT_A_PATH)
     return str(Path(str(path).strip()).expanduser().absolute())
+
+
+def _entry(name: object) -> str:
+    service, _, entry = name.strip().rpartition("/") if isinstance(name, str) else ("", "", "")
+    if not service or not entry:
+        raise ValueError(_NOT_AN_ENTRY)
+    return f"{service}/{entry}"
 
 
 def _is_text(text: str) -> bool:

@@ -1,17 +1,34 @@
-"""Settings of this installation: from the environment, with defaults that need none."""
+"""Settings of this installation: from a file and the environment, with defaults that need none."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import ByteSize, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, ByteSize, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from longline.config.layers import Explained, Layers, explained, read_layers
 from longline.errors import BadOption, HomeUnwritable
 
 
+def _folders(value: Any) -> Any:
+    """Take one folder for a list of one; a variable holds several as PATH does."""
+    if isinstance(value, Path):
+        return [value]
+    return [one for one in value.split(os.pathsep) if one] if isinstance(value, str) else value
+
+
+Folders = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_folders)]
+"""Folders as a user writes them; a single one needs no list."""
+
+
 class Settings(BaseSettings):
-    """Where data lives and how politely work is done; `LONGLINE_…` variables override each."""
+    """Where data lives and how politely work is done.
+
+    Each stands in `longline.yaml` by its name; `LONGLINE_…` variables override the file.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="LONGLINE_", env_ignore_empty=True, frozen=True, extra="ignore"
@@ -23,9 +40,15 @@ class Settings(BaseSettings):
     timeout: float = Field(default=30.0, gt=0, description="seconds for one whole answer")
     contact: str | None = Field(default=None, description="mail or web address, told to each site")
     user_agent: str | None = Field(default=None, description="replaces ours whole, contact and all")
+    chromium: str | None = Field(
+        default=None, description="a browser's path, or the address of one that runs elsewhere"
+    )
     cache_bytes: ByteSize = Field(default=ByteSize(1_000_000_000), ge=1, description="HTTP cache")
     archive_file_bytes: ByteSize = Field(
         default=ByteSize(500_000_000), ge=1, description="size at which a new archive file begins"
+    )
+    sources: Folders = Field(
+        default=(Path("sources"),), description="folders of manifests and job files"
     )
 
     @property
@@ -56,18 +79,33 @@ class Settings(BaseSettings):
         return self.home / "checkpoints"
 
 
-def load_settings(*, home: Path | None = None) -> Settings:
-    """Read the settings; an explicit home wins over the environment.
+def load_settings(*, home: Path | None = None, profile: str | None = None) -> Settings:
+    """Read the settings; what is given here wins over the environment, and that over the file.
 
     Raises:
-        BadOption: an environment variable has a value that does not fit.
+        BadFile: the settings file is broken.
+        BadOption: a variable has a value that does not fit, or there is no such profile.
     """
+    return _settings_in(read_layers(Settings, given={"home": home}, profile=profile))
+
+
+def explain_settings(*, home: Path | None = None, profile: str | None = None) -> list[Explained]:
+    """Return every setting with its value and where that comes from.
+
+    Raises:
+        BadFile: the settings file is broken.
+        BadOption: a variable has a value that does not fit, or there is no such profile.
+    """
+    layers = read_layers(Settings, given={"home": home}, profile=profile)
+    return explained(_settings_in(layers), layers)
+
+
+def _settings_in(layers: Layers) -> Settings:
     try:
-        return Settings() if home is None else Settings(home=home)
+        return Settings(**layers.values())
     except ValidationError as error:
         first = error.errors()[0]
-        name = "_".join(str(part) for part in first["loc"]).upper()
-        raise BadOption(f"LONGLINE_{name}", first["msg"]) from error
+        raise BadOption(layers.origin(str(first["loc"][0])), first["msg"]) from error
 
 
 def prepare_home(settings: Settings) -> None:

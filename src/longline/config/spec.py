@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
 from longline.config.auth import Auth
+from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers
 from longline.config.written import Written
 from longline.errors import BadFile, BadOption
@@ -33,6 +33,8 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     source: str = Field(min_length=1)
+    manifest: dict[str, Any] | None = None
+    """The source itself, when it was read from a manifest: a later edit does not touch the job."""
     options: dict[str, Any] = Field(default_factory=dict, alias="set")
     params: dict[str, Any] = Field(default_factory=dict)
     limit: int | None = Field(default=None, ge=1)
@@ -61,7 +63,9 @@ class JobSpec(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """Return what makes two runs the same job: what is collected, not how fast."""
-        return self.model_dump(include={"source", "options", "params", "limit"}, mode="json")
+        # A manifest's file may be named in many ways, and be moved.
+        which = "source" if self.manifest is None else "manifest"
+        return self.model_dump(include={which, "options", "params", "limit"}, mode="json")
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything as JSON, to be kept in the job."""
@@ -90,26 +94,12 @@ def read_spec(path: Path) -> dict[str, Any]:
     Raises:
         BadFile: it cannot be read, or is not such a file; with line and column where known.
     """
-    try:
-        values = yaml.safe_load(path.read_bytes())
-    except OSError as error:
-        raise BadFile(str(path), error.strerror or str(error)) from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        problem = f"not valid YAML: {error.problem or error.context}"
-        raise BadFile(str(path), problem, line, column) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-45
-        raise BadFile(str(path), f"not valid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise BadFile(str(path), "not valid YAML: nested too deeply") from error
-    if not isinstance(values, dict):
-        problem = "a job file holds names and values, for example 'source: n8n' and 'limit: 10'"
-        raise BadFile(str(path), problem, 1, 1)
+    document = read_document(path)
+    values = document.values
     try:
         make_spec(values)
     except BadOption as error:
-        raise BadFile(str(path), str(error), *_place(path, error.option)) from error
+        raise BadFile(str(path), str(error), *document.place(error.option.split("."))) from error
     return values
 
 
@@ -119,18 +109,7 @@ def _first(error: ValidationError) -> tuple[str, str]:
     if first["loc"][:1] == ("rate",):  # of a union, pydantic names the member it tried last
         return "rate", _RATE_PROBLEM
     if first["type"] == "extra_forbidden":
-        known = (field.alias or name for name, field in JobSpec.model_fields.items())
+        fields = JobSpec.model_fields.items()
+        known = (field.alias or name for name, field in fields if name != "manifest")
         return name, f"there is no such setting; known are {', '.join(known)}"
     return name, first["msg"]
-
-
-def _place(path: Path, option: str) -> tuple[int, int]:
-    """Return line and column of a top-level name in a YAML file, or zeros."""
-    tree = yaml.compose(path.read_bytes())
-    if not isinstance(tree, yaml.MappingNode):
-        return 0, 0
-    top = option.split(".", maxsplit=1)[0]
-    for name, _ in tree.value:
-        if name.value == top:
-            return name.start_mark.line + 1, name.start_mark.column + 1
-    return 0, 0

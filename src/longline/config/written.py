@@ -24,8 +24,16 @@ class Written(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _know_every_name(cls, values: Any) -> Any:
+        known = [field.alias or name for name, field in cls.model_fields.items()]
         for name in values if isinstance(values, Mapping) else ():
-            if name not in cls.model_fields:
-                known = ", ".join(cls.model_fields)
-                raise wrong(f"there is no setting {str(name)!r} here; known are {known}")
+            if name not in known:
+                raise _unknown(str(name), known, values)
         return values
+
+
+def _unknown(name: str, known: list[str], values: Mapping[Any, Any]) -> PydanticCustomError:
+    problem = f"there is no setting {name!r} here; known are {', '.join(known)}"
+    # Of several kinds that may stand somewhere, the share tells which one was meant.
+    share = sum(one in known for one in values) / len(values)
+    context = {"problem": problem, "name": name, "known": known, "share": share}
+    return PydanticCustomError("unknown_name", "{problem}", context)

@@ -1,0 +1,1 @@
+"""Sources in files: what a user may write, a module a kind."""

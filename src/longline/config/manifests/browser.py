@@ -1,0 +1,144 @@
+"""What a manifest may say under `browser`: what to wait for, what to do, block and read along."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from longline.config.manifests.browser_actions import Action, Selector, filled_action
+from longline.config.manifests.templates import fill
+from longline.config.written import Written, wrong
+
+_TYPES = (
+    *("document", "stylesheet", "image", "media", "font", "script", "xhr", "fetch"),
+    *("texttrack", "eventsource", "websocket", "manifest", "ping", "other"),
+)
+RESOURCE_TYPES: frozenset[str] = frozenset(_TYPES)
+"""What a browser asks for, in the browser's own words."""
+TRACKERS = "trackers"
+"""The word in `block` that stands for the known trackers."""
+BLOCKED = ("image", "media", "font", TRACKERS)
+"""What is not loaded unless a manifest says otherwise."""
+
+_HOST = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?")
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise wrong(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def _blockable(text: str) -> str:
+    word = text.strip().lower()
+    if word == TRACKERS or word in RESOURCE_TYPES or _HOST.fullmatch(word):
+        return word
+    raise wrong(
+        f"{text!r} cannot be blocked: write `{TRACKERS}`, a host such as ads.example.com or "
+        f"*.example.com, or one of {', '.join(sorted(RESOURCE_TYPES))}"
+    )
+
+
+def _wait(value: Any) -> Any:
+    """Take a text for the selector to wait for."""
+    return {"selector": value} if isinstance(value, str) else value
+
+
+def _several(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Blockable = Annotated[str, AfterValidator(_blockable)]
+
+
+class Wait(Written):
+    """When a page is ready: all that is written here must hold."""
+
+    selector: Selector | None = None
+    """An element that must be there."""
+    idle: bool = False
+    """No request under way for half a second."""
+    script: str | None = Field(default=None, min_length=1)
+    """A JavaScript expression that must become true, such as `window.items.length > 0`."""
+    timeout: float = Field(default=10.0, gt=0, le=300)
+    """Seconds; time that requests wait for the site's pace does not count."""
+
+
+class Steps(Written):
+    """What happens to a page after it has loaded: first the wait, then the actions in order."""
+
+    wait: Annotated[Wait, BeforeValidator(_wait)] | None = None
+    actions: tuple[Action, ...] = ()
+
+
+class PageSteps(Steps):
+    """Steps of some pages only."""
+
+    match: Pattern
+    """A regular expression of their addresses."""
+
+
+class BrowserSpec(Steps):
+    """How a manifest's pages are shown in the browser."""
+
+    pages: tuple[PageSteps, ...] = ()
+    """Steps for the addresses that match, in place of the common ones; the first that fits."""
+    block: Annotated[tuple[Blockable, ...], BeforeValidator(_several)] = BLOCKED
+    """Kinds of requests and hosts that are not asked; `trackers` are the known ones."""
+    capture: Annotated[tuple[Pattern, ...], BeforeValidator(_several)] = ()
+    """Regular expressions of addresses whose JSON answers are kept with the page."""
+    tabs: int = Field(default=2, ge=1, le=50)
+    """Pages at once."""
+    recycle_pages: int = Field(default=50, ge=1)
+    """Pages after which the browser's memory is given back."""
+    recycle_seconds: float = Field(default=600.0, gt=0)
+    """The same, in seconds."""
+    screenshots: int = Field(default=20, ge=0, le=1000)
+    """How many failed pages are kept, as a picture and as HTML."""
+    locale: str | None = Field(default=None, pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")
+    """The language that the browser asks for, such as de-DE."""
+
+    @field_validator("pages")
+    @classmethod
+    def _no_page_twice(cls, pages: tuple[PageSteps, ...]) -> tuple[PageSteps, ...]:
+        patterns = [one.match for one in pages]
+        if twice := {one for one in patterns if patterns.count(one) > 1}:
+            raise wrong(f"{min(twice)!r} stands twice under pages; only the first would count")
+        return pages
+
+    @model_validator(mode="after")
+    def _documents_load(self) -> BrowserSpec:
+        if "document" in self.block:
+            raise wrong("block: without documents no page loads; block their hosts instead")
+        return self
+
+    def steps_for(self, url: str) -> Steps:
+        """Return what is to be done at this address."""
+        fitting = (one for one in self.pages if re.search(one.match, url))
+        return next(fitting, self)
+
+    def filled(self, values: Mapping[str, Any]) -> BrowserSpec:
+        """Return the same with a value for each `{name}` in what is filled in, pressed or chosen.
+
+        Raises:
+            KeyError: there is no value of a name.
+        """
+        pages = tuple(
+            one.model_copy(update={"actions": _filled(one.actions, values)}) for one in self.pages
+        )
+        return self.model_copy(update={"actions": _filled(self.actions, values), "pages": pages})
+
+    def texts(self) -> list[str]:
+        """Return every text in which names may stand, to check them when a manifest is loaded."""
+        every = [*self.actions, *(action for page in self.pages for action in page.actions)]
+        return [text for action in every if (text := getattr(action, "value", None)) is not None]
+
+
+def _filled(actions: tuple[Action, ...], values: Mapping[str, Any]) -> tuple[Action, ...]:
+    return tuple(filled_action(action, lambda text: fill(text, values)) for action in actions)

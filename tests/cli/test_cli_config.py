@@ -1,0 +1,256 @@
+"""longline config: list, show, validate, set, diff and schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+
+SHOP = """# the shop around the corner
+manifest: html
+name: shop        # as everyone calls it
+about: Things on shelves
+rate: 2           # they asked for it
+start: https://shop.test/
+items: a.thing
+
+fields:
+  title: h1
+  price: {css: .price, type: money}   # with tax
+"""
+NOT_CLOSED = "a value is missing here, or a bracket above is not closed"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    (folder / "shop.yaml").write_text(SHOP)
+    (folder / "nightly.yaml").write_text("source: shop.yaml\nlimit: 10\n")
+    return folder
+
+
+def test_an_empty_place_is_listed_as_such(longline: Terminal) -> None:
+    assert longline("config", "list").out.strip() == "there is no manifest or job file in sources"
+    assert longline("config", "list", "--json").last == []
+
+
+def test_all_files_are_listed_the_broken_ones_too(longline: Terminal, shelf: Path) -> None:
+    (shelf / "odd.yaml").write_text("manifest: html\nname: [\n")
+
+    answer = longline("config", "list", "--json")
+
+    assert answer.code == 0
+    assert [(row["name"], row["kind"], row["about"]) for row in answer.last] == [
+        ("nightly", "job", "a job of shop.yaml"),
+        ("shop", "html", "Things on shelves"),
+        (
+            None,
+            "broken",
+            f"sources/odd.yaml:3:1: not valid YAML: {NOT_CLOSED}",
+        ),
+    ]
+
+
+@pytest.mark.usefixtures("shelf")
+def test_the_list_is_for_people_too(longline: Terminal) -> None:
+    assert "Things on shelves" in longline("config", "list").out
+
+
+def test_settings_are_shown_with_where_they_come_from(
+    longline: Terminal, tmp_path: Path, home: Path
+) -> None:
+    (tmp_path / "longline.yaml").write_text("timeout: 5\nprofiles:\n  slow: {concurrency: 1}\n")
+
+    rows = {
+        row["name"]: row for row in longline("config", "show", "--profile", "slow", "--json").last
+    }
+
+    assert rows["home"] == {"name": "home", "value": str(home), "origin": "LONGLINE_HOME"}
+    assert (rows["timeout"]["value"], rows["timeout"]["origin"]) == (5.0, "longline.yaml:1")
+    assert rows["concurrency"]["origin"] == "longline.yaml:3 (profile slow)"
+    assert rows["contact"]["origin"] == "default"
+
+
+@pytest.mark.usefixtures("shelf")
+def test_a_manifest_is_shown_value_by_value(longline: Terminal) -> None:
+    rows = {row["name"]: row for row in longline("config", "show", "shop", "--json").last}
+
+    assert rows["fields.price.type"]["value"] == "money"
+    assert rows["fields.price.type"]["origin"] == "sources/shop.yaml:11"
+    assert (rows["burst"]["value"], rows["burst"]["origin"]) == (5, "default")
+    assert "sources/shop.yaml:5" in longline("config", "show", "sources/shop.yaml").out
+
+
+@pytest.mark.usefixtures("shelf")
+def test_a_name_that_is_not_there_is_told(longline: Terminal) -> None:
+    answer = longline("config", "show", "shopp")
+
+    assert answer.code == 2
+    assert answer.err == (
+        "longline: NAME: there is no 'shopp' here; did you mean 'shop'? known are: nightly, shop\n"
+    )
+
+
+@pytest.mark.usefixtures("shelf")
+def test_sound_files_are_called_sound(longline: Terminal) -> None:
+    answer = longline("config", "validate")
+
+    assert (answer.code, answer.out) == (0, "2 files are sound\n")
+
+
+def test_every_broken_file_gets_one_sentence(longline: Terminal, shelf: Path) -> None:
+    (shelf / "a.yaml").write_text("source: n8n\nlimit: many\nrate: fast\n")
+    (shelf / "b.yaml").write_text("manifest: htm\n")
+
+    answer = longline("config", "validate")
+
+    assert answer.code == 2
+    assert [line.partition(": it")[0] for line in answer.err.splitlines()] == [
+        "longline: sources/a.yaml:2:1: limit",
+        "longline: sources/b.yaml:1:1: manifest: must be one of html, api, command, not 'htm'",
+    ]
+
+
+def test_problems_can_be_read_by_a_program(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("source: n8n\nlimit: many\n")
+
+    answer = longline("config", "validate", "job.yaml", "nothing.yaml", "--json")
+
+    assert answer.code == 2
+    assert answer.last["files"] == 2
+    assert [(one["file"], one["line"], one["column"]) for one in answer.last["problems"]] == [
+        ("job.yaml", 2, 1),
+        ("nothing.yaml", 0, 0),
+    ]
+
+
+def test_a_missing_secret_is_told_unless_secrets_are_left_out(
+    longline: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHOP_KEY", raising=False)
+    auth = "auth: {kind: bearer, hosts: [shop.test], token: env:SHOP_KEY}\n"
+    (tmp_path / "shop.yaml").write_text(SHOP + auth)
+
+    answer = longline("config", "validate", "shop.yaml")
+
+    assert answer.code == 2
+    assert answer.err.startswith("longline: shop.yaml:12:42: auth.token: the secret env:SHOP_KEY")
+    assert longline("config", "validate", "shop.yaml", "--no-secrets").code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "change"),
+    [
+        ("rate", "0.5", ("rate: 2  ", "rate: 0.5  ")),
+        ("fields.price.type", "number", ("type: money", "type: number")),
+        ("about", "All: of # them", ("Things on shelves", '"All: of # them"')),
+        ("about", "", ("Things on shelves", '""')),
+        ("fields.price", "{css: b}", ("{css: .price, type: money}", "{css: b}")),
+        ("burst", "9", ("# with tax\n", "# with tax\nburst: 9\n")),
+        ("fields.size", ".size", ("# with tax\n", "# with tax\n  size: .size\n")),
+    ],
+)
+def test_one_value_is_set_and_all_else_stays(
+    longline: Terminal, shelf: Path, key: str, value: str, change: tuple[str, str]
+) -> None:
+    answer = longline("config", "set", "shop", key, value)
+
+    assert answer.code == 0
+    assert (shelf / "shop.yaml").read_text() == SHOP.replace(*change)
+    assert len(list(shelf.iterdir())) == 2  # no draft is left behind
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("rate", "fast", "sources/shop.yaml:5:1: rate: it must be a number"),
+        ("fields.title", "h1[", "sources/shop.yaml:10:3: fields.title: 'h1[' is not a CSS"),
+        (
+            "raet",
+            "5",
+            "sources/shop.yaml:12:1: raet: there is no such setting; did you mean 'rate'",
+        ),
+        ("fields", "h1", "sources/shop.yaml:9:1: fields: it holds several values; name one"),
+        (
+            "fields.price.form",
+            "x",
+            "sources/shop.yaml:11:3: fields.price.form: what holds it stands",
+        ),
+        ("a.b.c", "x", "sources/shop.yaml:2:1: a.b.c: there is nothing that could hold it"),
+    ],
+)
+def test_a_value_that_would_break_the_file_is_not_written(
+    longline: Terminal, shelf: Path, key: str, value: str, problem: str
+) -> None:
+    answer = longline("config", "set", "shop", key, value)
+
+    assert answer.code == 2
+    assert answer.err.startswith(f"longline: {problem}")
+    assert (shelf / "shop.yaml").read_text() == SHOP
+
+
+@pytest.mark.usefixtures("shelf")
+def test_two_files_are_compared_value_by_value(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "new.yaml").write_text(
+        SHOP.replace("rate: 2", "burst: 9").replace(".price", ".cost")
+    )
+
+    found = longline("config", "diff", "shop", "new.yaml", "--json").last
+
+    assert [(one["path"], one["before"], one["after"], one["change"]) for one in found] == [
+        ("rate", 2, None, "removed"),
+        ("fields.price.css", ".price", ".cost", "changed"),
+        ("burst", None, 9, "added"),
+    ]
+    assert longline("config", "diff", "shop", "shop").out.strip() == "they say the same"
+
+
+def test_a_job_is_compared_with_the_file_as_it_is_now(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(f"source: {shop}\nlimit: 2\n")
+    job = longline("run", "job.yaml", "--json").last["job"]
+    (tmp_path / "job.yaml").write_text(f"source: {shop}\nlimit: 3\n")
+
+    found = longline("config", "diff", job, "job.yaml", "--json").last
+
+    assert [(one["path"], one["before"], one["after"]) for one in found] == [("limit", 2, 3)]
+
+
+def test_what_cannot_be_compared_is_told(longline: Terminal) -> None:
+    answer = longline("config", "diff", "this", "that")
+
+    assert answer.code == 2
+    assert "'this' is no file, no job, and not the name of a manifest" in answer.err
+
+
+@pytest.mark.parametrize("kind", ["html", "api", "command", "job", "settings"])
+def test_every_kind_of_file_has_a_schema(longline: Terminal, kind: str) -> None:
+    schema = json.loads(longline("config", "schema", kind).out)
+
+    assert schema["title"] == f"longline {kind}"
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]
+
+
+def test_the_schema_of_a_manifest_wants_its_kind(longline: Terminal) -> None:
+    schema = json.loads(longline("config", "schema", "api").out)
+
+    assert schema["properties"]["manifest"] == {"const": "api"}
+    assert "manifest" in schema["required"]
+    assert schema["properties"]["burst"]["minimum"] == 1
+
+
+def test_the_schema_takes_the_short_form_of_a_field(longline: Terminal) -> None:
+    schema = json.loads(longline("config", "schema", "html").out)
+
+    field = schema["properties"]["fields"]["anyOf"][0]["additionalProperties"]
+
+    assert field["anyOf"] == [
+        {"$ref": "#/$defs/FieldSpec"},
+        {"type": ["string", "number", "boolean", "array"]},
+    ]

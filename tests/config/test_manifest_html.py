@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from longline.config.manifests.html import HtmlManifest
+
+WHOLE = """
+manifest: html
+name: shop
+version: "3"
+about: Everything in the shop.
+parameters:
+  base_url: https://shop.test
+  last: {type: integer, default: 3, about: The last category.}
+rate: auto
+burst: 2
+headers: {Accept-Language: en}
+cache: true
+expects: [main]
+volatile: [price]
+start:
+  - "{base_url}/new"
+  - {url: "{base_url}/c/{n}/{kind}", each: {n: {from: 1, to: "{last}"}, kind: [a, b]}}
+follow: {links: nav a, match: /c/, depth: 2}
+pages: {kind: numbered, url: "{start}?page={page}", last: .pages a}
+items: {elements: article, link: h3 a, fields: {rank: .rank}}
+key: {url: "/p/(.+)"}
+locale: de
+fields:
+  title: h1
+  price: {css: [.price, .old], type: money, required: true}
+  tags: {css: .tag, many: true}
+  maker: {json_ld: Product.brand.name}
+  offers: {css: tr, many: true, fields: {seller: td}}
+"""
+
+
+def checked(text: str, **more: Any) -> HtmlManifest:
+    values = {
+        "name": "shop",
+        "fields": {"title": "h1"},
+        **(yaml.safe_load(dedent(text)) or {}),
+        **more,
+    }
+    return HtmlManifest.model_validate(values)
+
+
+def problem_of(text: str) -> tuple[str, str]:
+    """Return where the first problem is, and its sentence."""
+    with pytest.raises(ValidationError) as caught:
+        checked(text)
+    first = caught.value.errors()[0]
+    return ".".join(str(part) for part in first["loc"]), first["msg"]
+
+
+def test_a_manifest_says_all_of_a_source() -> None:
+    manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
+
+    addresses = list(manifest.start[1].addresses({"base_url": "https://shop.test", "last": 2}))
+    assert addresses == [f"https://shop.test/c/{n}/{kind}" for n in (1, 2) for kind in "ab"]
+    assert [place.css for place in manifest.fields["price"].places] == [(".price", ".old")]
+
+
+def test_what_was_checked_can_be_written_down_and_checked_again() -> None:
+    manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
+
+    again = HtmlManifest.model_validate(
+        manifest.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    )
+
+    assert again == manifest
+
+
+def test_short_forms_are_what_they_stand_for() -> None:
+    short = checked(
+        "{start: https://a.test, items: h3 a, pages: a.next, follow: nav a, key: '@id'}"
+    )
+    full = checked("""
+        start: [{url: https://a.test}]
+        items: {links: [h3 a]}
+        pages: {kind: next, css: [a.next]}
+        follow: [{links: [nav a]}]
+        key: {css: ['@id']}
+        fields: {title: {css: [h1]}}
+    """)
+
+    assert short == full
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "sentence"),
+    [
+        ("{}", "", "start is missing"),
+        ("start: shop.test", "start.0.url", "begins with http:// or https://"),
+        ("start: 'https://a.test/{x}'", "", "{x} in start is not a parameter; there are: none"),
+        (
+            "start: {url: 'https://a.test', each: {n: [1]}}",
+            "start.0",
+            "{n} is not in the address",
+        ),
+        (
+            "start: {url: 'https://a.test/{n}', each: {n: {from: 3, to: 1}}}",
+            "start.0.each.n.range",
+            "nothing from 3 to 1",
+        ),
+        (
+            "start: {url: 'https://a.test/{n}', each: {n: {from: 1, to: 3, step: 0}}}",
+            "start.0.each.n.range",
+            "step must not be 0",
+        ),
+        ("start: {url: 'https://a.test/{n}', each: {n: 5}}", "start.0.each.n", "a list of values"),
+        ("{start: https://a.test, pages: a.next}", "", "need items"),
+        ("{start: https://a.test, items: 'h3 a['}", "items.links.0", "not a CSS selector"),
+        ("{start: https://a.test, items: {}}", "items", "links, elements, sitemap or match"),
+        (
+            "{start: https://a.test, items: {links: a, elements: p}}",
+            "items",
+            "links and elements are different ways",
+        ),
+        ("{start: https://a.test, items: {match: '('}}", "items.match", "not a regular expression"),
+        ("{start: https://a.test, items: {links: a, link: b}}", "items", "elements, too"),
+        (
+            "{start: https://a.test, items: {sitemap: true}, pages: a.next}",
+            "",
+            "follow and pages do not go with it",
+        ),
+        ("{start: https://a.test, items: a, pages: {kind: scroll}}", "pages", "next, numbered"),
+        (
+            "{start: https://a.test, items: a, pages: {kind: numbered, url: 'https://a.test'}}",
+            "pages.numbered",
+            "must hold {page}",
+        ),
+        (
+            "{start: https://a.test, items: a, pages: {kind: numbered, url: '{x}{page}'}}",
+            "",
+            "{x} in pages.url is not a parameter",
+        ),
+        (
+            "{start: https://a.test, items: a, pages: {kind: numbered, until: last}}",
+            "pages.numbered",
+            "needs a last page",
+        ),
+        (
+            "{start: https://a.test, items: a, pages: {kind: offset}}",
+            "pages.offset.size",
+            "required",
+        ),
+        (
+            "{start: https://a.test, items: a, pages: {kind: more, url: 'https://a.test/m'}}",
+            "pages.more",
+            "{page}, {offset} or {cursor}",
+        ),
+        (
+            "{start: https://a.test, items: a, pages: {kind: more, url: '{start}?c={cursor}'}}",
+            "pages.more",
+            "cursor or cursor_css",
+        ),
+        (
+            "{start: https://a.test, items: a, pages: {kind: more, url: '{page}', records: x}}",
+            "",
+            "items must be elements",
+        ),
+        ("{start: https://a.test, volatile: [views]}", "", "views in volatile is not a field"),
+        ("{start: https://a.test, expects: ['p[']}", "expects", "not a CSS selector"),
+        ("{start: https://a.test, key: h1}", "", "key: {url: /p/(.+)}"),
+        ("{start: https://a.test, fields: {}}", "fields", "at least 1"),
+        ("{start: https://a.test, fields: {a: 5}}", "fields.a", "write a selector"),
+        ("{start: https://a.test, fields: {1: h1}}", "fields", "cannot name a field"),
+        ("{start: https://a.test, fields: {a: ''}}", "fields.a.css.0", "not a CSS selector"),
+        ("{start: https://a.test, fields: {a: {type: number}}}", "fields.a", "nowhere"),
+        ("{start: https://a.test, fields: {a: {css: p, type: price}}}", "fields.a.type", "'money'"),
+        ("{start: https://a.test, fields: {a: {css: p, typ: text}}}", "fields.a", "known are"),
+        ("{start: https://a.test, fields: {a: {css: p, locale: xx}}}", "fields.a.locale", "locale"),
+        ("{start: https://a.test, fields: {a: {json_ld: .price}}}", "fields.a", "a type: Product"),
+        (
+            "{start: https://a.test, fields: {a: {script: p, path: 'a['}}}",
+            "fields.a.path",
+            "jmespath",
+        ),
+        ("{start: https://a.test, fields: {a: {path: b}}}", "", "needs script or json_ld"),
+        (
+            "{start: https://a.test, fields: {a: {css: p, required: true, default: 1}}}",
+            "fields.a",
+            "no default",
+        ),
+        (
+            "{start: https://a.test, fields: {a: {css: p, fields: {b: 'c['}}}}",
+            "fields.a.fields.b.css.0",
+            "not a CSS selector",
+        ),
+        (
+            "{start: https://a.test, fields: {a: {url: x, fields: {b: p}}}}",
+            "fields.a",
+            "stands in an element",
+        ),
+        (
+            "{start: https://a.test, items: {elements: p, link: a, fields: {title: b}}}",
+            "",
+            "title stands in fields and in items.fields",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_would_be_right(
+    text: str, where: str, sentence: str
+) -> None:
+    place, problem = problem_of(text)
+
+    assert place == where
+    assert sentence in problem
+
+
+def test_a_manifest_has_a_schema_for_editors() -> None:
+    schema = HtmlManifest.model_json_schema(by_alias=True)
+
+    assert {"start", "items", "pages", "follow", "fields"} <= schema["properties"].keys()
