@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from longline.config.secrets import SecretRef
 from longline.errors import BadOption
 from longline.model import Cursor, Item
 from longline.sources.quality_rules import QualityRules
@@ -50,6 +51,28 @@ def layer(*, needs: tuple[str, ...] = (), optional: bool = False) -> Callable[[_
     return mark
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must be there before the first request: secrets that are referred to, extras, a browser.
+
+    `extras` are names of Python modules by the extra that brings them: `{"browser": "playwright"}`.
+    """
+
+    secrets: tuple[SecretRef, ...] = ()
+    extras: Mapping[str, str] = field(default_factory=dict)
+    browser: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Who a source is: what it is made of, what it collects from, its name and version."""
+
+    kind: str
+    target: str | None
+    name: str
+    version: str
+
+
 class Source:
     """A site or API to collect from.
 
@@ -80,8 +103,20 @@ class Source:
     """CSS selectors of which a page of this site has one; a ban page has none of them."""
     quality_rules: ClassVar[QualityRules | None] = None
     """What a good record has; without rules, layers that worked and fields that are filled."""
+    kind: ClassVar[str] = "code"
+    """What it is made of: code, html, api, command, function, scrapy."""
+    target: ClassVar[str | None] = None
+    """The site it is for, where it is for one."""
+    needs: ClassVar[Needs] = Needs()
+    """What it cannot work without; told before the first request."""
+    transport: ClassVar[Literal["http", "browser", "auto"]] = "http"
+    browser: ClassVar[Any] = None
+    """What to do on pages that need a browser, as in a manifest."""
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
+
+    bookmarks: Any = None
+    """Where the last complete run ended, by name; given by whoever runs the source."""
 
     _layers: ClassVar[tuple[Layer, ...]] = ()
 
@@ -116,8 +151,22 @@ class Source:
         """Return the layers in the order in which they run."""
         return cls._layers
 
+    @classmethod
+    def described(cls) -> Metadata:
+        """Return who this source is."""
+        return Metadata(cls.kind, cls.target, cls.name, cls.version)
+
     async def prepare(self, visit: Visit) -> None:
-        """Check before the first item what the source needs; what it raises stops the job."""
+        """Set up before the first item; what it raises stops the job."""
+
+    async def finished(self, visit: Visit) -> None:
+        """Take note that a run without a limit has ended, all its items committed, none failed.
+
+        `visit.cursor` is the last cursor of the job.
+        """
+
+    async def teardown(self) -> None:
+        """Let go of what `prepare` or the layers opened; called once, however the run ended."""
 
     def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield the items, and now and then a Cursor that says how far this has come.

@@ -5,10 +5,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from longline.config.documents import read_document
+from longline.config.files import SUFFIXES
+from longline.config.manifests.base import Manifest
+from longline.config.manifests.kinds import KEY, make_manifest, manifest_in
+from longline.config.plugins import SOURCES, load_plugin, plugin_names
 from longline.errors import BadSource, UnknownSource
+from longline.sources.adapters.existing import as_source
 from longline.sources.base import Source
 
 BUILT_IN = {
@@ -16,23 +24,55 @@ BUILT_IN = {
 }
 
 
-def load_source(reference: str) -> type[Source]:
+# From a kind of manifest to what makes a source of it; each is imported only when it is used.
+_ADAPTERS = {
+    "html": "longline.sources.adapters.html:html_source",
+    "api": "longline.sources.adapters.api:api_source",
+    "command": "longline.sources.adapters.command:command_source",
+}
+
+
+def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> type[Source]:
     """Return the class of a source.
+
+    Args:
+        reference: what a user calls it.
+        manifest: what it is made of, for a source that was read from a manifest.
 
     Raises:
         UnknownSource: there is no source of that name.
         BadSource: the file or module holds none that can be used.
+        BadFile: the manifest is broken.
     """
+    if manifest is not None:
+        return _adapted(make_manifest(manifest), manifest[KEY])
+    if reference.endswith(SUFFIXES):
+        document = read_document(Path(reference))
+        return _adapted(manifest_in(document), document.values[KEY])
     target = BUILT_IN.get(reference, reference)
     if target.endswith(".py"):
         return _only_source(reference, _from_file(Path(target)))
     if ":" not in target:
-        raise UnknownSource(reference, tuple(sorted(BUILT_IN)))
-    module_name, _, class_name = target.partition(":")
-    found = getattr(_imported(reference, module_name), class_name, None)
-    if not (isinstance(found, type) and issubclass(found, Source)):
-        raise BadSource(reference, f"{class_name!r} is not a subclass of longline.Source")
-    return _checked(reference, found)
+        return _from_plugin(reference)
+    place, _, name = target.rpartition(":")
+    module = _from_file(Path(place)) if place.endswith(".py") else _imported(reference, place)
+    found = getattr(module, name, None)
+    if found is None:
+        raise BadSource(reference, f"there is no {name!r} in {place}")
+    return _checked(reference, as_source(reference, found))
+
+
+def _from_plugin(reference: str) -> type[Source]:
+    found = load_plugin(SOURCES, reference)
+    if found is None:
+        raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
+    return _checked(reference, as_source(reference, found))
+
+
+def _adapted(manifest: Manifest, kind: str) -> type[Source]:
+    module, _, name = _ADAPTERS[kind].partition(":")
+    adapt: Callable[[Manifest], type[Source]] = getattr(importlib.import_module(module), name)
+    return adapt(manifest)
 
 
 def _imported(reference: str, name: str) -> ModuleType:

@@ -37,6 +37,8 @@ class Visit:
         """What the user gave with `--param`."""
         self.results: dict[str, Mapping[str, Any]] = {}
         """What the layers before this one returned, by layer name."""
+        self.origins: dict[str, str] = {}
+        """Where single fields come from, in place of the layer and its address."""
         self.notes: list[Note] = []
         self.found: list[Item] = []
         self.account = Account()
@@ -64,13 +66,17 @@ class Visit:
         timeout: float | None = None,  # noqa: ASYNC109  # the chain's deadline, not a cancel scope
         priority: int | None = None,
         shared: bool = False,
+        rendered: bool = False,
+        renew: bool = False,
     ) -> Page:
         """Return the answer to one request, politely and with retries.
 
         `accept` names statuses of 400 and more to return instead of raising; `json` is a body to
         send as JSON; `timeout` is seconds for the whole answer, in place of the job's. A higher
         `priority` than the item's own goes first where requests wait for their turn. What is
-        `shared` is asked for once in a run, however many items need it.
+        `shared` is asked for once in a run, however many items need it. What is to be `rendered`
+        is opened in a browser, where the source has one. To `renew` is to prove anew who we are,
+        for sites that say in the body of an answer that a token has ended.
 
         Raises:
             FetchError: the request failed for good; its kind decides what becomes of the item.
@@ -90,6 +96,8 @@ class Visit:
             timeout,
             priority,
             is_shared=shared,
+            is_rendered=rendered,
+            is_renewing=renew,
         )
         page = await self._link(request, self.account)
         self.address = page.url

@@ -1,0 +1,1 @@
+"""From a manifest, or from existing code, to a source."""

@@ -1,0 +1,116 @@
+"""A manifest of HTML pages as a source: selectors are made ready once, pages are read with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, ClassVar
+
+from longline.config.manifests.html import HtmlManifest
+from longline.errors import DiscoveryFailed, UnexpectedShape
+from longline.fetching.messages import Page
+from longline.model import Cursor, Item
+from longline.sources.adapters.html_discovery import Walk, from_starts
+from longline.sources.adapters.html_fields import AnyReader, Reading, read_fields, readers_of
+from longline.sources.adapters.html_items import ItemFinder
+from longline.sources.adapters.html_scope import whole
+from longline.sources.adapters.html_sitemaps import from_sitemaps
+from longline.sources.adapters.manifested import attributes_of
+from longline.sources.base import Source, layer
+from longline.sources.visit import Visit
+
+
+def html_source(manifest: HtmlManifest) -> type[Source]:
+    """Make a source of a manifest."""
+    attributes = {
+        **attributes_of(manifest),
+        "kind": "html",
+        "target": _target(manifest),
+        "browser": manifest.browser,
+        "manifest": manifest,
+        "_finder": ItemFinder(manifest),
+        "_readers": readers_of(manifest.fields, manifest.locale),
+        "_required": tuple(name for name, one in manifest.fields.items() if one.required),
+    }
+    return type(manifest.name, (HtmlSource,), attributes)
+
+
+class HtmlSource(Source):
+    """What all sources of HTML manifests share; `html_source` adds what a manifest says."""
+
+    manifest: ClassVar[HtmlManifest]
+    _finder: ClassVar[ItemFinder]
+    _readers: ClassVar[tuple[AnyReader, ...]]
+    _required: ClassVar[tuple[str, ...]]
+
+    async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+        """Yield the items that index pages, elements, sitemaps or the start addresses give.
+
+        Raises:
+            DiscoveryFailed: there was nothing, and the manifest does not say that this is fine.
+        """
+        is_empty = not visit.cursor and not self.manifest.may_be_empty
+        async with aclosing(self._stream(visit)) as stream:
+            async for found in stream:
+                is_empty = is_empty and isinstance(found, Cursor)
+                yield found
+        if is_empty:
+            problem = "no item was found: look at items, or write may_be_empty: true"
+            raise DiscoveryFailed(self.name, problem)
+
+    @layer()
+    async def page(self, visit: Visit) -> Mapping[str, Any]:
+        """Read the fields of an item's page; of an element, those that discovery has read.
+
+        Raises:
+            UnexpectedShape: a required field is missing.
+        """
+        item = visit.item
+        carried = Reading.carried(item.data) if "fields" in item.data else None
+        if carried is not None and self.manifest.items and self.manifest.items.are_elements:
+            return _told(carried, visit)
+        reading = await self._read(visit)
+        if carried is None:
+            return _told(reading, visit)
+        return {**_told(carried, visit), **_told(reading, visit)}
+
+    def read(self, page: Page) -> Reading:
+        """Return what a page holds."""
+        return read_fields(self._readers, whole(page))
+
+    async def _read(self, visit: Visit) -> Reading:
+        url = visit.item.url
+        if self.transport == "browser":
+            return self.read(await visit.fetch(url, rendered=True))
+        reading = self.read(await visit.fetch(url))
+        if self.transport == "auto" and self._is_bare(reading):
+            # Its scripts may bring what the page itself has not.
+            return self.read(await visit.fetch(url, rendered=True))
+        return reading
+
+    def _is_bare(self, reading: Reading) -> bool:
+        """Say whether what must be there is not; where nothing must, whether all is empty."""
+        if self._required:
+            return reading.problem is not None
+        return all(value is None for value in reading.fields.values())
+
+    def _stream(self, visit: Visit) -> Any:
+        manifest, parameters = self.manifest, self.options.model_dump()
+        if manifest.items is None:
+            return from_starts(visit, manifest, self._finder, parameters)
+        if manifest.items.sitemap:
+            return from_sitemaps(visit, manifest, self._finder, parameters)
+        return Walk(visit, manifest, self._finder, parameters).found()
+
+
+def _target(manifest: HtmlManifest) -> str | None:
+    sitemaps = manifest.items.sitemap if manifest.items else False
+    named = sitemaps if isinstance(sitemaps, tuple) else ()
+    return next(iter((*(start.url for start in manifest.start), *named)), None)
+
+
+def _told(reading: Reading, visit: Visit) -> Mapping[str, Any]:
+    reading.tell(visit)
+    if reading.problem is not None:
+        raise UnexpectedShape(visit.address or visit.item.url, reading.problem)
+    return reading.fields

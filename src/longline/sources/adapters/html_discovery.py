@@ -1,0 +1,277 @@
+"""Index pages of a site, one after the other, and the items on them; a crash costs one page."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from itertools import islice
+from typing import Any
+from urllib.parse import urlsplit
+
+from selectolax.lexbor import LexborHTMLParser
+
+from longline.config.manifests.api_paths import find
+from longline.config.manifests.html import Follow, HtmlManifest
+from longline.config.manifests.html_pages import MorePages
+from longline.errors import Gone, UnexpectedShape
+from longline.fetching.messages import Page
+from longline.model import Cursor, Item
+from longline.sources.adapters.html_items import Found, ItemFinder, Marks
+from longline.sources.adapters.html_links import Links
+from longline.sources.adapters.html_pages import Seen, Step, make_pager
+from longline.sources.adapters.html_scope import PageScope
+from longline.sources.visit import Visit
+
+_STALE_PAGES = 3
+"""So many pages in a row with nothing new on them: the site repeats itself."""
+_MOST_MARKS = 200
+"""So many known index pages are written down with each cursor; with more, ever more seldom."""
+_CHUNK = 200
+
+
+def start_addresses(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every start address.
+
+    Raises:
+        UnexpectedShape: the ends of a range are no numbers.
+    """
+    for start in manifest.start:
+        try:
+            yield from start.addresses(parameters)
+        except ValueError as error:
+            raise UnexpectedShape(f"start {start.url}", str(error)) from error
+
+
+async def from_starts(
+    visit: Visit, manifest: HtmlManifest, finder: ItemFinder, parameters: Mapping[str, Any]
+) -> AsyncIterator[Item | Cursor]:
+    """Yield the start addresses as items."""
+    begin = int((visit.cursor or {}).get("start", 0))
+    home = None
+    for number, address in enumerate(start_addresses(manifest, parameters)):
+        home = urlsplit(address).netloc if home is None else home
+        if number < begin:
+            continue
+        yield finder.named(address, home)
+        if (number + 1) % _CHUNK == 0:
+            yield Cursor({"start": number + 1})
+
+
+class Walk:
+    """One discovery: lists from the start addresses and from links, each page by page."""
+
+    def __init__(
+        self,
+        visit: Visit,
+        manifest: HtmlManifest,
+        finder: ItemFinder,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        self._visit = visit
+        self._manifest = manifest
+        self._finder = finder
+        self._parameters = parameters
+        self._pager = make_pager(manifest.pages, parameters)
+        self._most = manifest.pages.most_pages if manifest.pages else 1
+        self._has_one_start = len(manifest.start) == 1 and not manifest.start[0].each
+        self._rules = [_Rule(one) for one in manifest.follow]
+        self._marks = Marks()
+        kept = visit.cursor or {}
+        self._start = int(kept.get("start", 0))
+        self._pending = deque((str(one), int(depth)) for one, depth in kept.get("pending", ()))
+        self._step = Step(**kept["step"]) if kept.get("step") else None
+        self._known = set(kept.get("known", ()))
+        self._read = int(kept.get("read", 0))
+        self._unwritten = 0
+        self._is_cut = False
+
+    async def found(self) -> AsyncIterator[Item | Cursor]:
+        """Yield items as they are found, and a cursor after each index page."""
+        starts = islice(start_addresses(self._manifest, self._parameters), self._start, None)
+        for address in starts:
+            if not self._pending and self._is_new(address):
+                self._pending.append((address, 0))
+            while self._pending:
+                async with aclosing(self._list(*self._pending[0])) as found:
+                    async for one in found:
+                        yield one
+                if self._is_cut:
+                    return
+                self._pending.popleft()
+                self._step = None
+                if self._pending and self._is_time_to_write():
+                    yield self._cursor()
+            self._start += 1
+            yield self._cursor()
+
+    async def _list(self, address: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
+        step: Step | None = self._step or self._pager.first(address)
+        freshness = _Freshness()
+        while step is not None:
+            if self._read >= self._manifest.most_pages:
+                self._cut()
+                return
+            page = await self._page(step, depth)
+            if page is None:
+                return
+            scope, answer, found = await self._items(step, page)
+            self._follow(scope, depth)
+            for item in self._marks.apart(found.items):
+                yield item
+            self._tell(found, page.url)
+            seen = Seen(scope, answer, is_over=freshness.is_over(found.candidates))
+            following = self._pager.after(address, step, seen)
+            if following is not None and step.count >= self._most:
+                self._note(f"{address} goes on after {step.count} pages, where most_pages ends it")
+                return
+            self._step = step = following
+            if step is not None and self._is_time_to_write():
+                yield self._cursor()
+
+    async def _page(self, step: Step, depth: int) -> Page | None:
+        """Return a page of a list; None when it is not there and nothing is lost by that."""
+        self._read += 1
+        try:
+            return await self._fetch(step, rendered=self._manifest.transport == "browser")
+        except Gone as error:
+            if step.count == 1 and depth == 0 and self._has_one_start:
+                raise
+            # Past its end, a list of numbered pages has none; what was linked ought to be there.
+            pages = self._manifest.pages
+            if pages is None or pages.kind == "next" or step.count == 1:
+                self._note(str(error))
+            return None
+
+    async def _fetch(self, step: Step, *, rendered: bool) -> Page:
+        if step.is_more and isinstance(self._manifest.pages, MorePages):
+            return await self._visit.fetch(step.url, headers=self._manifest.pages.headers)
+        if rendered:
+            return await self._visit.fetch(step.url, rendered=True)
+        return await self._visit.fetch(step.url)
+
+    async def _items(self, step: Step, page: Page) -> tuple[PageScope, Any, Found]:
+        pages = self._manifest.pages
+        if step.is_more and isinstance(pages, MorePages):
+            return self._more(page, pages)
+        scope = PageScope(page)
+        found = self._finder.on(scope)
+        if not found.candidates and self._manifest.transport == "auto":
+            # Its scripts may bring what the page itself has not.
+            scope = PageScope(await self._fetch(step, rendered=True))
+            found = self._finder.on(scope)
+        return scope, None, found
+
+    def _more(self, page: Page, pages: MorePages) -> tuple[PageScope, Any, Found]:
+        if not pages.is_json:
+            scope = PageScope(page, _fragment(page.text))
+            return scope, None, self._finder.on(scope)
+        answer = page.json
+        if pages.html is not None:
+            html = _looked_up(pages.html, answer, page)
+            scope = PageScope(page, _fragment(html if isinstance(html, str) else ""))
+            return scope, answer, self._finder.on(scope)
+        scope = PageScope(page, _fragment(""))
+        if pages.records is not None:
+            records = _looked_up(pages.records, answer, page)
+            return scope, answer, self._finder.in_records(scope, records)
+        links = _looked_up(pages.links or "@", answer, page)
+        return scope, answer, self._finder.at(scope, links)
+
+    def _follow(self, scope: PageScope, depth: int) -> None:
+        for rule in self._rules:
+            for address in rule.addresses(scope, depth):
+                if self._is_new(address):
+                    self._pending.append((address, depth + 1))
+
+    def _is_new(self, address: str) -> bool:
+        if not self._rules:
+            return True
+        mark = hashlib.blake2b(address.encode(), digest_size=6).hexdigest()
+        is_new = mark not in self._known
+        self._known.add(mark)
+        return is_new
+
+    def _cut(self) -> None:
+        self._is_cut = True
+        self._note(f"there is more after {self._read} index pages, where most_pages ends it")
+
+    def _is_time_to_write(self) -> bool:
+        self._unwritten += 1
+        if self._unwritten * _MOST_MARKS < len(self._known):
+            return False
+        self._unwritten = 0
+        return True
+
+    def _cursor(self) -> Cursor:
+        where: dict[str, Any] = {"start": self._start, "read": self._read}
+        if self._pending:
+            where["pending"] = [list(one) for one in self._pending]
+        if self._step is not None:
+            where["step"] = self._step.to_json()
+        if self._known:
+            where["known"] = sorted(self._known)
+        return Cursor(where)
+
+    def _tell(self, found: Found, address: str) -> None:
+        if found.keyless:
+            self._note(f"{found.keyless} items of {address} have no key where it should be")
+        if self._marks.shared:
+            self._note(f"{self._marks.shared} elements of {address} share a key with others")
+            self._marks.shared = 0
+
+    def _note(self, text: str) -> None:
+        if all(note.text != text for note in self._visit.notes):
+            self._visit.note("discovery", text)
+
+
+class _Rule:
+    """Which links lead to more index pages."""
+
+    def __init__(self, follow: Follow) -> None:
+        self._links = Links(follow.links)
+        self._match = re.compile(follow.match) if follow.match is not None else None
+        self._depth = follow.depth
+
+    def addresses(self, scope: PageScope, depth: int) -> Iterator[str]:
+        """Yield where a page of this depth leads, on its own host."""
+        if depth >= self._depth:
+            return
+        home = urlsplit(scope.address).netloc
+        for _, address in self._links.on(scope):
+            if urlsplit(address).netloc != home:
+                continue
+            if self._match is None or self._match.search(address):
+                yield address
+
+
+class _Freshness:
+    """Whether the pages of a list still bring something new."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._before: list[str] = []
+        self._stale = 0
+
+    def is_over(self, candidates: list[str]) -> bool:
+        """Take a page; say whether nothing new is to be expected after it."""
+        is_same = candidates == self._before
+        self._stale = 0 if set(candidates) - self._seen else self._stale + 1
+        self._before = candidates
+        self._seen.update(candidates)
+        return not candidates or is_same or self._stale >= _STALE_PAGES
+
+
+def _fragment(html: str) -> LexborHTMLParser:
+    # A row outside of a table loses its cells to the rules of HTML.
+    is_row = html.lstrip()[:3].lower() in {"<tr", "<td"}
+    return LexborHTMLParser(f"<table>{html}</table>" if is_row else html)
+
+
+def _looked_up(path: str, answer: Any, page: Page) -> Any:
+    try:
+        return find(path, answer)
+    except ValueError as error:
+        raise UnexpectedShape(page.url, str(error)) from error

@@ -1,0 +1,152 @@
+"""Items of an index page: links to their pages, or elements and records that are items."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from selectolax.lexbor import LexborHTMLParser
+
+from longline.config.manifests.html import HtmlManifest
+from longline.fetching.messages import Page
+from longline.model import Item
+from longline.sources.adapters.html_fields import FieldReader, Reading, read_fields, readers_of
+from longline.sources.adapters.html_links import Links, joined, key_of
+from longline.sources.adapters.html_scope import PageScope, Scope
+
+_NO_TREE = LexborHTMLParser("")
+_NO_PAGE = PageScope(Page("", 200, {}, b""))
+
+
+@dataclass(slots=True)
+class Found:
+    """What an index page gave: items, and all that stood there before any was sorted out."""
+
+    items: list[Item] = field(default_factory=list)
+    candidates: list[str] = field(default_factory=list)
+    keyless: int = 0
+    """How many had nothing where their key should be, and are named by default."""
+
+
+class ItemFinder:
+    """Finds items as a manifest says; made ready once for all runs."""
+
+    def __init__(self, manifest: HtmlManifest) -> None:
+        items = manifest.items
+        self._match = re.compile(items.match) if items and items.match is not None else None
+        self._links = Links(items.links or ("a@href",)) if items else Links(())
+        self._is_any_link = bool(items and not items.links and not items.elements)
+        self._elements = items.elements if items else None
+        self._link = Links((items.link,)) if items and items.link is not None else None
+        own = manifest.fields if items and items.are_elements else (items and items.fields) or {}
+        self._readers = readers_of(own, manifest.locale)
+        self._volatile = manifest.volatile
+        key = manifest.key
+        self._key = None if key is None else FieldReader("key", key, manifest.locale)
+
+    def wants(self, address: str) -> bool:
+        """Say whether an address may be that of an item."""
+        return self._match is None or bool(self._match.search(address))
+
+    def on(self, scope: PageScope) -> Found:
+        """Return the items of an index page."""
+        found = Found()
+        if self._elements is None:
+            for node, address in self._links.on(scope):
+                self._take(found, Scope(scope, node, address))
+            return found
+        for node in scope.tree.css(self._elements):
+            if self._link is None:
+                self._take_whole(found, Scope(scope, node, scope.address))
+                continue
+            for _, address in self._link.on(scope, node):
+                self._take(found, Scope(scope, node, address))
+                break
+        return found
+
+    def in_records(self, scope: PageScope, records: Any) -> Found:
+        """Return the items of a JSON answer that holds the records themselves."""
+        found = Found()
+        for record in records if isinstance(records, list) else ():
+            self._take_whole(found, Scope(scope, _NO_TREE, scope.address, record))
+        return found
+
+    def at(self, scope: PageScope, addresses: Any) -> Found:
+        """Return the items at addresses that a JSON answer holds."""
+        found = Found()
+        for link in addresses if isinstance(addresses, list) else ():
+            if isinstance(link, str) and (address := joined(scope.base, link)):
+                self._take(found, Scope(scope, _NO_TREE, address))
+        return found
+
+    def named(self, address: str, home: str) -> Item:
+        """Return the item at an address that no page told us."""
+        key = self._key_in(address)
+        return Item(key or key_of(address, home), address)
+
+    def _key_in(self, address: str) -> str | None:
+        if self._key is None:
+            return None
+        value = self._key.read(Scope(_NO_PAGE, _NO_TREE, address), Reading())
+        return None if value is None else str(value)
+
+    def _take(self, found: Found, scope: Scope) -> None:
+        is_wanted = self.wants(scope.address)
+        if is_wanted or not self._is_any_link:
+            found.candidates.append(scope.address)
+        if not is_wanted:
+            return
+        key = self._read_key(found, scope) or key_of(scope.address, _home(scope.page.address))
+        data = read_fields(self._readers, scope).to_carry() if self._readers else {}
+        found.items.append(Item(key, scope.address, data=data))
+
+    def _take_whole(self, found: Found, scope: Scope) -> None:
+        # Read here and now: a row without its table is no row, and selectors may look at what
+        # stands around an element. So an item carries fields, which are smaller than HTML, too.
+        reading = read_fields(self._readers, scope)
+        mark = _mark(reading.fields, self._volatile)
+        key = self._read_key(found, scope) or mark
+        found.candidates.append(key)
+        found.items.append(Item(key, scope.address, data={**reading.to_carry(), "mark": mark}))
+
+    def _read_key(self, found: Found, scope: Scope) -> str | None:
+        if self._key is None:
+            return None
+        value = self._key.read(scope, Reading())
+        if value is None:
+            found.keyless += 1
+            return None
+        return str(value)
+
+
+class Marks:
+    """Elements with one key and different contents are different items; none is dropped."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self.shared = 0
+
+    def apart(self, items: list[Item]) -> Iterator[Item]:
+        """Yield the items, with a longer key for those whose key another one has."""
+        for item in items:
+            mark = item.data.get("mark")
+            if mark is None or self._known.setdefault(item.key, mark) == mark:
+                yield item
+                continue
+            self.shared += 1
+            yield Item(f"{item.key} {mark}", item.url, item.priority, item.data)
+
+
+def _mark(fields: Mapping[str, Any], volatile: frozenset[str]) -> str:
+    lasting = {name: value for name, value in fields.items() if name not in volatile}
+    text = orjson.dumps(lasting, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def _home(address: str) -> str:
+    return urlsplit(address).netloc

@@ -1,0 +1,162 @@
+"""Places of a field, made ready once for all pages: CSS, JSON-LD, scripts, the address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from jmespath.exceptions import JMESPathError
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from longline.config.manifests.api_paths import compiled
+from longline.config.manifests.fields import Place, split_selector
+from longline.sources.adapters.html_scope import Scope
+from longline.sources.adapters.html_text import text_of
+
+_ANY_SCRIPT = "script:not([src])"
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+Take = Callable[[LexborNode], str | None]
+
+
+class Finder(Protocol):
+    """Finds a value in one place; `origin` says in words which."""
+
+    origin: str
+
+    def first(self, scope: Scope) -> Any:
+        """Return the first value there; None when there is none, or it is empty."""
+
+    def all(self, scope: Scope) -> list[Any]:
+        """Return all values there that are not empty."""
+
+
+def finders_of(places: Iterable[Place]) -> tuple[Finder, ...]:
+    """Return what looks into these places, in their order."""
+    return tuple(finder for place in places for finder in _finders(place))
+
+
+def nodes_in(node: LexborNode | LexborHTMLParser | None, css: str) -> list[LexborNode]:
+    """Return the elements that match, the node itself for an empty selector."""
+    if not css:
+        return [node] if isinstance(node, LexborNode) else []
+    return node.css(css) if node is not None else []
+
+
+def taking(attribute: str | None) -> Take:
+    """Return what reads an element: its text, its HTML, or an attribute."""
+    if attribute is None or attribute == "text":
+        return text_of
+    if attribute == "html":
+        return _html_of
+
+    def attribute_of(node: LexborNode) -> str | None:
+        value = node.attributes.get(attribute)
+        return value.strip() if value else None
+
+    return attribute_of
+
+
+def _html_of(node: LexborNode) -> str:
+    return (node.inner_html or "").strip()
+
+
+class _Css:
+    """Elements."""
+
+    __slots__ = ("_css", "_take", "origin")
+
+    def __init__(self, selector: str) -> None:
+        self._css, attribute = split_selector(selector)
+        self._take = taking(attribute)
+        self.origin = f"css {selector}"
+
+    def first(self, scope: Scope) -> Any:
+        if not self._css:
+            node = scope.node if isinstance(scope.node, LexborNode) else None
+        else:
+            node = scope.node.css_first(self._css)
+        return (self._take(node) or None) if node is not None else None
+
+    def all(self, scope: Scope) -> list[Any]:
+        return [value for n in nodes_in(scope.node, self._css) if (value := self._take(n))]
+
+
+class _Json:
+    """A way into objects of JSON; of several objects, the first that has something."""
+
+    def __init__(self, roots: Callable[[Scope], Iterable[Any]], path: str, origin: str) -> None:
+        self._roots = roots
+        self._path = compiled(path)
+        self.origin = origin
+
+    def first(self, scope: Scope) -> Any:
+        return next(self._found(scope), None)
+
+    def all(self, scope: Scope) -> list[Any]:
+        lists = (value if isinstance(value, list) else [value] for value in self._found(scope))
+        return [one for values in lists for one in values if one not in _EMPTY]
+
+    def _found(self, scope: Scope) -> Iterator[Any]:
+        for root in self._roots(scope):
+            try:
+                value = self._path.search(root)
+            except JMESPathError:
+                continue  # a function was given what it cannot work with: nothing is there
+            if value not in _EMPTY:
+                yield value
+
+
+class _Address:
+    """The item's own address."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+        self.origin = f"address {pattern}"
+
+    def first(self, scope: Scope) -> Any:
+        found = self._pattern.search(scope.address)
+        return group_of(found) if found else None
+
+    def all(self, scope: Scope) -> list[Any]:
+        return [value for m in self._pattern.finditer(scope.address) if (value := group_of(m))]
+
+
+def group_of(found: re.Match[str]) -> str | None:
+    """Return the first group of a match, or all of it when there are no groups."""
+    return found[1 if found.re.groups else 0] or None
+
+
+def _finders(place: Place) -> Iterator[Finder]:
+    for selector in place.css or ():
+        yield _Css(selector)
+    if place.json_ld is not None:
+        yield _ld(place.json_ld, place.path)
+    elif place.script is not None or place.after is not None:
+        yield _script(place.script or _ANY_SCRIPT, place.after, place.path)
+    elif place.path is not None:
+        yield _Json(lambda scope: (scope.record,), place.path, f"path {place.path}")
+    if place.url is not None:
+        yield _Address(place.url)
+
+
+def _ld(text: str, path: str | None) -> _Json:
+    kind, _, rest = text.partition(".")
+
+    def roots(scope: Scope) -> Iterator[Any]:
+        return (one for one in scope.page.ld if _is_of(one, kind))
+
+    origin = f"json-ld {text}" + (f" {path}" if path else "")
+    return _Json(roots, path or rest or "@", origin)
+
+
+def _is_of(found: dict[str, Any], kind: str) -> bool:
+    types = found.get("@type")
+    named = types if isinstance(types, list) else [types]
+    return any(isinstance(one, str) and re.split(r"[/:#]", one)[-1] == kind for one in named)
+
+
+def _script(css: str, after: str | None, path: str | None) -> _Json:
+    pattern = re.compile(after) if after is not None else None
+    named = " ".join(part for part in (css, after, path) if part)
+    return _Json(lambda scope: scope.page.script(css, pattern), path or "@", f"script {named}")

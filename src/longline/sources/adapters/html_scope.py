@@ -1,0 +1,112 @@
+"""What fields are read from: an element of a page, its address, and the JSON in its scripts."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+from urllib.parse import urljoin
+
+import orjson
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from longline.fetching.messages import Page
+
+_LD = 'script[type="application/ld+json"]'
+_LENIENT = json.JSONDecoder(strict=False)  # line breaks in texts are common, and harmless
+_HALF = "\\ud"
+
+
+class PageScope:
+    """A whole page: what is read from it once serves all fields and all its elements."""
+
+    def __init__(self, page: Page, tree: LexborHTMLParser | None = None) -> None:
+        self.address = page.url
+        self.tree = page.tree if tree is None else tree
+        self._scripts: dict[Any, Any] = {}
+
+    @cached_property
+    def base(self) -> str:
+        """The address that relative ones start from."""
+        node = self.tree.css_first("base[href]")
+        href = node.attributes.get("href") if node else None
+        return urljoin(self.address, href) if href else self.address
+
+    @cached_property
+    def ld(self) -> list[dict[str, Any]]:
+        """Every object of the page's JSON-LD, outer ones first."""
+        roots = (_loaded(node.text()) for node in self.tree.css(_LD))
+        return [found for root in roots for found in _objects(root)]
+
+    def script(self, css: str, after: Any) -> list[Any]:
+        """Return the JSON of each script that matches, from where `after` ends."""
+        name = (css, after)
+        if name not in self._scripts:
+            texts = (node.text() for node in self.tree.css(css))
+            found = (_decoded(text, after) for text in texts)
+            self._scripts[name] = [value for value in found if value is not None]
+        scripts: list[Any] = self._scripts[name]
+        return scripts
+
+
+class Scope:
+    """Where fields look: a node, or a record of JSON, on a page; `address` is the item's."""
+
+    __slots__ = ("address", "node", "page", "record")
+
+    def __init__(
+        self,
+        page: PageScope,
+        node: LexborNode | LexborHTMLParser,
+        address: str,
+        record: Any = None,
+    ) -> None:
+        self.page = page
+        self.node = node
+        self.address = address
+        self.record = record
+
+
+def whole(page: Page) -> Scope:
+    """Return the scope of a page that is an item."""
+    scope = PageScope(page)
+    return Scope(scope, scope.tree, page.url)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _decoded(text, None)
+
+
+def _decoded(text: str, after: Any) -> Any:
+    start = 0
+    if after is not None:
+        found = after.search(text)
+        if not found:
+            return None
+        start = found.end()
+    try:
+        value = _LENIENT.raw_decode(text[start:].lstrip())[0]
+        return _encodable(value) if _HALF in text.lower() else value
+    except (json.JSONDecodeError, RecursionError):
+        return None
+
+
+def _encodable(value: Any) -> Any:
+    """Replace halves of characters, which JSON can write and nothing can store."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _objects(root: Any) -> Iterator[dict[str, Any]]:
+    waiting = deque([root])
+    while waiting:
+        value = waiting.popleft()
+        if isinstance(value, dict):
+            yield value
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)

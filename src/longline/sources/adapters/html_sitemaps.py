@@ -1,0 +1,102 @@
+"""Items that a sitemap lists, or an index of sitemaps, packed or not."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from longline.config.manifests.html import HtmlManifest
+from longline.config.manifests.templates import fill
+from longline.errors import DiscoveryFailed, Gone, UnexpectedShape
+from longline.fetching.messages import Page
+from longline.model import Cursor, Item
+from longline.sources.adapters.html_items import ItemFinder
+from longline.sources.adapters.html_links import joined
+from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
+from longline.sources.visit import Visit
+
+_GZIP = b"\x1f\x8b"
+_LARGEST = 100 * 1024 * 1024  # bytes; the protocol allows half of it
+
+
+async def from_sitemaps(
+    visit: Visit, manifest: HtmlManifest, finder: ItemFinder, parameters: Mapping[str, Any]
+) -> AsyncIterator[Item | Cursor]:
+    """Yield the items of every sitemap, with a cursor after each.
+
+    Raises:
+        DiscoveryFailed: there is no sitemap where one was named.
+        UnexpectedShape: something there is no sitemap.
+    """
+    wanted = _pattern(manifest)
+    named = _named(manifest, parameters)
+    home = urlsplit(named[0]).netloc
+    kept = visit.cursor or {}
+    pending, read = list(kept.get("sitemaps", named)), int(kept.get("read", 0))
+    seen = set(pending)
+    while pending and read < manifest.most_pages:
+        address = pending.pop(0)
+        sitemap = await _read(visit, manifest.name, address, is_named=address in named)
+        read += 1
+        addresses = [url for one in sitemap.addresses if (url := joined(address, one))]
+        if sitemap.is_index:
+            new = [one for one in addresses if one not in seen and wanted.search(one)]
+            seen.update(new)
+            pending += new
+        else:
+            for one in dict.fromkeys(filter(finder.wants, addresses)):
+                yield finder.named(one, home)
+        yield Cursor({"sitemaps": list(pending), "read": read})
+    if pending:
+        visit.note("discovery", f"{len(pending)} sitemaps were left out: most_pages is {read}")
+
+
+def unpacked(page: Page) -> Page:
+    """Return the page with its body unpacked, where it is packed with gzip.
+
+    Raises:
+        UnexpectedShape: it is broken, or larger than any sitemap may be.
+    """
+    if not page.body.startswith(_GZIP):
+        return page
+    unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        body = unpacking.decompress(page.body, _LARGEST)
+    except zlib.error as error:
+        raise UnexpectedShape(page.url, f"not a packed sitemap ({error})") from error
+    if unpacking.unconsumed_tail:
+        raise UnexpectedShape(page.url, f"a sitemap of more than {_LARGEST} bytes")
+    return replace(page, body=body)
+
+
+async def _read(visit: Visit, source: str, address: str, *, is_named: bool) -> Sitemap:
+    try:
+        page = await visit.fetch(address)
+    except Gone as error:
+        if is_named:
+            raise DiscoveryFailed(source, str(error)) from error
+        visit.note("discovery", str(error))
+        return Sitemap(is_index=False, addresses=())
+    # A full one has 50,000 addresses: long enough to hold up everybody else.
+    return await visit.in_thread(_parsed, page)
+
+
+def _parsed(page: Page) -> Sitemap:
+    return read_sitemap(unpacked(page))
+
+
+def _named(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
+    said = manifest.items.sitemap if manifest.items else False
+    if isinstance(said, tuple):
+        return [fill(address, parameters, in_address=True) for address in said]
+    starts = (one for start in manifest.start for one in start.addresses(parameters))
+    return list(dict.fromkeys(urljoin(one, "/sitemap.xml") for one in starts))
+
+
+def _pattern(manifest: HtmlManifest) -> re.Pattern[str]:
+    said = manifest.items.sitemaps if manifest.items else None
+    return re.compile(said or "")

@@ -1,0 +1,45 @@
+"""What every manifest says, as the attributes of the class that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, create_model
+
+from longline.config.manifests.base import Manifest, Parameter
+from longline.sources.base import Options
+
+_TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
+
+
+def attributes_of(manifest: Manifest) -> dict[str, Any]:
+    """Return name, options, pace, headers and the like by the names that a source has for them."""
+    return {
+        "__doc__": manifest.about or f"The source {manifest.name}, from a manifest.",
+        "__module__": __name__,
+        "name": manifest.name,
+        "version": manifest.version,
+        "Options": options_of(manifest.parameters),
+        "rate": None if manifest.rate == "unlimited" else manifest.rate,
+        "burst": manifest.burst,
+        "headers": manifest.headers,
+        "cookies": True if manifest.cookies is None else manifest.cookies,
+        "auth": manifest.auth,
+        "cache": manifest.cache,
+        "expects": manifest.expects,
+        "volatile": manifest.volatile,
+        "transport": manifest.transport,
+    }
+
+
+def options_of(parameters: Mapping[str, Parameter]) -> type[Options]:
+    """Return the model of what a user may set; a parameter without a default must be set."""
+    fields: dict[str, Any] = {name: _field(one) for name, one in parameters.items()}
+    model: type[Options] = create_model("ManifestOptions", __base__=Options, **fields)
+    return model
+
+
+def _field(parameter: Parameter) -> tuple[Any, Any]:
+    default: Any = ... if parameter.default is None else parameter.default
+    return _TYPES[parameter.type], Field(default=default, description=parameter.about or None)

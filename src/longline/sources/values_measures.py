@@ -1,0 +1,127 @@
+"""Durations and areas: numbers with units, as seconds and as square metres."""
+
+from __future__ import annotations
+
+import re
+
+from longline.sources.values_numbers import amount_of, only_number, plain
+
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden"), 1),
+    **dict.fromkeys(("seconde", "secondes", "segundo", "segundos", "secondi", "sekund"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "minuten", "minuto", "minutos"), 60),
+    **dict.fromkeys(("minuti", "minuut", "minut", "minuty"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "std", "stunde", "stunden"), 3600),
+    **dict.fromkeys(("heure", "heures", "hora", "horas", "ora", "ore", "uur", "godz"), 3600),
+    **dict.fromkeys(("d", "day", "days", "tag", "tage", "tagen", "jour", "jours"), 86400),
+    **dict.fromkeys(("día", "días", "dia", "dias", "giorno", "giorni", "dag", "dagen"), 86400),
+    **dict.fromkeys(("w", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 604800),
+    **dict.fromkeys(("semana", "semanas", "settimana", "settimane", "weken"), 604800),
+}
+_ISO = re.compile(
+    r"P(?:(?P<w>[\d.,]+)W)?(?:(?P<d>[\d.,]+)D)?"
+    r"(?:T(?:(?P<h>[\d.,]+)H)?(?:(?P<m>[\d.,]+)M)?(?:(?P<s>[\d.,]+)S)?)?"
+)
+_ISO_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_CLOCK = re.compile(r"(?:(?P<h>\d+):)?(?P<m>\d{1,2}):(?P<s>\d{2})(?:[.,](?P<f>\d+))?")
+_PART = re.compile(r"(\d+(?:[.,]\d+)*)\s?([^\W\d_]+)\.?")
+_BETWEEN = re.compile(r"[\s,]*(?:and|und|et|y|e|en|i)?[\s,]*")
+_SQUARE_METRES = {
+    "m²": 1.0,
+    "km²": 1e6,
+    "cm²": 1e-4,
+    "ha": 1e4,
+    "ft²": 0.09290304,
+    "yd²": 0.83612736,
+    "mi²": 2589988.110336,
+    "acre": 4046.8564224,
+}
+_UNITS = {
+    **dict.fromkeys(("m²", "m2", "m^2", "qm", "sqm", "sq m", "sq.m", "sq. m", "mq", "m.q."), "m²"),
+    **dict.fromkeys(("square metres", "square meters", "square metre", "square meter"), "m²"),
+    **dict.fromkeys(("quadratmeter", "mètres carrés", "metros cuadrados"), "m²"),
+    **dict.fromkeys(("km²", "km2", "sq km", "square kilometres", "square kilometers"), "km²"),
+    **dict.fromkeys(("cm²", "cm2"), "cm²"),
+    **dict.fromkeys(("ha", "hectare", "hectares", "hektar", "hectáreas", "ettari"), "ha"),
+    **dict.fromkeys(("ft²", "ft2", "sqft", "sq ft", "sq. ft", "sq.ft", "square feet"), "ft²"),
+    **dict.fromkeys(("square foot", "sf"), "ft²"),
+    **dict.fromkeys(("yd²", "yd2", "sq yd", "square yards"), "yd²"),
+    **dict.fromkeys(("mi²", "mi2", "sq mi", "square miles"), "mi²"),
+    **dict.fromkeys(("acre", "acres", "ac"), "acre"),
+}
+_UNIT = re.compile(
+    "|".join(rf"(?<![^\W\d_]){re.escape(u)}(?!\w)" for u in sorted(_UNITS, key=len, reverse=True))
+)
+_PRECISION = 6
+
+
+def read_duration(value: str | float, locale: str | None, form: str | None) -> float:
+    """Return seconds. `form` is the unit of a bare number, or `m:s` or `h:m` for 12:34.
+
+    Raises:
+        ValueError: it is no duration, or what its numbers count is not said.
+    """
+    if isinstance(value, int | float):
+        return float(value) * _seconds_of(form)
+    text = plain(value)
+    if found := _ISO.fullmatch(text):
+        return _iso(found)
+    if found := _CLOCK.fullmatch(text):
+        return _clock(found, form)
+    if text.replace(".", "").replace(",", "").isdecimal():
+        return amount_of(only_number(text), locale) * _seconds_of(form)
+    return _in_words(text.lower(), locale)
+
+
+def read_area(value: str | float, locale: str | None, form: str | None) -> float:
+    """Return square metres. `form` is the unit of numbers that have none.
+
+    Raises:
+        ValueError: there is not one area in it, or no unit is known.
+    """
+    text = plain(f"{value!r}" if isinstance(value, int | float) else value).lower()
+    named = {_UNITS[unit] for unit in _UNIT.findall(text)}
+    if len(named) > 1:
+        raise ValueError(f"there are {len(named)} units in it")
+    unit = named.pop() if named else _UNITS.get((form or "").lower())
+    if unit is None:
+        raise ValueError("there is no unit of area in it; say which is meant with form, such as m²")
+    own = "en" if isinstance(value, int | float) else locale
+    amount = amount_of(only_number(_UNIT.sub(" ", text)), own)
+    return round(amount * _SQUARE_METRES[unit], _PRECISION)
+
+
+def _iso(found: re.Match[str]) -> float:
+    parts = {name: part for name, part in found.groupdict().items() if part}
+    if not parts:
+        raise ValueError("it is an empty duration")
+    return sum(float(part.replace(",", ".")) * _ISO_SECONDS[n] for n, part in parts.items())
+
+
+def _clock(found: re.Match[str], form: str | None) -> float:
+    seconds = int(found["m"]) * 60 + int(found["s"]) + float(f"0.{found['f'] or 0}")
+    if found["h"]:
+        return int(found["h"]) * 3600 + seconds
+    if form == "h:m":
+        return seconds * 60
+    if form == "m:s":
+        return seconds
+    raise ValueError("minutes and seconds, or hours and minutes? Say form: m:s or form: h:m")
+
+
+def _seconds_of(form: str | None) -> int:
+    if form is None or form.lower() not in _SECONDS:
+        raise ValueError("there is no unit of time in it; say which is meant with form: minutes")
+    return _SECONDS[form.lower()]
+
+
+def _in_words(text: str, locale: str | None) -> float:
+    total, place = 0.0, 0
+    while place < len(text):
+        part = _PART.match(text, place)
+        if not part or part[2] not in _SECONDS:
+            raise ValueError("it is no duration that can be read, such as 1 h 30 min or PT1H30M")
+        total += amount_of(only_number(part[1]), locale) * _SECONDS[part[2]]
+        gap = _BETWEEN.match(text, part.end())
+        place = gap.end() if gap else part.end()
+    return total

@@ -1,0 +1,96 @@
+"""Amounts of money: a number and the currency that stands beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from longline.config.locales import parts_of
+from longline.sources.values_numbers import amount_of, only_number, plain
+
+_ISO_4217 = """
+    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP
+    BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP
+    GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR
+    KMF KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
+    MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
+    SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
+    USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG
+"""
+_CODES = frozenset(_ISO_4217.split())
+_THREE_DECIMALS = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"})
+_OWN_SIGNS = """
+    EUR € GBP £ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱ CRC ₡ BRL R$
+    USD US$ CAD C$ CAD CA$ AUD A$ AUD AU$ NZD NZ$ HKD HK$ SGD S$ MXN MX$ TWD NT$ PLN zł CZK Kč
+    HUF Ft RON lei
+"""
+_SIGNS = dict(zip(_OWN_SIGNS.split()[1::2], _OWN_SIGNS.split()[::2], strict=True))
+# Several countries use these; which is meant, only the locale knows.
+_DOLLARS = "US CA AU NZ SG HK TW"
+_PESOS = {"MX": "MXN", "AR": "ARS", "CL": "CLP", "CO": "COP"}
+_SHARED: Mapping[str, Mapping[str, str]] = {
+    "$": {**{region: f"{region}D" for region in _DOLLARS.split()}, **_PESOS},
+    "kr": {"sv": "SEK", "da": "DKK", "nb": "NOK", "nn": "NOK", "no": "NOK", "is": "ISK"},
+    "¥": {"ja": "JPY", "zh": "CNY"},
+}
+_SYMBOL = re.compile(
+    "|".join(
+        rf"(?<![^\W\d_]){re.escape(sign)}(?![^\W\d_])" if sign.isalpha() else re.escape(sign)
+        for sign in sorted([*_SIGNS, *_SHARED], key=len, reverse=True)
+    )
+)
+_CODE = re.compile(r"(?<![A-Za-z])[A-Z]{3}(?![A-Za-z])")
+_NO_CENTS = re.compile(r"(?<=\d)[.,]\s?-{1,2}(?!\d)")  # 19,- is 19
+_AMOUNTS = ("amount", "price", "value", "lowPrice")
+_CURRENCIES = ("currency", "priceCurrency", "currencyCode")
+
+
+def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, Any]:
+    """Return amount and currency: a code of ISO 4217, or the sign where several countries use it.
+
+    `form` is the currency of amounts that name none; without it, theirs is None. An object with
+    an amount and a currency, as in JSON-LD, is money too.
+
+    Raises:
+        ValueError: there is not one amount in it, or two currencies.
+    """
+    if isinstance(value, Mapping):
+        return _from_object(value, locale, form)
+    if isinstance(value, int | float):
+        return {"amount": float(value), "currency": form}
+    text = _NO_CENTS.sub("", plain(str(value)))
+    currency = _currency_in(text, locale) or form
+    # A code may stand right before the number, where no other letters may.
+    text = _CODE.sub(lambda found: " " if found[0] in _CODES else found[0], text)
+    token = only_number(text)
+    amount = amount_of(token, locale, is_whole=currency not in _THREE_DECIMALS)
+    if not token.sign and text[: token.start].strip().startswith("-"):
+        amount = -amount  # -€5: the sign stands before the currency
+    return {"amount": amount, "currency": currency}
+
+
+def _from_object(value: Mapping[str, Any], locale: str | None, form: str | None) -> dict[str, Any]:
+    amount = next((value[name] for name in _AMOUNTS if value.get(name) is not None), None)
+    if amount is None or isinstance(amount, Mapping | list):
+        raise ValueError(f"it has none of {', '.join(_AMOUNTS)}")
+    named = next((value[name] for name in _CURRENCIES if value.get(name)), None)
+    # What programs write for programs has a point before the decimals.
+    money = read_money(amount, locale if isinstance(amount, str) and "," in amount else "en", form)
+    return {**money, "currency": str(named)} if named else money
+
+
+def _currency_in(text: str, locale: str | None) -> str | None:
+    found = {_SIGNS.get(sign) or _shared(sign, locale) for sign in _SYMBOL.findall(text)}
+    found |= {code for code in _CODE.findall(text) if code in _CODES}
+    # "$12 USD" names one currency twice.
+    found -= {sign for sign in found & _SHARED.keys() if found & set(_SHARED[sign].values())}
+    if len(found) > 1:
+        raise ValueError(f"there are {len(found)} currencies in it")
+    return next(iter(found), None)
+
+
+def _shared(sign: str, locale: str | None) -> str:
+    language, region = parts_of(locale)
+    meanings = _SHARED[sign]
+    return meanings.get(region) or meanings.get(language) or sign

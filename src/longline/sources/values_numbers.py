@@ -1,0 +1,176 @@
+"""Numbers as people write them: grouped by points, commas, spaces or apostrophes."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from longline.config.locales import decimal_mark
+
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("\u00a0\u202f\u2009\u2007\u2002\u2003\t\r\n", " "),
+        **dict.fromkeys("\u2212\u2012\u2013\u2014", "-"),
+        **dict.fromkeys("\u2019\u02bc\u00b4", "'"),
+        "\u066b": ".",  # Arabic has marks of its own beside its digits
+        "\u066c": ",",
+    }
+)
+_TOKEN = re.compile(
+    r"(?P<sign>(?<![\w)\]])[-+] ?)?"
+    r"(?<![^\W\d_])"  # the 2 of H2O is no number
+    r"(?P<body>\d{1,3}(?:[ ']\d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*|(?<!\d)\.\d+)"
+    r"(?P<power>[eE][-+]?\d{1,3}(?![\w.,]))?"
+)
+_SIZES = {
+    **dict.fromkeys(("k", "tsd", "thousand", "mille", "mil", "tys"), 1e3),
+    **dict.fromkeys(("mio", "mln", "million", "millions", "millionen", "millones"), 1e6),
+    **dict.fromkeys(("mrd", "bn", "milliarde", "milliarden", "miliardi"), 1e9),
+}
+_SIZE = re.compile(r"\s?([^\W\d_]+)")
+# M is a million here and a metre there; a billion has nine zeros here and twelve there.
+_UNCLEAR_SIZES = frozenset({"M", "B", "billion", "billions", "billionen"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A number in a text: as it is written, and where it stands."""
+
+    sign: str
+    body: str
+    power: str
+    start: int
+    end: int
+
+
+def plain(text: str) -> str:
+    """Return the text with plain spaces, minus signs, apostrophes and digits."""
+    text = text.translate(_SIGNS)
+    if not text.isascii():
+        text = "".join(_digit(char) for char in text)
+    return text.strip()
+
+
+def only_number(text: str) -> Token:
+    """Return the one number in a plain text.
+
+    Raises:
+        ValueError: there is none, or more than one.
+    """
+    found = [
+        Token((m["sign"] or "").strip(), m["body"], m["power"] or "", m.start(), m.end())
+        for m in _TOKEN.finditer(text)
+    ]
+    if not found:
+        raise ValueError("there is no number in it")
+    if len(found) > 1:
+        raise ValueError(f"there are {len(found)} numbers in it")
+    return found[0]
+
+
+def amount_of(token: Token, locale: str | None, *, is_whole: bool = False) -> float:
+    """Return the value of a number.
+
+    Args:
+        token: as it is written.
+        locale: whose marks it uses.
+        is_whole: three digits after a single mark are a group, not decimals.
+
+    Raises:
+        ValueError: it is not written as the locale does, or can be read in two ways.
+    """
+    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=is_whole)
+    value = float(f"{token.sign}{whole or '0'}.{fraction or '0'}{token.power}")
+    if not math.isfinite(value):
+        raise ValueError("it is too large")
+    return value
+
+
+def read_number(text: str, locale: str | None) -> float:
+    """Return the one number in a text; `1.2k` and `3 Mio` are counted out.
+
+    Raises:
+        ValueError: there is not one number that can be read in one way.
+    """
+    text = plain(text)
+    token = only_number(text)
+    size = _size_after(text, token)
+    return amount_of(token, locale) * size
+
+
+def read_integer(text: str, locale: str | None) -> int:
+    """Return the one whole number in a text.
+
+    Raises:
+        ValueError: there is not one, or it has decimals.
+    """
+    text = plain(text)
+    token = only_number(text)
+    size = _size_after(text, token)
+    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=size == 1)
+    if not token.power and not fraction.strip("0"):
+        return int(f"{token.sign}{whole or '0'}") * int(size)
+    value = amount_of(token, locale) * size
+    if not value.is_integer():
+        raise ValueError("it is not a whole number")
+    return int(value)
+
+
+def _size_after(text: str, token: Token) -> float:
+    found = _SIZE.match(text, token.end)
+    if not found:
+        return 1
+    word = found[1]
+    if word in _UNCLEAR_SIZES and (word != "B" or found[0] == word):
+        raise ValueError(f"what {word!r} after it stands for is not clear")
+    return _SIZES.get(word.lower(), 1)
+
+
+def _cut(body: str, mark: str | None, *, is_whole: bool) -> tuple[str, str]:
+    """Return the digits before and after the decimal mark."""
+    digits = body.replace(" ", "").replace("'", "")
+    if "." not in digits and "," not in digits:
+        return digits, ""
+    mark = mark or _mark_of(digits, is_whole=is_whole, is_grouped=digits != body)
+    head, _, fraction = digits.partition(mark)
+    if not fraction.isdecimal() and fraction:
+        raise ValueError("its points and commas contradict each other")
+    return _ungrouped(head, "," if mark == "." else "."), fraction
+
+
+def _mark_of(digits: str, *, is_whole: bool, is_grouped: bool) -> str:
+    last = max(digits.rfind("."), digits.rfind(","))
+    mark, other = (".", ",") if digits[last] == "." else (",", ".")
+    if other in digits:
+        return mark
+    if digits.count(mark) > 1:
+        return other
+    head, tail = digits[:last], digits[last + 1 :]
+    if len(tail) != len("000") or is_grouped or not 1 <= len(head.lstrip("0")) <= len("000"):
+        return mark
+    if is_whole:
+        return other
+    raise ValueError("it can be read in two ways; say which with locale, such as en or de")
+
+
+def _ungrouped(head: str, mark: str) -> str:
+    if mark not in head:
+        return head
+    first, *groups = head.split(mark)
+    *middle, last = groups
+    # Hindi numbers go by two after the first three: 12,34,567.
+    is_sound = len(last) == len("000") and 1 <= len(first) <= len("000")
+    if not is_sound or not (_all_of(middle, 3) or (_all_of(middle, 2) and len(first) < len("000"))):
+        raise ValueError("its points and commas are not where this locale puts them")
+    return head.replace(mark, "")
+
+
+def _all_of(groups: list[str], length: int) -> bool:
+    return all(len(group) == length for group in groups)
+
+
+def _digit(char: str) -> str:
+    value = unicodedata.decimal(char, None)
+    return char if value is None else str(value)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import pytest
+
+from longline.errors import UnexpectedShape
+from sources.manifested import SITE, read
+from sources.scripted import notes_on, unexplained
+from virtual import VirtualClock
+
+PAGE = """
+<html><head><base href="/shop/">
+<script type="application/ld+json">
+{"@graph": [{"@type": "WebSite"}, {"@type": ["Thing", "schema:Product"], "name": "Cod
+line", "offers": [{"price": "12.50", "priceCurrency": "EUR"}], "brand": {"@type": "Brand",
+"name": "Gull"}}]}
+</script>
+<script id="state" type="application/json">{"stock": {"count": 7}, "tags": ["a", "b"]}</script>
+<script>window.shop = {"id": 42}; window.other = 1;</script>
+</head><body>
+<h1 id="t1">  Cod <b>line</b>
+strong </h1>
+<div class="empty"> </div><span class="old">9,99 €</span>
+<p class="about">One<br>two<script>no()</script><i>three</i></p>
+<ul><li class="tag">red</li><li class="tag"> </li><li class="tag">blue</li></ul>
+<table><tr><td>Hook</td><td>3</td></tr><tr><td>Reel</td><td>many</td></tr></table>
+<a class="photo" href="photo.jpg">photo</a>
+</body></html>
+"""
+
+
+async def test_a_text_is_the_text_of_the_first_element(clock: VirtualClock) -> None:
+    data, _ = await read("fields: {title: h1, about: p.about}", PAGE, clock)
+
+    assert data == {"title": "Cod line strong", "about": "One twothree"}
+
+
+async def test_an_attribute_and_html_stand_after_an_at_sign(clock: VirtualClock) -> None:
+    data, _ = await read("fields: {id: h1@id, html: .tag@html}", PAGE, clock)
+
+    assert data == {"id": "t1", "html": "red"}
+
+
+async def test_of_several_selectors_the_first_that_has_something_wins(
+    clock: VirtualClock,
+) -> None:
+    data, visit = await read("fields: {price: [.price, .empty, .old]}", PAGE, clock)
+
+    assert data == {"price": "9,99 €"}
+    assert visit.origins == {"price": f"page {SITE}/p/1 css .old"}
+
+
+async def test_what_is_not_there_is_none_and_says_where_it_was_looked_for(
+    clock: VirtualClock,
+) -> None:
+    data, visit = await read("fields: {price: [.price, .empty]}", PAGE, clock)
+
+    assert data == {"price": None}
+    assert notes_on(visit, "price") == ["nothing at css .price, css .empty"]
+
+
+async def test_a_default_stands_in_only_where_it_is_written_and_is_told(
+    clock: VirtualClock,
+) -> None:
+    data, visit = await read("fields: {price: {css: .price, default: 0}}", PAGE, clock)
+
+    assert data == {"price": 0}
+    assert visit.origins == {"price": f"page {SITE}/p/1 default"}
+    assert "default" in notes_on(visit, "price")[0]
+
+
+async def test_a_written_default_of_nothing_is_a_default_too(clock: VirtualClock) -> None:
+    data, visit = await read("fields: {price: {css: .price, default: null}}", PAGE, clock)
+
+    assert data == {"price": None}
+    assert visit.origins == {"price": f"page {SITE}/p/1 default"}
+
+
+async def test_a_record_without_a_required_field_is_no_record(clock: VirtualClock) -> None:
+    with pytest.raises(UnexpectedShape, match=r"field price is missing: nothing at css \.price"):
+        await read("fields: {price: {css: .price, required: true}}", PAGE, clock)
+
+
+async def test_a_required_field_that_cannot_be_read_is_quoted(clock: VirtualClock) -> None:
+    with pytest.raises(UnexpectedShape, match=r"price is unreadable: 'Cod line strong'"):
+        await read("fields: {price: {css: h1, type: money, required: true}}", PAGE, clock)
+
+
+async def test_a_value_that_cannot_be_read_is_none_with_a_note_that_quotes_it(
+    clock: VirtualClock,
+) -> None:
+    data, visit = await read("fields: {price: {css: h1, type: number}}", PAGE, clock)
+
+    assert data == {"price": None}
+    assert notes_on(visit, "price") == [
+        "'Cod line strong' cannot be read as number: there is no number in it"
+    ]
+
+
+async def test_the_locale_of_the_site_holds_where_a_field_has_none(clock: VirtualClock) -> None:
+    text = """
+    locale: de
+    fields:
+      german: {css: p, type: number}
+      english: {css: p, type: number, locale: en}
+    """
+
+    data, _ = await read(text, "<p>1.234</p>", clock)
+
+    assert data == {"german": 1234.0, "english": 1.234}
+
+
+async def test_a_list_has_all_that_is_not_empty(clock: VirtualClock) -> None:
+    data, _ = await read("fields: {tags: {css: .tag, many: true}}", PAGE, clock)
+
+    assert data == {"tags": ["red", "blue"]}
+
+
+async def test_a_list_leaves_out_what_cannot_be_read_and_tells_it(clock: VirtualClock) -> None:
+    text = "fields: {counts: {css: 'td:last-child', many: true, type: integer}}"
+
+    data, visit = await read(text, PAGE, clock)
+
+    assert data == {"counts": [3]}
+    assert notes_on(visit, "counts") == [
+        "'many' cannot be read as integer: there is no number in it"
+    ]
+
+
+async def test_objects_have_fields_of_their_own(clock: VirtualClock) -> None:
+    text = """
+    fields:
+      parts:
+        css: tr
+        many: true
+        fields:
+          name: td
+          count: {css: "td:last-child", type: integer}
+    """
+
+    data, visit = await read(text, PAGE, clock)
+
+    assert data["parts"] == [{"name": "Hook", "count": 3}, {"name": "Reel", "count": None}]
+    assert notes_on(visit, "parts[1].count") != []
+
+
+async def test_an_object_that_is_not_there_is_none(clock: VirtualClock) -> None:
+    text = "fields: {maker: {css: .maker, fields: {name: b}}}"
+
+    data, visit = await read(text, PAGE, clock)
+
+    assert data == {"maker": None}
+    assert unexplained(data, visit) == []
+
+
+async def test_json_ld_is_found_by_its_type_wherever_it_is_nested(clock: VirtualClock) -> None:
+    text = """
+    fields:
+      name: {json_ld: Product.name, type: text}
+      brand: {json_ld: Brand.name}
+      price: {json_ld: Product, path: "offers[0]", type: money}
+      isbn: {json_ld: Book.isbn}
+    """
+
+    data, visit = await read(text, PAGE, clock)
+
+    assert data == {
+        "name": "Cod line",
+        "brand": "Gull",
+        "price": {"amount": 12.5, "currency": "EUR"},
+        "isbn": None,
+    }
+    assert visit.origins["brand"] == f"page {SITE}/p/1 json-ld Brand.name"
+
+
+async def test_a_list_from_json_ld_has_what_every_object_gives(clock: VirtualClock) -> None:
+    html = """<script type="application/ld+json">[{"@type": "Review", "author": "Ann"},
+    {"@type": "Review", "author": ["Bob", "Cy"]}]</script>"""
+
+    data, _ = await read("fields: {by: {json_ld: Review.author, many: true}}", html, clock)
+
+    assert data == {"by": ["Ann", "Bob", "Cy"]}
+
+
+async def test_half_a_character_in_json_does_not_spoil_the_record(clock: VirtualClock) -> None:
+    html = r'<script>x={"name": "cod \ud83d"}</script>'
+
+    data, _ = await read("fields: {name: {after: 'x=', path: name}}", html, clock)
+
+    assert data == {"name": "cod ?"}
+
+
+async def test_json_in_scripts_is_found_by_selector_or_by_what_stands_before_it(
+    clock: VirtualClock,
+) -> None:
+    text = r"""
+    fields:
+      stock: {script: "#state", path: stock.count}
+      tags: {script: "#state", path: tags, many: true}
+      id: {after: 'window\.shop\s*=', path: id}
+    """
+
+    data, _ = await read(text, PAGE, clock)
+
+    assert data == {"stock": 7, "tags": ["a", "b"], "id": 42}
+
+
+async def test_a_field_may_come_from_the_address(clock: VirtualClock) -> None:
+    data, _ = await read("fields: {number: {url: '/p/(\\d+)', type: integer}}", PAGE, clock)
+
+    assert data == {"number": 1}
+
+
+async def test_different_places_stand_in_one_chain(clock: VirtualClock) -> None:
+    text = "fields: {name: [.name, {json_ld: Book.name}, {url: '/p/(x)'}, h1@id]}"
+
+    data, _ = await read(text, PAGE, clock)
+
+    assert data == {"name": "t1"}
+
+
+async def test_an_address_is_made_whole_from_the_base_of_the_page(clock: VirtualClock) -> None:
+    data, _ = await read("fields: {photo: {css: .photo@href, type: url}}", PAGE, clock)
+
+    assert data == {"photo": f"{SITE}/shop/photo.jpg"}
+
+
+async def test_a_pattern_takes_the_part_that_counts(clock: VirtualClock) -> None:
+    text = "fields: {word: {css: h1, match: 'Cod (\\w+)'}, none: {css: h1, match: Hake}}"
+
+    data, visit = await read(text, PAGE, clock)
+
+    assert data == {"word": "line", "none": None}
+    assert "does not match Hake" in notes_on(visit, "none")[0]
+
+
+@pytest.mark.parametrize("html", ["", "<<<", "<p>" * 5000, "\x00\x01"])
+async def test_a_broken_page_has_no_fields_but_reasons(html: str, clock: VirtualClock) -> None:
+    text = """
+    fields:
+      title: h1
+      linked: {json_ld: X.y}
+      embedded: {after: 'x=', path: y}
+      nested: {css: h1, fields: {name: b}}
+    """
+
+    data, visit = await read(text, html, clock)
+
+    assert set(data.values()) == {None}
+    assert unexplained(data, visit) == []
