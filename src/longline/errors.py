@@ -6,6 +6,8 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── BadOption              a setting of a source or a command is wrong
 │   ├── BadFile                a YAML file is broken; says file, line and column
 │   ├── BadSource              a Python file holds no usable source
+│   ├── MissingExtra           an optional package is not installed: says which command mends it
+│   ├── NoBrowser              a browser is needed and none was found: install or name one
 │   ├── HomeUnwritable         the data folder cannot be made or written
 │   ├── UnknownJob             no such job in this home
 │   ├── NothingYet             no job was ever run in this home
@@ -25,6 +27,7 @@ LonglineError                  the command line prints its sentence and exits wi
 ├── FetchError                 one request failed; its `kind` decides what happens next
 │   ├── ConnectFailed          network: retried
 │   ├── TimedOut               timeout: retried
+│   ├── NeverReady             timeout: a browser waited for something in vain: retried
 │   ├── BodyCut                network: the answer ended early: retried
 │   ├── BadAnswer              invalid: not HTTP as we can use it: quarantined
 │   ├── BadStatus              the status says no
@@ -34,6 +37,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   │   └── Gone               gone (404, 410): skipped
 │   ├── RobotsDisallowed       refused: asks for an explicit override
 │   ├── AuthFailed             refused: no token, or the login did not work
+│   ├── Rejected               a rule of the source calls the answer a failure
 │   ├── Blocked                blocked: a ban or a challenge: the domain is parked
 │   ├── BudgetSpent            budget: a limit of the user's is reached: skipped
 │   ├── NotArchived            invalid: asked again from an archive that has no such answer
@@ -41,7 +45,8 @@ LonglineError                  the command line prints its sentence and exits wi
 │   └── Postponed              the wait is too long to sit out: the item is parked
 ├── ExtractError               the answer came but is not what the source expects
 │   ├── UnexpectedShape        invalid: quarantined with the reason
-│   └── SkipItem               the source decided that this is not an item: skipped
+│   ├── SkipItem               the source decided that this is not an item: skipped
+│   └── NothingToStore         the item was only a step on the way, such as a list: skipped
 ├── LayerFailed                a source's own code raised: bug
 └── DiscoveryFailed            the source could not list its items
 """
@@ -136,6 +141,33 @@ class BadSource(ConfigError):
 
     def __str__(self) -> str:
         return f"{self.reference} cannot be used as a source: {self.problem}"
+
+
+class MissingExtra(ConfigError):
+    """Something was asked for that needs an optional package."""
+
+    def __init__(self, extra: str, what: str = "this") -> None:
+        super().__init__(extra, what)
+        self.extra = extra
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} needs the extra {self.extra!r}: pip install 'longline[{self.extra}]'"
+
+
+class NoBrowser(ConfigError):
+    """Pages are to be opened in a browser, and there is none."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"no Chromium to open pages with: {self.problem}; install one (apt install chromium, "
+            "or playwright install chromium), or set LONGLINE_CHROMIUM to its path or to the "
+            "address of one that runs elsewhere"
+        )
 
 
 class HomeUnwritable(ConfigError):
@@ -393,6 +425,20 @@ class TimedOut(FetchError):
         return f"{self.url} did not answer in full within {self.seconds:g} s"
 
 
+class NeverReady(FetchError):
+    """A page came, but what the browser was to wait for or to use did not show up on it."""
+
+    kind = FailureKind.TIMEOUT
+
+    def __init__(self, url: str, what: str, seconds: float) -> None:
+        super().__init__(url, what, seconds)
+        self.what = what
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"{self.url} came, but {self.what} did not within {self.seconds:g} s"
+
+
 class BodyCut(FetchError):
     """The answer ended before its announced end."""
 
@@ -485,6 +531,18 @@ class AuthFailed(FetchError):
 
     def __str__(self) -> str:
         return f"{self.host} did not let us in: {self.problem}"
+
+
+class Rejected(FetchError):
+    """An answer that a rule of the source calls a failure; `kind` is what the rule means by it."""
+
+    def __init__(self, url: str, reason: str, kind: FailureKind = FailureKind.REFUSED) -> None:
+        super().__init__(url, reason, kind)
+        self.reason = reason
+        self.kind = kind  # type: ignore[misc]  # as in Postponed: each has its own
+
+    def __str__(self) -> str:
+        return f"the answer of {self.url} is a failure: {self.reason}"
 
 
 class Blocked(FetchError):
@@ -604,6 +662,17 @@ class SkipItem(ExtractError):
     """The source says that there is nothing to collect here; not a failure."""
 
     kind = FailureKind.GONE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NothingToStore(ExtractError):
+    """The item did its work and is no record itself: a page that only leads to others."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

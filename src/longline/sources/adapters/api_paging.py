@@ -1,0 +1,188 @@
+"""From one page to the next, and how the end is known; nothing here asks or waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from longline.config.manifests.api_pages import (
+    ByGraphql,
+    ByLink,
+    ByNext,
+    ByOffset,
+    ByPage,
+    Pagination,
+    Sized,
+)
+from longline.config.manifests.api_paths import find
+from longline.errors import UnexpectedShape
+from longline.fetching.messages import Page
+from longline.sources.adapters.api_links import linked
+from longline.sources.adapters.api_records import described, digest
+from longline.sources.adapters.api_requests import Turn
+
+Onward = Callable[[str, str], str]
+"""Told an address and the page that names it, returns it as it may be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a list we are: `at` is the page, offset, cursor or address to ask for next.
+
+    `mark` stands for an earlier page, number `marked`, to know a list that goes round in circles.
+    """
+
+    at: str | int | None = None
+    pages: int = 0
+    seen: int = 0
+    mark: str = ""
+    marked: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON, to be kept in a cursor."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A page that came: the answer, its JSON, and the keys of its records."""
+
+    page: Page
+    body: Any
+    keys: list[Any] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.keys)
+
+
+def beginning(paging: Pagination | None) -> Place:
+    """Return where a list begins."""
+    return Place(paging.start if isinstance(paging, ByPage | ByOffset) else None)
+
+
+def turn_of(paging: Pagination | None, place: Place) -> Turn:
+    """Return what the request for this place has beside the rest."""
+    if paging is None:
+        return Turn()
+    if isinstance(paging, ByLink | ByNext):
+        return Turn(url=None if place.at is None else str(place.at))
+    if isinstance(paging, ByGraphql):
+        return Turn(variables={} if place.at is None else {paging.variable: place.at})
+    said: dict[str, Any] = {} if place.at is None else {paging.parameter: place.at}
+    if paging.size is not None and paging.size_parameter:
+        said[paging.size_parameter] = paging.size
+    if paging.into == "query":
+        return Turn(query=said)
+    return Turn(body=said) if paging.into == "body" else Turn(variables=said)
+
+
+def following(
+    paging: Pagination | None, place: Place, answered: Answered, onward: Onward
+) -> tuple[Place | None, str | None]:
+    """Return the next place, None after the last; and what is odd about the end, if anything.
+
+    Raises:
+        UnexpectedShape: the answer does not say what the manifest expects of it.
+    """
+    if paging is None:
+        return None, None
+    pages, seen = place.pages + 1, place.seen + answered.count
+    at = _next_at(paging, Place(place.at, pages, seen), answered)
+    if at is None:
+        return None, _shortfall(paging, answered, seen)
+    if isinstance(paging, ByLink | ByNext):
+        at = onward(str(at), answered.page.url)
+    if pages >= paging.most_pages:
+        return None, f"ended after {pages} pages, as most_pages says; there may be more"
+    # What counts itself on cannot repeat; there, the records do when the API ignores it.
+    mark = digest([None if isinstance(paging, ByPage | ByOffset) else at, answered.keys])
+    if mark == place.mark:
+        return None, f"ended at page {pages}: the API gives the same page again and again"
+    # A mark at pages 1, 2, 4, 8 … finds a circle of any length (Brent).
+    is_due = pages >= 2 * place.marked
+    return (
+        Place(at, pages, seen, *((mark, pages) if is_due else (place.mark, place.marked))),
+        None,
+    )
+
+
+def _next_at(paging: Pagination, place: Place, answered: Answered) -> str | int | None:
+    """Return what to ask for next; `place` has counted this answer already."""
+    if _is_over(paging, place, answered):
+        return None
+    if isinstance(paging, ByPage):
+        return int(place.at or 0) + 1
+    if isinstance(paging, ByOffset):
+        # By what came, and not by what was asked for: an API may give fewer at a time.
+        return int(place.at or 0) + answered.count
+    if isinstance(paging, ByLink):
+        return linked(answered.page.headers, paging.rel) or None
+    path = f"({paging.page_info}).endCursor" if isinstance(paging, ByGraphql) else paging.path
+    return _cursor(path, answered)
+
+
+def _is_over(paging: Pagination, place: Place, answered: Answered) -> bool:
+    if isinstance(paging, ByGraphql) and not _truth(f"({paging.page_info}).hasNextPage", answered):
+        return True
+    if paging.has_more is not None and not _truth(paging.has_more, answered):
+        return True
+    if paging.total is not None and place.seen >= _number(paging.total, answered):
+        return True
+    if isinstance(paging, Sized) and _is_short(paging, answered):
+        return True
+    if isinstance(paging, ByPage) and paging.total_pages is not None:
+        return place.pages >= _number(paging.total_pages, answered)
+    return isinstance(paging, ByPage | ByOffset) and answered.count == 0
+
+
+def _is_short(paging: Sized, answered: Answered) -> bool:
+    return paging.short_page_is_last and answered.count < (paging.size or 0)
+
+
+def _shortfall(paging: Pagination, answered: Answered, seen: int) -> str | None:
+    if paging.total is None:
+        return None
+    total = _number(paging.total, answered)
+    return None if seen >= total else f"the API says {total:g} records, and listed {seen}"
+
+
+def _cursor(path: str, answered: Answered) -> str | int | None:
+    found = _found(path, answered)
+    if found is None or found is False or found == "":
+        return None
+    if isinstance(found, str | int) and not isinstance(found, bool):
+        return found
+    raise _unexpected(path, found, "a text or a number", answered)
+
+
+def _truth(path: str, answered: Answered) -> bool:
+    found = _found(path, answered)
+    if isinstance(found, bool):
+        return found
+    # Nothing is no answer: a path with a slip in it would end every list after a page.
+    raise _unexpected(path, found, "true or false", answered)
+
+
+def _number(path: str, answered: Answered) -> float:
+    found = _found(path, answered)
+    if isinstance(found, str) and found.isdecimal():
+        return int(found)
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return found
+    raise _unexpected(path, found, "a number", answered)
+
+
+def _found(path: str, answered: Answered) -> Any:
+    try:
+        return find(path, answered.body)
+    except ValueError as error:
+        raise UnexpectedShape(answered.page.url, str(error)) from error
+
+
+def _unexpected(path: str, found: Any, wanted: str, answered: Answered) -> UnexpectedShape:
+    inside = described(answered.body) if isinstance(answered.body, Mapping) else "the answer"
+    problem = f"{path!r} finds {described(found)}, and not {wanted}, in {inside}"
+    return UnexpectedShape(answered.page.url, problem)

@@ -1,0 +1,144 @@
+"""An API manifest on a scripted site: real HTTP, through the whole chain, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from longline.clock import Clock
+from longline.config.auth import Auth
+from longline.config.documents import parse_document
+from longline.config.manifests.api import ApiManifest
+from longline.fetching.chain import Manners, Policies, build_chain
+from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.jobs.collector import Collector, Extraction
+from longline.model import Account, Cursor, Item
+from longline.resilience.circuit import CircuitBreaker
+from longline.resilience.handler import RetryHandler
+from longline.resilience.limiter import RateLimiter
+from longline.sources.adapters.api import ApiSource, api_source
+from longline.sources.adapters.api_bookmarks import Bookmarks
+from longline.sources.visit import Visit
+from scripted_site import ScriptedSite
+
+
+class ApiSite:
+    """A scripted site that answers in JSON and remembers what it was asked."""
+
+    def __init__(self, site: ScriptedSite) -> None:
+        self.site = site
+        self.url = site.url
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.sent: list[Any] = []
+        self.headers: list[Mapping[str, str]] = []
+
+    @property
+    def queries(self) -> list[dict[str, str]]:
+        return [query for _, query in self.asked]
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.asked]
+
+    def says(self, path: str, *answers: Any) -> None:
+        """Answer a path with these one after the other; the last one stays.
+
+        An answer is JSON, a response, or a function of the query and the body.
+        """
+        left = list(answers)
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            query = dict(request.query)
+            body = await request.read()
+            self.asked.append((request.path, query))
+            self.sent.append(body)
+            self.headers.append(request.headers)
+            said = left.pop(0) if len(left) > 1 else left[0]
+            return _response(said(query, body) if callable(said) else said)
+
+        self.site.answers[path] = answer
+
+
+def _response(said: Any) -> web.Response:
+    if isinstance(said, tuple):
+        status, body, *headers = said
+        return _json(body, status, headers[0] if headers else {})
+    return _json(said)
+
+
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    kind = {"Content-Type": "application/json", **(headers or {})}
+    return web.Response(body=orjson.dumps(body), status=status, headers=kind)
+
+
+class Bench:
+    """Runs manifests as an engine would: discovery, then every item through its layers."""
+
+    def __init__(self, site: ScriptedSite, clock: Clock) -> None:
+        self.site = site
+        self.clock = clock
+        self.transport = HttpTransport(HttpOptions(timeout=10), clock)
+        self.cursors: list[Cursor] = []
+        self.account = Account()
+        self.notes: list[str] = []
+        self.source: ApiSource | None = None
+
+    def open(
+        self, text: str, bookmarks: Bookmarks | None = None, **options: Any
+    ) -> tuple[ApiSource, Collector]:
+        written = parse_document(text.encode(), Path("shop.yaml"))
+        values = {"manifest": "api", "name": "shop", "base_url": self.site.url}
+        manifest = ApiManifest.model_validate({**values, **written.values})
+        source = api_source(manifest).with_options(options)
+        assert isinstance(source, ApiSource)
+        source.bookmarks = bookmarks
+        self.source = source
+        return source, Collector(source, self._chain(manifest.auth), self.clock)
+
+    async def find(
+        self, text: str, cursor: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[Item]:
+        """Run discovery to its end."""
+        _, collector = self.open(text, **options)
+        return await self.discover(collector, cursor)
+
+    async def run(self, text: str, **options: Any) -> list[Extraction]:
+        """Run discovery and then each item."""
+        _, collector = self.open(text, **options)
+        items = await self.discover(collector)
+        return [await collector.collect(item) for item in items]
+
+    async def records(self, text: str, **options: Any) -> list[dict[str, Any]]:
+        """Return the data of the records of a run in which nothing failed."""
+        found = await self.run(text, **options)
+        assert [one.outcome.reason for one in found if not one.is_success] == []
+        return [dict(one.record.data) for one in found if one.record]
+
+    async def discover(
+        self, collector: Collector, cursor: Mapping[str, Any] | None = None
+    ) -> list[Item]:
+        visit: Visit = collector.visit(cursor=cursor)
+        items: list[Item] = []
+        try:
+            async for found in collector.source.discover(visit):
+                if isinstance(found, Item):
+                    items.append(found)
+                else:
+                    self.cursors.append(found)
+        finally:
+            self.account = visit.account
+            self.notes = [f"{note.field}: {note.text}" for note in visit.notes]
+        return items
+
+    def _chain(self, auth: Auth | None) -> Any:
+        policies = Policies(
+            RateLimiter(None, clock=self.clock),
+            CircuitBreaker(clock=self.clock),
+            RetryHandler(circuit_breaker_threshold=None, clock=self.clock),
+            manners=Manners(auth=auth),
+        )
+        return build_chain(self.transport, policies, self.clock)

@@ -1,0 +1,330 @@
+"""Every way in which an API divides its lists, and every way in which they end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from longline.errors import UnexpectedShape
+from scripted_site import ScriptedSite
+from sources.api_bench import ApiSite, Bench
+from virtual import VirtualClock
+
+PRODUCTS = [{"id": number, "name": f"product {number}"} for number in range(1, 8)]
+Reply = Callable[[dict[str, str], bytes], Any]
+
+
+@pytest.fixture
+def api(site: ScriptedSite) -> ApiSite:
+    return ApiSite(site)
+
+
+@pytest.fixture
+async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
+    bench = Bench(site, clock)
+    yield bench
+    await bench.transport.close()
+
+
+def manifest(pagination: str, more: str = "") -> str:
+    return f"""
+endpoints:
+  products:
+    path: /products
+    records: items
+    key: id
+    pagination: {pagination}
+    {more}
+"""
+
+
+def keys_from(first: int) -> list[str]:
+    return [str(one["id"]) for one in PRODUCTS[first - 1 :]]
+
+
+ALL = keys_from(1)
+
+
+def in_pages(size: int = 3) -> Reply:
+    def reply(query: dict[str, str], _body: bytes) -> Any:
+        page = int(query["page"])
+        some = PRODUCTS[(page - 1) * size : page * size]
+        return {"items": some, "total": 7, "pages": 3, "more": page < 3}
+
+    return reply
+
+
+def by_offset(size: int) -> Reply:
+    def reply(query: dict[str, str], _body: bytes) -> Any:
+        offset = int(query["offset"])
+        return {"items": PRODUCTS[offset : offset + size], "total": "7"}
+
+    return reply
+
+
+def by_cursor(query: dict[str, str], _body: bytes) -> Any:
+    first = int(query.get("after", "0"))
+    following = f"{first + 3}" if first + 3 < 7 else None
+    return {"items": PRODUCTS[first : first + 3], "meta": {"next": following}}
+
+
+async def keys(bench: Bench, text: str) -> list[str]:
+    return [item.key for item in await bench.find(text)]
+
+
+# ---------------------------------------------------------------- pages and offsets
+
+
+@pytest.mark.parametrize(
+    ("ending", "requests"),
+    [
+        ("", 4),
+        (", total: total", 3),
+        (", total_pages: pages", 3),
+        (", has_more: more", 3),
+        (", size: 3, size_parameter: n, short_page_is_last: true", 3),
+    ],
+)
+async def test_numbered_pages_end_as_the_manifest_says(
+    api: ApiSite, bench: Bench, ending: str, requests: int
+) -> None:
+    api.says("/products", in_pages())
+
+    found = await keys(bench, manifest(f"{{kind: page{ending}}}"))
+
+    assert found == ALL
+    assert [query["page"] for query in api.queries] == [str(n + 1) for n in range(requests)]
+    assert bench.notes == []
+
+
+async def test_the_size_of_a_page_is_asked_for(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", in_pages())
+
+    await keys(bench, manifest("{kind: page, size: 3, size_parameter: per_page, total: total}"))
+
+    assert {query["per_page"] for query in api.queries} == {"3"}
+
+
+async def test_an_api_that_gives_fewer_than_asked_for_loses_nothing(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says("/products", by_offset(2))
+
+    found = await keys(bench, manifest("{kind: offset, size: 100}"))
+
+    assert found == ALL
+    assert [query["offset"] for query in api.queries] == ["0", "2", "4", "6", "7"]
+    assert {query["limit"] for query in api.queries} == {"100"}
+
+
+async def test_a_total_written_as_text_ends_the_offsets(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", by_offset(4))
+
+    assert await keys(bench, manifest("{kind: offset, total: total}")) == ALL
+    assert len(api.asked) == 2
+
+
+async def test_a_list_shorter_than_its_total_is_noted(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", {"items": PRODUCTS[:2], "total": 9}, {"items": [], "total": 9})
+
+    assert await keys(bench, manifest("{kind: page, total: total}")) == ["1", "2"]
+    assert bench.notes == ["products: the API says 9 records, and listed 2"]
+
+
+async def test_an_api_that_ignores_the_page_is_not_asked_for_ever(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says("/products", {"items": PRODUCTS})
+
+    assert set(await keys(bench, manifest("{kind: page}"))) == set(ALL)
+    assert len(api.asked) == 2
+    assert "same page again and again" in bench.notes[0]
+
+
+async def test_no_more_pages_are_asked_for_than_allowed(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", in_pages())
+
+    found = await keys(bench, manifest("{kind: page, most_pages: 2}"))
+
+    assert found == ALL[:6]
+    assert "ended after 2 pages, as most_pages says" in bench.notes[0]
+
+
+async def test_a_page_number_may_stand_in_the_body(api: ApiSite, bench: Bench) -> None:
+    def reply(_query: dict[str, str], body: bytes) -> Any:
+        sent = orjson.loads(body)
+        return in_pages()({"page": str(sent["page"])}, body) | {"echo": sent}
+
+    api.says("/products", reply)
+    text = manifest("{kind: page, into: body, total: total}", "body: {sort: name}")
+
+    assert await keys(bench, text) == ALL
+    assert orjson.loads(api.sent[0]) == {"sort": "name", "page": 1}
+
+
+@pytest.mark.parametrize(
+    ("ending", "problem"),
+    [
+        ("has_more: mroe", "'mroe' finds nothing, and not true or false"),
+        ("total: items", "'items' finds a list of 3, and not a number"),
+    ],
+)
+async def test_a_slip_in_a_path_does_not_end_the_list_in_silence(
+    api: ApiSite, bench: Bench, ending: str, problem: str
+) -> None:
+    api.says("/products", in_pages())
+
+    with pytest.raises(UnexpectedShape, match=problem):
+        await keys(bench, manifest(f"{{kind: page, {ending}}}"))
+
+
+# ---------------------------------------------------------------- cursors
+
+
+CURSOR = "{kind: cursor, path: meta.next, parameter: after}"
+
+
+async def test_a_cursor_is_followed_to_its_end(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", by_cursor)
+
+    assert await keys(bench, manifest(CURSOR)) == ALL
+    assert api.queries == [{}, {"after": "3"}, {"after": "6"}]
+
+
+async def test_an_empty_page_with_a_cursor_is_not_the_last(api: ApiSite, bench: Bench) -> None:
+    api.says(
+        "/products",
+        {"items": [], "meta": {"next": "a"}},
+        {"items": [], "meta": {"next": "b"}},
+        {"items": PRODUCTS, "meta": {}},
+    )
+
+    assert await keys(bench, manifest(CURSOR)) == ALL
+
+
+async def test_a_cursor_that_stays_while_records_change_is_followed(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says(
+        "/products",
+        {"items": PRODUCTS[:3], "meta": {"next": "scroll"}},
+        {"items": PRODUCTS[3:], "meta": {"next": "scroll"}},
+        {"items": [], "meta": {}},
+    )
+
+    assert await keys(bench, manifest(CURSOR)) == ALL
+    assert bench.notes == []
+
+
+async def test_cursors_in_a_circle_end(api: ApiSite, bench: Bench) -> None:
+    def reply(query: dict[str, str], _body: bytes) -> Any:
+        here = int(query.get("after", "0"))
+        return {"items": [PRODUCTS[here]], "meta": {"next": str((here + 1) % 5)}}
+
+    api.says("/products", reply)
+
+    assert set(await keys(bench, manifest(CURSOR))) == set(ALL[:5])
+    assert len(api.asked) < 20
+    assert "again and again" in bench.notes[0]
+
+
+async def test_a_cursor_that_is_an_object_is_told(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", {"items": [], "meta": {"next": {"page": 2}}})
+
+    with pytest.raises(UnexpectedShape, match=r"'meta\.next' finds an object with page"):
+        await keys(bench, manifest(CURSOR))
+
+
+# ---------------------------------------------------------------- addresses
+
+
+async def test_the_link_header_is_followed(api: ApiSite, bench: Bench) -> None:
+    last = f'<{api.url}/products?page=1>; rel=prev, </products?page=3>; rel="last"'
+    following = f'<{api.url}/products?page=2&q=a,b>; title="a, \\"b\\""; rel="next last"'
+    api.says(
+        "/products",
+        (200, {"items": PRODUCTS[:4]}, {"Link": following}),
+        (200, {"items": PRODUCTS[4:]}, {"Link": last}),
+    )
+
+    assert await keys(bench, manifest("{kind: link}", "query: {q: x}")) == ALL
+    assert api.queries == [{"q": "x"}, {"page": "2", "q": "a,b"}]
+
+
+async def test_an_address_in_the_body_is_followed(api: ApiSite, bench: Bench) -> None:
+    api.says(
+        "/products",
+        {"items": PRODUCTS[:3], "next": f"{api.url}/products?page=2"},
+        {"items": PRODUCTS[3:5], "next": "/products?page=3#end"},
+        {"items": PRODUCTS[5:], "next": ""},
+    )
+
+    assert await keys(bench, manifest("{kind: next, path: next}")) == ALL
+    assert [query.get("page") for query in api.queries] == [None, "2", "3"]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://elsewhere.test/products", "//elsewhere.test/p", "ftp://x/p", "file:///etc"]
+)
+async def test_an_address_that_leads_away_is_not_followed(
+    api: ApiSite, bench: Bench, address: str
+) -> None:
+    api.says("/products", {"items": [], "next": address})
+
+    with pytest.raises(UnexpectedShape, match="if that is right, say hosts:"):
+        await keys(bench, manifest("{kind: next, path: next}"))
+
+
+async def test_an_address_on_a_named_host_is_followed(api: ApiSite, bench: Bench) -> None:
+    port = api.url.rpartition(":")[2]
+    elsewhere = f"http://localhost:{port}/products"
+    api.says("/products", {"items": PRODUCTS[:3], "next": elsewhere}, {"items": PRODUCTS[3:]})
+    text = f"hosts: ['localhost:{port}']\n{manifest('{kind: next, path: next}')}"
+
+    assert await keys(bench, text) == ALL
+
+
+async def test_a_secret_that_the_api_repeats_is_not_kept(
+    api: ApiSite, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", "hush")
+    api.says(
+        "/products",
+        {"items": PRODUCTS[:3], "next": f"{api.url}/products?page=2&key=hush"},
+        {"items": PRODUCTS[3:]},
+    )
+    host = api.url.partition("//")[2]
+    auth = f"auth: {{kind: query, name: key, value: env:SHOP_KEY, hosts: ['{host}']}}\n"
+
+    found = await keys(bench, auth + manifest("{kind: next, path: next}"))
+
+    assert found == ALL
+    assert [query["key"] for query in api.queries] == ["hush", "hush"]
+    assert "hush" not in str(bench.cursors)
+
+
+# ---------------------------------------------------------------- going on
+
+
+async def test_a_killed_run_goes_on_at_its_page(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", by_cursor)
+    await bench.find(manifest(CURSOR))
+    first = bench.cursors[0].value
+    api.asked.clear()
+
+    found = await bench.find(manifest(CURSOR), cursor=orjson.loads(orjson.dumps(first)))
+
+    assert [item.key for item in found] == keys_from(4)
+    assert api.queries == [{"after": "3"}, {"after": "6"}]
+
+
+async def test_a_run_that_had_listed_all_asks_for_nothing(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", by_cursor)
+    await bench.find(manifest(CURSOR))
+    api.asked.clear()
+
+    assert await bench.find(manifest(CURSOR), cursor=bench.cursors[-1].value) == []
+    assert api.asked == []

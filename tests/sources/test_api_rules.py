@@ -1,0 +1,357 @@
+"""Answers that are not what they seem, and endpoints with a pace of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from longline.errors import FailureKind, Postponed, Refused, Rejected, ServerFailed, SkipItem
+from longline.fetching.messages import Page, Request
+from longline.model import Account, Verdict
+from longline.sources.adapters.api_asking import Asker
+from longline.sources.adapters.api_requests import Call
+from longline.sources.visit import Visit
+from scripted_site import ScriptedSite
+from sources.api_bench import ApiSite, Bench
+from sources.scripted import ScriptedWeb
+from virtual import EPOCH, VirtualClock
+
+GOOD = {"items": [{"id": 1}]}
+BUSY = {"error": {"code": "busy"}, "items": []}
+
+
+@pytest.fixture
+def api(site: ScriptedSite) -> ApiSite:
+    return ApiSite(site)
+
+
+@pytest.fixture
+async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
+    bench = Bench(site, clock)
+    yield bench
+    await bench.transport.close()
+
+
+def listing(rule: str, more: str = "") -> str:
+    return f"""
+endpoints:
+  products:
+    path: /products
+    records: items
+    key: id
+    handlers: [{rule}]
+    {more}
+"""
+
+
+IF_BUSY = "{when: {body: \"error.code == 'busy'\"}, do: "
+
+
+async def found(bench: Bench, text: str) -> list[str]:
+    return [item.key for item in await bench.find(text)]
+
+
+# ---------------------------------------------------------------- rules for lists
+
+
+async def test_an_answer_that_only_looks_fine_is_asked_for_again(
+    api: ApiSite, bench: Bench, clock: VirtualClock
+) -> None:
+    api.says("/products", BUSY, BUSY, GOOD)
+
+    assert await found(bench, listing(IF_BUSY + "retry}")) == ["1"]
+    assert len(api.asked) == 3
+    assert clock.now() - EPOCH == pytest.approx(1 + 2, abs=0.5)
+    assert bench.account.retries == 2
+    assert [one.step for one in bench.account.failures] == [
+        "retried after 1 s",
+        "retried after 2 s",
+    ]
+
+
+async def test_what_stays_wrong_is_a_failure_in_the_users_words(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", BUSY)
+
+    with pytest.raises(Rejected, match="the shop sleeps; asked 3 times") as told:
+        await found(bench, listing(IF_BUSY + "retry, reason: the shop sleeps}"))
+
+    assert told.value.kind is FailureKind.SERVER
+    assert len(api.asked) == 3
+
+
+async def test_a_long_wait_is_left_to_the_queue(
+    api: ApiSite, bench: Bench, clock: VirtualClock
+) -> None:
+    api.says("/products", BUSY)
+
+    with pytest.raises(Postponed) as told:
+        await found(bench, listing(IF_BUSY + "wait, after: 15m}"))
+
+    assert told.value.until == pytest.approx(clock.now() + 900, abs=1)
+    assert (told.value.kind, told.value.is_for_domain) == (FailureKind.OVERLOAD, True)
+
+
+async def test_a_list_that_is_put_off_again_and_again_is_given_up(
+    api: ApiSite, bench: Bench, clock: VirtualClock
+) -> None:
+    api.says("/products", BUSY)
+    _, collector = bench.open(listing(IF_BUSY + "wait, after: 1m, attempts: 2}"))
+    with pytest.raises(Postponed):
+        await bench.discover(collector)
+    await clock.sleep(60)
+
+    with pytest.raises(Rejected, match="asked 2 times"):
+        await bench.discover(collector)
+
+
+async def test_a_header_may_say_how_long_to_wait(
+    api: ApiSite, bench: Bench, clock: VirtualClock
+) -> None:
+    reset = {"X-Reset": str(int(EPOCH) + 20)}
+    api.says("/products", (403, {"error": {"code": "busy"}}, reset), GOOD)
+    rule = "{when: {status: 403, header: {x-reset: '^[0-9]+$'}}, do: wait, after_header: X-Reset}"
+
+    assert await found(bench, listing(rule)) == ["1"]
+    assert clock.now() == pytest.approx(EPOCH + 20, abs=1)
+
+
+async def test_retry_after_is_heeded_by_a_rule_without_a_time(
+    api: ApiSite, bench: Bench, clock: VirtualClock
+) -> None:
+    api.says("/products", (409, {}, {"Retry-After": "12"}), GOOD)
+
+    assert await found(bench, listing("{when: {status: 409}, do: retry}")) == ["1"]
+    assert clock.now() == pytest.approx(EPOCH + 12, abs=1)
+
+
+async def test_a_list_may_be_skipped(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", (409, {}))
+
+    assert await found(bench, listing("{when: {status: 409}, do: skip, reason: closed}")) == []
+    assert bench.notes == [f"products: {api.url}/products: closed"]
+
+
+async def test_a_rule_may_call_a_good_answer_a_failure(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", {"items": [], "warning": "trial over"})
+
+    with pytest.raises(Rejected, match="'warning' holds, which is to fail"):
+        await found(bench, listing("{when: {body: warning}, do: fail}"))
+
+
+async def test_a_rule_may_call_a_bad_status_fine(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", (404, {"items": []}))
+
+    assert await found(bench, listing("{when: {status: [404, 410]}, do: accept}")) == []
+
+
+async def test_a_status_is_accepted_without_a_rule(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", (404, GOOD))
+
+    assert await found(bench, listing("", "accept: 404")) == ["1"]
+
+
+async def test_the_first_rule_that_fits_is_followed(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", (409, GOOD))
+    rules = "{when: {status: 409, body: nothing}, do: fail}, {when: {status: 4xx}, do: accept}"
+
+    assert await found(bench, listing(rules)) == ["1"]
+
+
+async def test_a_status_that_no_rule_fits_means_what_it_always_does(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says("/products", (403, {}))
+
+    with pytest.raises(Refused):
+        await found(bench, listing("{when: {status: 403, body: quota}, do: wait}"))
+
+    assert len(api.asked) == 1
+
+
+async def test_a_failure_that_may_pass_is_retried_though_a_rule_looked_at_it(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says("/products", (500, {}), (500, {}), GOOD)
+    rule = "{when: {status: 5xx, body: quota}, do: fail}"
+
+    assert await found(bench, listing(rule)) == ["1"]
+
+
+async def test_a_failure_that_does_not_pass_is_what_its_status_says(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says("/products", (500, {}))
+
+    with pytest.raises(ServerFailed):
+        await found(bench, listing("{when: {status: 5xx, body: quota}, do: fail}"))
+
+    assert len(api.asked) == 3
+
+
+# ---------------------------------------------------------------- rules for details
+
+
+async def test_a_rule_may_skip_an_item_by_its_detail(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", GOOD)
+    api.says("/products/1", {"state": "draft"})
+    detail = """detail: product
+  product:
+    path: /products/{parent.id}
+    handlers: [{when: {body: "state == 'draft'"}, do: skip, reason: a draft}]
+"""
+    extractions = await bench.run(listing("", detail))
+
+    assert extractions[0].outcome.verdict is Verdict.SKIP
+    assert "a draft" in str(extractions[0].outcome.reason)
+
+
+async def test_a_long_wait_for_a_detail_parks_the_item(api: ApiSite, bench: Bench) -> None:
+    api.says("/products", GOOD)
+    api.says("/products/1", (409, {}))
+    detail = """detail: product
+  product: {path: '/products/{parent.id}', handlers: [{when: {status: 409}, do: retry, after: 1h}]}
+"""
+    extractions = await bench.run(listing("", detail))
+
+    assert extractions[0].outcome.verdict is Verdict.LATER
+    assert not extractions[0].outcome.is_for_domain
+
+
+async def test_what_is_skipped_below_a_record_is_empty_with_a_note(
+    api: ApiSite, bench: Bench
+) -> None:
+    api.says("/products", GOOD)
+    api.says("/sizes/1", (409, {}))
+    child = """embed: {sizes: sizes}
+  sizes: {path: '/sizes/{parent.id}', handlers: [{when: {status: 409}, do: skip, reason: none}]}
+"""
+    extractions = await bench.run(listing("", child))
+
+    assert extractions[0].record is not None
+    assert extractions[0].record.data["sizes"] is None
+    assert [note.field for note in extractions[0].record.notes] == ["sizes"]
+
+
+# ---------------------------------------------------------------- a new proof
+
+
+class RenewingVisit(Visit):
+    """A visit whose chain obtains a new proof when asked to."""
+
+    renewals = 0
+
+    async def fetch(self, url: str, *, renew: bool = False, **values: Any) -> Page:
+        if renew:
+            await self.clock.sleep(5)  # it takes a while, and others ask meanwhile
+            self.renewals += 1
+        return await super().fetch(url, **values)
+
+
+ENDED = Page("http://a.test/", 200, {}, b'{"error": "token expired"}')
+FINE = Page("http://a.test/", 200, {}, b'{"items": []}')
+
+
+def asker(bench: Bench) -> Asker:
+    auth = """
+auth:
+  {kind: oauth2, token_url: https://a.test/t, client_id: a, client_secret: env:S, hosts: a.test}
+"""
+    source, _ = bench.open(auth + listing("{when: {body: error}, do: refresh}"))
+    return Asker(source.manifest.endpoints)
+
+
+async def test_a_proof_that_an_answer_calls_ended_is_renewed_once(
+    bench: Bench, clock: VirtualClock
+) -> None:
+    visit = RenewingVisit(ScriptedWeb({"http://a.test/": [ENDED, FINE]}), clock)
+
+    _, body = await asker(bench).ask(visit, "products", Call("http://a.test/"))
+
+    assert body == {"items": []}
+    assert visit.renewals == 1
+
+
+class EndedWeb(ScriptedWeb):
+    """Takes a second for each answer, and calls the proof ended until it was renewed."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.visit: RenewingVisit | None = None
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        await asyncio.sleep(1)
+        del request, account
+        return FINE if self.visit and self.visit.renewals else ENDED
+
+
+async def test_many_who_used_the_same_proof_renew_it_once(
+    bench: Bench, clock: VirtualClock
+) -> None:
+    asking, web = asker(bench), EndedWeb()
+    web.visit = RenewingVisit(web, clock)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(3):
+            call = Call(f"http://a.test/{number}")
+            group.create_task(asking.ask(web.visit, "products", call))
+
+    assert web.visit.renewals == 1
+
+
+async def test_a_new_proof_that_does_not_help_is_a_failure(
+    bench: Bench, clock: VirtualClock
+) -> None:
+    visit = RenewingVisit(ScriptedWeb({"http://a.test/": ENDED}), clock)
+
+    with pytest.raises(Rejected, match="a new proof did not help"):
+        await asker(bench).ask(visit, "products", Call("http://a.test/"))
+
+    assert visit.renewals == 1
+
+
+# ---------------------------------------------------------------- pace and rest
+
+
+async def test_an_endpoint_with_a_rate_is_asked_no_faster(
+    api: ApiSite, bench: Bench, site: ScriptedSite
+) -> None:
+    api.says("/products", {"items": [{"id": n} for n in range(4)]})
+    for number in range(4):
+        api.says(f"/sizes/{number}", [{"id": number}])
+    child = "\n  sizes: {parent: products, path: '/sizes/{parent.id}', key: id, rate: 0.5}"
+
+    await bench.find(listing("", "collect: false" + child))
+
+    moments = [moment for path, moment in site.log if path.startswith("/sizes")]
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert gaps == pytest.approx([2, 2, 2], abs=0.1)
+
+
+async def test_while_a_source_rests_none_of_its_requests_go(
+    bench: Bench, clock: VirtualClock
+) -> None:
+    source, _ = bench.open(listing("{when: {status: 420}, do: wait, after: 20}"))
+    asking = Asker(source.manifest.endpoints)
+    tired = Page("http://a.test/1", 420, {}, b"{}")
+    visit = Visit(ScriptedWeb({"http://a.test/1": [tired, FINE], "http://a.test/2": FINE}), clock)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asking.ask(visit, "products", Call("http://a.test/1")))
+        await clock.sleep(1)
+        await asking.ask(visit, "products", Call("http://a.test/2"))
+        waited = clock.now() - EPOCH
+
+    assert waited == pytest.approx(20)
+
+
+async def test_skipping_is_not_an_error_of_the_list(bench: Bench, clock: VirtualClock) -> None:
+    source, _ = bench.open(listing("{when: {status: 409}, do: skip}"))
+    page = Page("http://a.test/", 409, {}, b"{}")
+    visit = Visit(ScriptedWeb({"http://a.test/": page}), clock)
+
+    with pytest.raises(SkipItem, match="status 409, which is to skip"):
+        await Asker(source.manifest.endpoints).ask(visit, "products", Call("http://a.test/"))
