@@ -40,8 +40,18 @@ def command(*, host: str, port: int, rate: float | str, **options: object) -> No
     """Start a practice web to collect from.
 
     It serves a catalogue of n8n templates (generated, or real ones with --corpus) with honest
-    limits and seeded faults, until it is interrupted.
-    """
+    limits and seeded faults, until it is interrupted. Beside it lie little sites for manifests:
+
+    \b
+    /quotes/      pages with a next link, authors as pages of their own
+    /shop/        categories, numbered pages, offsets, load-more, two locales
+    /rest/        a JSON API: five kinds of authentication and of pagination, children, changes
+    /graphql      cursors, and errors in an answer with status 200
+    /app/         200 items that only JavaScript shows
+    /members/     a login form with a hidden token and a session that ends
+    /news/        a sitemap index, JSON-LD, dates in German
+    /generated/7/ a list and its details, another for every number
+    """  # noqa: D301  # click wants the sign itself, not a backslash
     limit = None if isinstance(rate, str) else rate
     web = PracticeWeb(WebOptions(rate=limit, **options), host=host, port=port)  # type: ignore[arg-type]  # click has checked them
     asyncio.run(_serve(web))
@@ -61,6 +71,8 @@ async def _serve(web: PracticeWeb) -> None:
         f"  longline run n8n --set site_url={web.site_url} --set api_url={web.api_url} "
         f"--set youtube_url={web.youtube_url}"
     )
+    names = ", ".join(one.path for one in web.sites)
+    click.echo(f"for manifests (see examples/): {names}")
     click.echo(f"what it saw: {web.url}/__practice__/tally   stop it with ctrl-c")
     await stop.wait()
     await web.stop()

@@ -19,6 +19,7 @@ from longline.sandbox.generated import GeneratedShelf
 from longline.sandbox.limits import Limits
 from longline.sandbox.shelf import Shelf
 from longline.sandbox.site import Site, reply
+from longline.sandbox.sites.collection import Sites
 from longline.sandbox.tally import Tally
 from longline.sandbox.youtube import PREFIX as YOUTUBE_PREFIX
 from longline.sandbox.youtube import YouTube
@@ -99,6 +100,7 @@ class PracticeWeb:
         )
         self._host = host
         self._port = port
+        self.sites = Sites(options.seed, clock or SystemClock(), site=lambda: self.url)
         self._gate = Gate(
             Limits(options.rate, options.burst),
             FaultPlan(options.faults, options.seed),
@@ -180,6 +182,7 @@ class PracticeWeb:
         site = Site(self.catalogue, site=lambda: self.url, disallow=self.options.disallow)
         application.add_routes(site.routes())
         application.add_routes(YouTube().routes())
+        application.add_routes(self.sites.routes(FREE_PREFIX))
         application.add_routes([web.get(f"{FREE_PREFIX}tally", self._show_tally)])
         return application
 

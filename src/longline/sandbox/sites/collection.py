@@ -1,0 +1,47 @@
+"""All the little sites of one practice web, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from aiohttp import web
+
+from longline.clock import Clock
+from longline.sandbox.site import reply
+from longline.sandbox.sites.app import App
+from longline.sandbox.sites.base import PracticeSite
+from longline.sandbox.sites.generated import Generated
+from longline.sandbox.sites.graphql import GraphQL
+from longline.sandbox.sites.members import Members
+from longline.sandbox.sites.news import News
+from longline.sandbox.sites.quotes import Quotes
+from longline.sandbox.sites.rest import Rest
+from longline.sandbox.sites.shop import Shop
+
+
+class Sites:
+    """The little sites beside the catalogue. `site` tells the address they are served at."""
+
+    def __init__(self, seed: int, clock: Clock, *, site: Callable[[], str]) -> None:
+        self.quotes = Quotes(seed)
+        self.shop = Shop(seed)
+        self.rest = Rest(seed, clock, site=site)
+        self.graphql = GraphQL(seed)
+        self.app = App(seed)
+        self.members = Members(seed)
+        self.news = News(seed, site=site)
+        self.generated = Generated()
+
+    def __iter__(self) -> Iterator[PracticeSite]:
+        yield from (self.quotes, self.shop, self.rest, self.graphql)
+        yield from (self.app, self.members, self.news, self.generated)
+
+    def routes(self, prefix: str) -> list[web.RouteDef]:
+        """Return the addresses of all of them, and below `prefix` a list of them."""
+        return [
+            *(route for one in self for route in one.routes()),
+            web.get(f"{prefix}sites", self._list),
+        ]
+
+    async def _list(self, _request: web.Request) -> web.Response:
+        return reply({one.name: {"path": one.path, "about": one.about} for one in self})
