@@ -19,6 +19,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps httpbin==0.10.4
 	@touch $(READY)
 
 $(BENCH): $(READY)
@@ -51,7 +52,7 @@ soak: $(BENCH)
 lock:
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	@.venv-lock/bin/python -m pip install -qq --disable-pip-version-check ".[dev,bench]"
-	@.venv-lock/bin/python -m pip freeze --exclude longline | grep -v " @ " > constraints.txt
+	@.venv-lock/bin/python -m pip freeze --exclude longline --exclude httpbin | grep -v " @ " > constraints.txt
 	@rm -rf .venv-lock && echo "constraints.txt is new; run make test"
 
 clean:

@@ -61,6 +61,7 @@ CONTESTANTS = {
     "longline": ("contest_longline.py",),
     "every link": ("contest_longline.py", "--every-link"),
     "and archive": ("contest_longline.py", "--every-link", "--archive"),
+    "manifest": ("contest_longline.py", "--manifest"),
     "bare loop": ("contest_bare.py",),
     "Scrapy": ("contest_scrapy.py",),
 }

@@ -1,7 +1,8 @@
 """The contestant longline: the whole normal path of a job, only without a limit of pace.
 
 With `--every-link`, every link of the request chain that is off unless asked for is on: cache,
-budgets, headers. With `--archive`, every answer is written to the archive, too.
+budgets, headers. With `--archive`, every answer is written to the archive, too. With `--manifest`
+the source is a manifest instead of Python.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import click
 
-from children import peak_memory
+from children import BENCH, peak_memory
 from contest import Score
 from home import Home
 from longline import Orchestrator
@@ -34,27 +35,29 @@ EVERY_LINK = {
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--every-link", is_flag=True)
 @click.option("--archive", is_flag=True)
+@click.option("--manifest", is_flag=True)
 def main(
-    url: str, count: int, concurrency: int, folder: Path, *, every_link: bool, archive: bool
+    url: str,
+    count: int,
+    concurrency: int,
+    folder: Path,
+    *,
+    every_link: bool,
+    archive: bool,
+    manifest: bool,
 ) -> None:
     """Collect COUNT pages below URL into a home in FOLDER."""
-    more = {**(EVERY_LINK if every_link else {}), "archive": archive}
-    asyncio.run(_collect(url, count, concurrency, folder, more))
+    more = {**(EVERY_LINK if every_link else {}), "archive": archive, "concurrency": concurrency}
+    source = str(BENCH / "pages.yaml") if manifest else "page_source:Pages"
+    asyncio.run(_collect(source, url, count, folder, more))
 
 
-async def _collect(
-    url: str, count: int, concurrency: int, folder: Path, more: dict[str, Any]
-) -> None:
+async def _collect(source: str, url: str, count: int, folder: Path, more: dict[str, Any]) -> None:
     async with Orchestrator(home=folder / "home") as longline:
         started = time.perf_counter()
         await longline.execute(
-            "page_source:Pages",
-            {
-                "set": {"base_url": url, "count": count},
-                "rate": "unlimited",
-                "concurrency": concurrency,
-                **more,
-            },
+            source,
+            {"set": {"base_url": url, "count": count}, "rate": "unlimited", **more},
         )
         seconds = time.perf_counter() - started
         peak = peak_memory()

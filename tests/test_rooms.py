@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,16 +24,24 @@ ROOMS = [  # a room imports only from those above it
     "monitoring",
     "wiring",
     "orchestrator",
+    "scraper",
+    "authoring",
     "server",
     "sandbox",
     "cli",
 ]
 PRACTICE_WEB_MAY = {"errors", "clock", "model", "sandbox"}
+BACKENDS = {  # where alone each may be imported
+    "keyring": "src/longline/config/keyrings",
+    "playwright": "src/longline/fetching/transports/browser_",
+    "scrapy": "src/longline/sources/adapters/scrapy",
+}
 OPTIONAL = {
     "apprise",
     "celery",
     "curl_cffi",
     "fastapi",
+    "keyring",
     "kombu",
     "playwright",
     "psycopg",
@@ -128,15 +138,23 @@ def test_imports_name_the_whole_way() -> None:
     assert relative == []
 
 
-def test_the_core_does_without_optional_libraries() -> None:
+def test_an_optional_library_is_imported_by_its_backend_alone() -> None:
     used = [
         f"{name_of(path)}: {module}"
         for path in SOURCES
         for module, _ in imported(path)
-        if module.partition(".")[0] in OPTIONAL
+        if (library := module.partition(".")[0]) in OPTIONAL
+        and not name_of(path).startswith(BACKENDS.get(library, "nowhere"))
     ]
 
     assert used == []
+
+
+def test_the_core_does_without_optional_libraries() -> None:
+    block = "; ".join(f"sys.modules[{name!r}] = None" for name in sorted(OPTIONAL))
+    core = "longline.wiring, longline.scraper, longline.cli.run, longline.cli.plugins"
+
+    subprocess.run([sys.executable, "-c", f"import sys; {block}; import {core}"], check=True)
 
 
 def test_a_module_opens_with_what_it_is_for() -> None:

@@ -17,8 +17,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.model import Cursor, Item, Record
     from longline.orchestrator import Orchestrator
     from longline.resilience.circuit import CircuitBreaker
+    from longline.resilience.decorator import resilient
     from longline.resilience.handler import RetryHandler
     from longline.resilience.limiter import RateLimiter
+    from longline.scraper import Scraper, ScrapeResult, ScrapeStatus
     from longline.sources.base import Options, Source, layer
     from longline.sources.visit import Visit
 
@@ -39,9 +41,13 @@ _HOMES = {
     "Record": "longline.model",
     "Request": "longline.fetching.messages",
     "RetryHandler": "longline.resilience.handler",
+    "ScrapeResult": "longline.scraper",
+    "ScrapeStatus": "longline.scraper",
+    "Scraper": "longline.scraper",
     "Source": "longline.sources.base",
     "Visit": "longline.sources.visit",
     "layer": "longline.sources.base",
+    "resilient": "longline.resilience.decorator",
 }
 
 __all__ = [
@@ -61,9 +67,13 @@ __all__ = [
     "Record",
     "Request",
     "RetryHandler",
+    "ScrapeResult",
+    "ScrapeStatus",
+    "Scraper",
     "Source",
     "Visit",
     "layer",
+    "resilient",
 ]
 
 

@@ -19,8 +19,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from longline.clock import Clock, SystemClock
+from longline.config.merging import merged
 from longline.config.settings import Settings, load_settings, prepare_home
-from longline.config.spec import JobSpec, make_spec, read_spec
+from longline.config.spec import JobSpec, make_spec
 from longline.engines.local import LocalEngine, RunOptions
 from longline.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
 from longline.fetching.link import Link
@@ -31,7 +32,7 @@ from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.stopping import handling_signals
 from longline.jobs.watch import OnProgress, Watch
-from longline.model import OPEN_STATES, Item, ItemState, Job
+from longline.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.resilience.breaker import Phase
 from longline.sources.base import Source
 from longline.sources.load import load_source
@@ -40,9 +41,8 @@ from longline.stores.jobs import NewJob
 from longline.stores.journal import fact
 from longline.stores.ledger import LedgerQuery
 from longline.stores.store import Store, open_store
-from longline.wiring import Fetching, manners_of, open_fetching
+from longline.wiring import Fetching, open_fetching, torn_down, usable
 
-_MERGED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced whole
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
 
@@ -146,6 +146,14 @@ class Orchestrator:
 
     # ------------------------------------------------------------ jobs
 
+    def source_of(self, source: str, params: Mapping[str, Any] | None = None) -> Source:
+        """Return a source with its settings, if it can be used; asks nobody.
+
+        Raises:
+            ConfigError: it cannot: a name, a setting, a secret or a package is missing.
+        """
+        return usable(merged(self._spec, source, params or {}))[1]
+
     async def execute(
         self,
         source: str | None = None,
@@ -167,7 +175,7 @@ class Orchestrator:
         Raises:
             LonglineError: it could not be started, or the database gave up.
         """
-        spec = self._merged(source, params or {})
+        spec = merged(self._spec, source, params or {})
         if fresh:
             job, is_new = await self._create(spec), True
         else:
@@ -260,24 +268,9 @@ class Orchestrator:
 
     # ------------------------------------------------------------ inside
 
-    def _merged(self, source: str | None, params: Mapping[str, Any]) -> JobSpec:
-        values = self._spec.stated()
-        if source is not None and source != self._spec.source:
-            values.pop("set", None)  # the settings of another source do not fit this one
-        if source and source.endswith((".yaml", ".yml")):
-            values.update(read_spec(Path(source)))
-        elif source:
-            values["source"] = source
-        for name, value in params.items():
-            is_partial = name in _MERGED and isinstance(value, Mapping)
-            values[name] = {**values.get(name, {}), **value} if is_partial else value
-        return make_spec(values)
-
     def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
         """Return the job to make; a wrong name or setting is told before anything is made."""
-        kind = load_source(spec.source)
-        source = kind.with_options(spec.options)
-        manners_of(spec, kind)  # a secret that is missing is told now, not at the first request
+        _, source = usable(spec)
         # As the source understands them: 50 from a file and "50" from a shell are the same job.
         options = source.options.model_dump(mode="json", fallback=str)
         same = {**spec.identity(), "options": options, **identity}
@@ -301,11 +294,15 @@ class Orchestrator:
     async def _collecting(
         self, spec: JobSpec, job: str = ""
     ) -> AsyncIterator[tuple[Collector, Fetching]]:
-        kind = load_source(spec.source)
+        kind = load_source(spec.source, spec.manifest)
         source: Source = kind.with_options(spec.options)
-        async with open_fetching(
-            self._settings, spec, kind, self._clock, self._transport, job=job
-        ) as fetching:
+        async with (
+            torn_down(source),
+            open_fetching(
+                self._settings, spec, kind, self._clock, self._transport, job=job
+            ) as fetching,
+        ):
+            source.bookmarks = fetching.bookmarks
             collector = Collector(
                 source,
                 fetching.link,
@@ -363,6 +360,8 @@ class Orchestrator:
             await self._note_end(job.id, self._clock.now() - started)
             progress = await watch.checkpoint()
             ended = await self.store.jobs.get(job.id)
+            if ended.state is JobState.COMPLETE and spec.limit is None:
+                await collector.source.finished(collector.visit(cursor=ended.cursor))
             if fetching.budgets and ended.state not in OPEN_STATES:
                 await fetching.budgets.forget()
         return JobReport(

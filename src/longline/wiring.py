@@ -10,6 +10,7 @@ from typing import Literal
 
 from longline.clock import Clock
 from longline.config.identity import check_cookies, merge_headers
+from longline.config.manifests.browser import BrowserSpec
 from longline.config.settings import Settings
 from longline.config.spec import BudgetSpec, JobSpec, make_spec
 from longline.errors import BadOption
@@ -20,7 +21,11 @@ from longline.fetching.cache.sqlite import SqliteCache
 from longline.fetching.chain import Manners, Policies, build_chain
 from longline.fetching.identity import user_agent
 from longline.fetching.link import Link
+from longline.fetching.messages import origin_of
 from longline.fetching.robots_rules import RobotsText
+from longline.fetching.transports.browser import BrowserTransport
+from longline.fetching.transports.browser_options import BrowserOptions
+from longline.fetching.transports.choosing import Choosing
 from longline.fetching.transports.http import HttpOptions, HttpTransport
 from longline.resilience.budget import Budget, Budgets, Spent
 from longline.resilience.circuit import CircuitBreaker
@@ -30,7 +35,10 @@ from longline.resilience.keepers.cells import Cells
 from longline.resilience.keepers.sqlite import SqliteBreakerKeeper, SqliteCells, SqlitePaceKeeper
 from longline.resilience.learning import Learned
 from longline.resilience.limiter import RateLimiter
+from longline.sources.adapters.api_bookmarks import Bookmark, Bookmarks, CellBookmarks
 from longline.sources.base import Source
+from longline.sources.load import load_source
+from longline.sources.needs import check_needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class Keepers:
     limits: Cells[Learned]
     robots: Cells[RobotsText]
     budgets: Cells[Spent]
+    bookmarks: Cells[Bookmark]
 
 
 @asynccontextmanager
@@ -54,9 +63,10 @@ async def open_keepers(settings: Settings, clock: Clock) -> AsyncIterator[Keeper
         limits = SqliteCells(file, "limits", Learned, clock)
         robots = SqliteCells(file, "robots", RobotsText, clock)
         budgets = SqliteCells(file, "budget", Spent, clock)
-        for one in (paces, breakers, limits, robots, budgets):
+        bookmarks = SqliteCells(file, "bookmarks", Bookmark, clock)
+        for one in (paces, breakers, limits, robots, budgets, bookmarks):
             ends.push_async_callback(one.close)
-        yield Keepers(paces, breakers, limits, robots, budgets)
+        yield Keepers(paces, breakers, limits, robots, budgets, bookmarks)
 
 
 @asynccontextmanager
@@ -82,6 +92,7 @@ class Fetching:
     breaker: CircuitBreaker
     rate: float | Literal["auto"] | None
     budgets: Budgets | None = None
+    bookmarks: Bookmarks | None = None
 
 
 @asynccontextmanager
@@ -107,9 +118,18 @@ async def open_fetching(
         )
         breaker = CircuitBreaker(clock=clock, keeper=keepers.breakers)
         if transport is None:
-            http = HttpTransport(_http_options(settings, spec, is_timed=rate is not None), clock)
+            options = _http_options(settings, spec, is_timed=rate is not None)
+            http = HttpTransport(options, clock)
             ends.push_async_callback(http.close)
             transport = http
+            if source.transport != "http":
+                values = source.with_options(spec.options).options.model_dump()
+                wanted = (source.browser or BrowserSpec()).filled(values)
+                browser = _browser(
+                    settings, source, wanted, options=options, limiter=limiter, clock=clock
+                )
+                ends.push_async_callback(browser.close)
+                transport = Choosing(http, browser)
         cache, archive = None, None
         if source.cache if spec.cache is None else spec.cache:
             cache = ends.enter_context(open_cache(settings))
@@ -128,7 +148,32 @@ async def open_fetching(
             job=job,
         )
         link = build_chain(transport, policies, clock, ends)
-        yield Fetching(link, limiter, breaker, rate, policies.budgets)
+        bookmarks = CellBookmarks(keepers.bookmarks)
+        yield Fetching(link, limiter, breaker, rate, policies.budgets, bookmarks)
+
+
+def _browser(
+    settings: Settings,
+    source: type[Source],
+    wanted: BrowserSpec,
+    *,
+    options: HttpOptions,
+    limiter: RateLimiter,
+    clock: Clock,
+) -> BrowserTransport:
+    """Return a browser whose pages keep the pace of every host they ask by themselves."""
+    return BrowserTransport(
+        BrowserOptions(
+            folder=settings.home / "browsers",
+            spec=wanted,
+            chromium=settings.chromium,
+            failures=settings.home / "failures",
+            user_agent=options.user_agent,
+            keeps_cookies=source.cookies is not False,
+        ),
+        clock,
+        lambda url: limiter.acquire(origin_of(url)[1], url),
+    )
 
 
 def manners_of(spec: JobSpec, source: type[Source]) -> Manners:
@@ -193,3 +238,21 @@ def user_agent_of(settings: Settings) -> str:
         return user_agent(version("longline"), settings.contact)
     except BadOption as error:
         raise BadOption("LONGLINE_CONTACT", error.problem) from error
+
+
+def usable(spec: JobSpec) -> tuple[type[Source], Source]:
+    """Return a source, its class first; what it lacks is told now, not at the first request."""
+    kind = load_source(spec.source, spec.manifest)
+    source = kind.with_options(spec.options)
+    check_needs(kind)
+    manners_of(spec, kind)
+    return kind, source
+
+
+@asynccontextmanager
+async def torn_down(source: Source) -> AsyncIterator[None]:
+    """Tear the source down at the end, whatever the end is."""
+    try:
+        yield
+    finally:
+        await source.teardown()

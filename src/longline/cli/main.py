@@ -24,6 +24,10 @@ COMMANDS = {
     "cache": "Look at the HTTP cache, or empty it.",
     "archive": "Look at the answers that jobs have kept.",
     "sources": "List sources, or show the settings and layers of one.",
+    "plan": "Say what a run of SOURCE would take: requests, pace, time; store nothing.",
+    "shell": "Fetch URL politely and open a Python prompt on it: page, fetch, css, text, json.",
+    "config": "Look at settings, manifests and job files, check them, or set a value.",
+    "plugins": "List what other packages add: sources, transports, stages and exporters.",
     "sandbox": "Start a practice web to collect from.",
     "demo": "See it all work: collect 500 templates from a practice web with faults.",
 }

@@ -57,6 +57,10 @@ class Authentication(Link):
         return page
 
     async def _signed(self, request: Request, account: Account) -> Page:
+        if request.is_renewing:
+            account.tell("auth.ended", host=request.domain, reason="the source says so")
+            await self._scheme.renew(self._scheme.serial, request, account)
+            request = _afresh(request)
         page, serial = await self._ask(request, account)
         doubt = self._scheme.doubt(page)
         if doubt and not self._is_in_vain:

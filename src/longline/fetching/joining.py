@@ -113,6 +113,7 @@ def _key(request: Request) -> Hashable:
         request.method,
         request.url,
         request.timeout,
+        request.is_rendered,
         tuple(request.headers.items()),
         tuple(request.hidden.items()),
     )

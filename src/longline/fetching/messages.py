@@ -24,11 +24,12 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `accept` names statuses of 400 and more that the caller wants to see.
+    """One request. `accept` names statuses of 300 and more that the caller wants to see.
 
     A higher `priority` is served first where requests of a domain stand in line. A `shared` one is
     made once in a run: whoever asks the same again is given the same answer. `hidden` are query
     parameters with secrets: only the transport adds them, so no error, log or archive shows them.
+    What is to be rendered is opened in a browser; one that is renewing obtains a new proof first.
     """
 
     url: str
@@ -41,6 +42,8 @@ class Request:
     is_shared: bool = False
     hidden: Mapping[str, str] = field(default_factory=dict)
     sent: Sent | None = field(default=None, compare=False)
+    is_rendered: bool = False
+    is_renewing: bool = False
 
     @property
     def domain(self) -> str:
@@ -61,6 +64,8 @@ class Request:
             self.is_shared,
             self.hidden,
             self.sent,
+            self.is_rendered,
+            self.is_renewing,
         )
 
 

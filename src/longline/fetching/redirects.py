@@ -32,7 +32,7 @@ class Redirects(Link):
         for _ in range(_MOST_HOPS + 1):
             page = await self._inner(current, account)
             target = page.headers.get("location")
-            if page.status not in _REDIRECTS or not target:
+            if page.status not in _REDIRECTS or not target or page.status in request.accept:
                 return page
             current = _onward(current, urljoin(current.url, target), page.status)
         raise BadAnswer(request.url, f"more than {_MOST_HOPS} redirects")

@@ -18,6 +18,7 @@ from longline.errors import (
     FetchError,
     LayerFailed,
     LonglineError,
+    NothingToStore,
     Postponed,
     StoreError,
     kind_of,
@@ -176,7 +177,7 @@ class Collector:
             url=item.url,
             data=data,
             fingerprint=fingerprint(data, volatile=source.volatile),
-            provenance={name: origin for name, origin in provenance.items() if name in data},
+            provenance={n: visit.origins.get(n, o) for n, o in provenance.items() if n in data},
             notes=tuple(visit.notes),
             layers=dict(layers),
             quality=score(source, data, layers, visit.notes),
@@ -193,6 +194,8 @@ def _told(layer: str, error: Exception) -> LonglineError:
 
 
 def _judged(error: Exception, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome:
+    if isinstance(error, NothingToStore):
+        return Outcome(Verdict.SKIP, reason=error.reason)
     kind = kind_of(error)
     if isinstance(error, CircuitOpen) and not is_own_ban:
         # The domain rests: nobody's fault, however often.

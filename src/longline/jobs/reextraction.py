@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from longline.clock import Clock
-from longline.config.spec import make_spec, read_spec
+from longline.config.files import SUFFIXES, read_file
+from longline.config.spec import make_spec
 from longline.errors import NotArchived, NothingArchived
 from longline.fetching.archives.base import Archive
 from longline.fetching.transports.replay import MISSING, build_replay
@@ -40,10 +41,10 @@ def source_for(job: Job, reference: str | None, options: Mapping[str, Any]) -> S
         ConfigError: there is no such source, or a setting does not fit it.
     """
     spec = make_spec(job.settings)
-    if reference and reference.endswith((".yaml", ".yml")):
-        spec = make_spec(read_spec(Path(reference)))
+    if reference and reference.endswith(SUFFIXES):
+        spec = make_spec({"set": spec.options, **read_file(Path(reference))})
         reference = None
-    kind = load_source(reference or spec.source)
+    kind = load_source(reference) if reference else load_source(spec.source, spec.manifest)
     return kind.with_options({**spec.options, **options})
 
 

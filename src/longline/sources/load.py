@@ -15,7 +15,7 @@ from longline.config.files import SUFFIXES
 from longline.config.manifests.base import Manifest
 from longline.config.manifests.kinds import KEY, make_manifest, manifest_in
 from longline.config.plugins import SOURCES, load_plugin, plugin_names
-from longline.errors import BadSource, UnknownSource
+from longline.errors import BadSource, MissingExtra, UnknownSource
 from longline.sources.adapters.existing import as_source
 from longline.sources.base import Source
 
@@ -76,8 +76,15 @@ def _adapted(manifest: Manifest, kind: str) -> type[Source]:
 
 
 def _imported(reference: str, name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a console script does not look there by itself, as `python -m` does
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == "scrapy":
+            raise MissingExtra("scrapy", reference) from error
+        raise BadSource(reference, str(error)) from error
     except (Exception, SystemExit) as error:
         raise BadSource(reference, f"{type(error).__name__}: {error}") from error
 

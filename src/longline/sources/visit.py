@@ -71,12 +71,13 @@ class Visit:
     ) -> Page:
         """Return the answer to one request, politely and with retries.
 
-        `accept` names statuses of 400 and more to return instead of raising; `json` is a body to
-        send as JSON; `timeout` is seconds for the whole answer, in place of the job's. A higher
-        `priority` than the item's own goes first where requests wait for their turn. What is
-        `shared` is asked for once in a run, however many items need it. What is to be `rendered`
-        is opened in a browser, where the source has one. To `renew` is to prove anew who we are,
-        for sites that say in the body of an answer that a token has ended.
+        `accept` names statuses of 400 and more to return instead of raising, and redirects to
+        return instead of following; `json` is a body to send as JSON; `timeout` is seconds for the
+        whole answer, in place of the job's. A higher `priority` than the item's own goes first
+        where requests wait for their turn. What is `shared` is asked for once in a run, however
+        many items need it. What is to be `rendered` is opened in a browser, where the source has
+        one. To `renew` is to prove anew who we are, for sites that say in the body of an answer
+        that a token has ended.
 
         Raises:
             FetchError: the request failed for good; its kind decides what becomes of the item.

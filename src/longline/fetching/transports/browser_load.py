@@ -1,0 +1,160 @@
+"""One page in the browser: gone to, waited for, acted upon, and read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from multidict import CIMultiDict
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page, Response
+from yarl import URL
+
+from longline.clock import Clock
+from longline.config.manifests.browser import Steps
+from longline.errors import BadAnswer, ConnectFailed, FetchError
+from longline.fetching.messages import Request, with_query
+from longline.fetching.transports.browser_page import BrowserPage, with_captured
+from longline.fetching.transports.browser_redirects import Hops
+from longline.fetching.transports.browser_steps import Stage
+from longline.fetching.transports.browser_traffic import Traffic
+
+_HTML = "text/html; charset=utf-8"
+_FIRST_BAD = 400
+_EMPTY = frozenset({204, 205})
+_CODE = re.compile(r"net::(ERR_[A-Z_0-9]+)")
+_NO_ADDRESS = frozenset({"ERR_INVALID_URL", "ERR_UNKNOWN_URL_SCHEME", "ERR_DISALLOWED_URL_SCHEME"})
+_OF_THE_OLD_BODY = ("content-encoding", "content-length", "transfer-encoding", "etag", "digest")
+"""Headers that no longer are true of a body that the browser has made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One request for a page, in a tab of its own."""
+
+    page: Page
+    request: Request
+    traffic: Traffic
+    steps: Steps
+    clock: Clock
+
+    async def run(self) -> BrowserPage:
+        """Return the page as it is in the end.
+
+        Raises:
+            FetchError: it did not come, or not as it was waited for.
+        """
+        started = self.clock.now()
+        await self._bring_cookies()
+        await self.traffic.watch()
+        hops = await Hops.watch(self.page)
+        try:
+            await self.page.goto(
+                with_query(self.request.url, self.request.hidden), wait_until="domcontentloaded"
+            )
+        except PlaywrightError as error:
+            if hops.found is not None:
+                found = hops.found
+                return BrowserPage(self.request.url, found.status, found.headers, b"")
+            return await self._without_a_page(error)
+        await hops.stop()
+        await self._act()
+        return await self._read(started)
+
+    async def _act(self) -> None:
+        try:
+            await Stage(
+                self.page,
+                self.request.url,
+                clock=self.clock,
+                patience=self.traffic.patience,
+                idle=self.traffic.idle,
+            ).run(self.steps)
+            await self.traffic.settle()
+        except FetchError as error:
+            # A page that misses parts of its own is not to blame for what it does not show.
+            raise self.traffic.failure or error from None
+        if self.traffic.failure is not None:
+            raise self.traffic.failure
+
+    async def _read(self, started: float) -> BrowserPage:
+        answer = self.traffic.main
+        if answer is None:
+            raise BadAnswer(self.request.url, "the browser shows a page without an answer")
+        headers = await _headers(answer)
+        captured = await self.traffic.captured()
+        if _is_html(headers):
+            body = with_captured(await self.page.content(), captured).encode()
+            for name in _OF_THE_OLD_BODY:
+                headers.popall(name, None)
+            headers["content-type"] = _HTML
+        else:
+            body = await answer.body()
+        self._check_size(body)
+        seconds = self.clock.now() - started
+        return BrowserPage(
+            self._address(), answer.status, headers, body, seconds, captured=captured
+        )
+
+    def _check_size(self, body: bytes) -> None:
+        limit = self.traffic.rules.largest_body
+        if len(body) > limit:
+            raise BadAnswer(self.request.url, f"its body is larger than {limit} bytes once shown")
+
+    async def _without_a_page(self, error: PlaywrightError) -> BrowserPage:
+        """Return an answer that has no body, for which a browser shows nothing of its own."""
+        answer = self.traffic.main
+        if answer is not None and (answer.status >= _FIRST_BAD or answer.status in _EMPTY):
+            return BrowserPage(self.request.url, answer.status, await _headers(answer), b"")
+        if answer is not None and "Download" in error.message:
+            raise BadAnswer(self.request.url, "it is a download and no page") from None
+        raise problem_of(self.request.url, error) from None
+
+    async def _bring_cookies(self) -> None:
+        """Give the browser the cookies that the chain has for this address."""
+        lines = [v for name, v in self.request.headers.items() if name.lower() == "cookie"]
+        pairs = [one.strip().partition("=") for line in lines for one in line.split(";")]
+        cookies: list[Any] = [
+            {"name": name, "value": value, "url": self.request.url} for name, _, value in pairs
+        ]
+        if cookies:
+            await self.page.context.add_cookies(cookies)
+
+    def _address(self) -> str:
+        """Return where the page is now, without the parameters that nobody may see."""
+        url = self.page.url
+        if url == with_query(self.request.url, self.request.hidden):
+            return self.request.url
+        return (
+            str(URL(url).without_query_params(*self.request.hidden)) if self.request.hidden else url
+        )
+
+
+def problem_of(url: str, error: PlaywrightError) -> FetchError:
+    """Return what an error of the library means; its own text may hold parameters with secrets."""
+    found = _CODE.search(error.message)
+    code = found[1] if found else ""
+    if code in _NO_ADDRESS or "invalid URL" in error.message:
+        return BadAnswer(url, "not an address that can be asked")
+    if code:
+        return ConnectFailed(url, code.removeprefix("ERR_").replace("_", " ").lower())
+    if is_lost(error):
+        return ConnectFailed(url, "the browser crashed")
+    first = error.message.splitlines()[0] if error.message else type(error).__name__
+    return ConnectFailed(url, f"the browser failed: {first.partition(' at http')[0][:200]}")
+
+
+def is_lost(error: PlaywrightError) -> bool:
+    """Return whether an error says that the browser is no more."""
+    return "has been closed" in error.message or "crashed" in error.message
+
+
+async def _headers(answer: Response) -> CIMultiDict[str]:
+    return CIMultiDict((one["name"], one["value"]) for one in await answer.headers_array())
+
+
+def _is_html(headers: Mapping[str, str]) -> bool:
+    kind = headers.get("content-type", "text/html").partition(";")[0].strip().lower()
+    return kind in {"", "text/html", "application/xhtml+xml"}

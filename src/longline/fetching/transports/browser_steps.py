@@ -1,0 +1,162 @@
+"""What is done with a page that has loaded: wait until it is ready, then act in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from longline.clock import Clock
+from longline.config.manifests.browser import Steps, Wait
+from longline.config.manifests.browser_actions import (
+    Action,
+    Click,
+    Fill,
+    Press,
+    Scroll,
+    Select,
+    WaitFor,
+)
+from longline.errors import NeverReady
+from longline.fetching.transports.browser_patience import Patience
+
+Idle = Callable[[float], Awaitable[None]]
+_QUIET = 0.5  # seconds without a request under way
+_ACTION = 10.0  # seconds for an element to appear
+_GLANCE = 1.0  # seconds that an optional element is given
+_SETTLING = 5.0  # seconds that a page may take to become quiet, when nobody said what to wait for
+_HEIGHT = "document.scrollingElement ? document.scrollingElement.scrollHeight : 0"
+_TO_THE_END = f"window.scrollTo(0, {_HEIGHT})"
+_DOWN = "window.scrollBy(0, window.innerHeight)"
+
+
+class Stage:
+    """One page and what may be done with it.
+
+    Args:
+        page: the browser's page.
+        url: where it was asked for, for errors.
+        clock: to pause by.
+        patience: the page's deadlines.
+        idle: returns when no request was under way for so many seconds.
+    """
+
+    def __init__(
+        self, page: Any, url: str, *, clock: Clock, patience: Patience, idle: Idle
+    ) -> None:
+        self._page = page
+        self._url = url
+        self._clock = clock
+        self._patience = patience
+        self._idle = idle
+
+    async def run(self, steps: Steps) -> None:
+        """Wait, then act.
+
+        Raises:
+            NeverReady: what was waited for did not come.
+        """
+        if steps.wait is None:
+            await self._settle()
+        else:
+            await self._wait(steps.wait)
+        for action in steps.actions:
+            await self._act(action)
+
+    async def _wait(self, wait: Wait) -> None:
+        if wait.selector:
+            async with self._within(wait.timeout, wait.selector):
+                await self._page.wait_for_selector(wait.selector, state="attached", timeout=0)
+        if wait.script:
+            async with self._within(wait.timeout, "what the script waits for"):
+                await self._page.wait_for_function(wait.script, timeout=0)
+        if wait.idle:
+            async with self._within(wait.timeout, "silence"):
+                await self._idle(_QUIET)
+
+    async def _settle(self) -> None:
+        try:
+            async with self._within(_SETTLING, "silence"):
+                await self._page.wait_for_load_state("load", timeout=0)
+                await self._idle(_QUIET)
+        except NeverReady:
+            return  # nobody asked for silence: a page that never is quiet is taken as it is
+
+    async def _act(self, action: Action) -> None:
+        match action:
+            case Click():
+                await self._click(action)
+            case Fill(fill=selector, value=value):
+                async with self._within(_ACTION, selector):
+                    await self._page.fill(selector, value, timeout=0)
+            case Press(press=key, at=selector):
+                await self._press(key, selector)
+            case Select(select=selector, value=value):
+                async with self._within(_ACTION, f"{value!r} in {selector}"):
+                    # Plain text means the value or what is shown, whichever fits.
+                    await self._page.select_option(selector, value, timeout=0)
+            case Scroll():
+                await self._scroll(action)
+            case WaitFor(wait=str(selector)):
+                async with self._within(_ACTION, selector):
+                    await self._page.wait_for_selector(selector, state="attached", timeout=0)
+            case WaitFor(wait=seconds):
+                await self._clock.sleep(float(seconds))
+
+    async def _click(self, action: Click) -> None:
+        seconds = _GLANCE if action.optional else _ACTION
+        try:
+            async with self._within(seconds, action.click):
+                await self._page.click(action.click, timeout=0)
+        except NeverReady:
+            if action.optional:
+                return
+            raise
+        for _ in range(action.repeat - 1):
+            await self._quiet()
+            if not await self._page.is_visible(action.click):
+                return
+            async with self._within(_ACTION, action.click):
+                await self._page.click(action.click, timeout=0)
+        await self._quiet()
+
+    async def _press(self, key: str, selector: str | None) -> None:
+        async with self._within(_ACTION, selector or "the keyboard"):
+            if selector:
+                await self._page.press(selector, key, timeout=0)
+            else:
+                await self._page.keyboard.press(key)
+        await self._quiet()
+
+    async def _scroll(self, action: Scroll) -> None:
+        if action.scroll != "end":
+            for _ in range(action.scroll):
+                await self._page.evaluate(_DOWN)
+                await self._quiet()
+            return
+        height = -1
+        for _ in range(action.most):
+            await self._page.evaluate(_TO_THE_END)
+            await self._quiet()
+            grown = await self._page.evaluate(_HEIGHT)
+            if grown <= height:
+                return
+            height = grown
+
+    async def _quiet(self) -> None:
+        """Let what an action began come to its end, as far as it does."""
+        try:
+            async with self._within(_ACTION, "silence"):
+                await self._idle(_QUIET / 2)
+        except NeverReady:
+            return
+
+    @asynccontextmanager
+    async def _within(self, seconds: float, what: str) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                with self._patience.counting(deadline):
+                    yield
+        except TimeoutError:
+            raise NeverReady(self._url, what, seconds) from None

@@ -1,0 +1,182 @@
+"""What goes in and out while a page loads: counted, paced, blocked, and some of it read along."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page, Request, Response, Route
+
+from longline.errors import LonglineError
+from longline.fetching.transports.browser_blocking import Blocker
+from longline.fetching.transports.browser_patience import Patience
+from longline.model import Account
+
+BeforeSubrequest = Callable[[str], Awaitable[Any]]
+_TOO_MANY = 429
+_MOST_CAPTURED = 200
+_ENDLESS = frozenset({"eventsource", "websocket", "ping", "media"})  # these say nothing of idleness
+_LOOK = 0.05  # seconds
+_OWN_HEADERS = frozenset({"cookie", "user-agent", "host", "content-length", "accept-encoding"})
+"""Headers that the browser sees to by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for the traffic of every page."""
+
+    blocker: Blocker
+    captured: tuple[re.Pattern[str], ...] = ()
+    before: BeforeSubrequest | None = None
+    largest_body: int = 50_000_000
+
+
+@dataclass(eq=False)  # no slots: the library leaves marks on whoever listens to it
+class Traffic:
+    """The requests of one page. `main` is the last answer that the page itself was made of."""
+
+    page: Page
+    rules: Rules
+    account: Account
+    patience: Patience
+    headers: Mapping[str, str]
+    main: Response | None = None
+    subrequests: int = 0
+    blocked: int = 0
+    failure: LonglineError | None = None
+    """Why a request of the page could not be made; without it, the page is not whole."""
+    _is_under_way: bool = False
+    _open: set[Request] = field(default_factory=set)
+    _answers: list[Response] = field(default_factory=list)
+    _hops: list[str] = field(default_factory=list)
+    _turns: set[asyncio.Future[Any]] = field(default_factory=set)
+
+    async def watch(self) -> None:
+        """Begin to look at the page's requests."""
+        self.page.on("request", self._begun)
+        self.page.on("requestfinished", self._ended)
+        self.page.on("requestfailed", self._ended)
+        self.page.on("response", self._answered)
+        await self.page.route("**/*", self._route)
+
+    async def idle(self, seconds: float) -> None:
+        """Return when no request was under way for so many seconds."""
+        quiet = 0.0
+        while quiet < seconds:
+            await asyncio.sleep(_LOOK)
+            quiet = 0.0 if self._open else quiet + _LOOK
+
+    async def settle(self) -> None:
+        """Pay for the redirects that the browser followed by itself: the next request waits."""
+        while self._hops and self.failure is None:
+            await self._take_turn(self._hops.pop())
+
+    async def stop(self) -> None:
+        """Give up the turns that requests of the page still wait for."""
+        for turn in self._turns:
+            turn.cancel()
+        with suppress(PlaywrightError):
+            await self.page.unroute_all(behavior="ignoreErrors")
+
+    async def captured(self) -> dict[str, Any]:
+        """Return the JSON answers that were to be read along, by address.
+
+        An address that answered several times has #2, #3 … behind it.
+        """
+        found: dict[str, Any] = {}
+        for answer in self._answers:
+            with suppress(PlaywrightError, orjson.JSONDecodeError):
+                body = await answer.body()
+                if len(body) <= self.rules.largest_body:
+                    found[_free(answer.url, found)] = orjson.loads(body)
+        return found
+
+    def _begun(self, request: Request) -> None:
+        if request.resource_type not in _ENDLESS:
+            self._open.add(request)
+        if request.redirected_from is not None:
+            # The browser follows these without asking us.
+            self._count()
+            self._hops.append(request.url)
+
+    def _ended(self, request: Request) -> None:
+        self._open.discard(request)
+
+    def _answered(self, response: Response) -> None:
+        request = response.request
+        if request.is_navigation_request() and request.frame == self.page.main_frame:
+            self.main = response
+        elif response.status == _TOO_MANY:
+            self.account.rate_limited += 1
+        if len(self._answers) < _MOST_CAPTURED and self._is_captured(response.url):
+            self._answers.append(response)
+
+    def _is_captured(self, url: str) -> bool:
+        return any(pattern.search(url) for pattern in self.rules.captured)
+
+    async def _route(self, route: Route) -> None:
+        # A page may be closed under our hands; then nobody waits for this request any more.
+        with suppress(PlaywrightError):
+            await self._decide(route, route.request)
+
+    async def _decide(self, route: Route, request: Request) -> None:
+        if not self._is_under_way and request.is_navigation_request():
+            self._is_under_way = True  # its token was taken by the chain
+            await route.continue_(headers=self._with_own(request.headers))
+            return
+        if self.rules.blocker.blocks(request.url, request.resource_type):
+            self.blocked += 1
+            await route.abort("blockedbyclient")
+        elif await self._take_turn(request.url):
+            self._count()
+            await route.continue_()
+        else:
+            await route.abort("blockedbyclient")
+
+    def _with_own(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Add the source's headers: to the page alone, since its parts may be on any host."""
+        own = {name.lower(): value for name, value in self.headers.items()}
+        return {**headers, **{n: v for n, v in own.items() if n not in _OWN_HEADERS}}
+
+    def _count(self) -> None:
+        self.subrequests += 1
+        self.account.requests += 1
+
+    async def _take_turn(self, url: str) -> bool:
+        """Wait for the pace of a host; False when the request is not to be made."""
+        if self.rules.before is None:
+            return True
+        # The browser calls us in tasks of its own, so this one has no group to live in; `stop`
+        # ends it.
+        turn = asyncio.ensure_future(self.rules.before(url))
+        self._turns.add(turn)
+        try:
+            with self.patience.waiting():
+                await asyncio.wait({turn})
+        finally:
+            turn.cancel()
+            self._turns.discard(turn)
+        if turn.cancelled():
+            return False
+        error = turn.exception()
+        if error is None:
+            return True
+        if not isinstance(error, LonglineError):
+            raise error
+        self.failure = self.failure or error
+        return False
+
+
+def _free(url: str, taken: Mapping[str, Any]) -> str:
+    if url not in taken:
+        return url
+    number = 2
+    while f"{url}#{number}" in taken:
+        number += 1
+    return f"{url}#{number}"

@@ -1,0 +1,160 @@
+"""Scraper: one source as an object with a life of its own, for programs that hold several.
+
+    async with Scraper("shop.yaml", {"base_url": "https://shop.example"}) as scraper:
+        result = await scraper.scrape(limit=10)
+
+Whatever the source is made of, it is set up, scraped and torn down in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from longline.clock import Clock
+from longline.errors import LonglineError
+from longline.jobs.report import JobReport
+from longline.model import ItemState, JobState
+from longline.orchestrator import Orchestrator
+from longline.sources.base import Metadata
+from longline.stores.ledger import LedgerQuery
+from longline.stores.records import RecordQuery
+
+_BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
+
+
+class ScrapeStatus(StrEnum):
+    """How a scraper stands."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    PARTIAL = "partial success"
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeResult:
+    """What a scraper has found: records as they were stored, errors in words, figures by name."""
+
+    status: ScrapeStatus
+    items: Sequence[Mapping[str, Any]] = ()
+    errors: Sequence[str] = ()
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool:
+        """Whether everything was found."""
+        return self.status is ScrapeStatus.COMPLETED
+
+    @classmethod
+    def succeeded(
+        cls, items: Sequence[Mapping[str, Any]], stats: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return the result of a run in which nothing went wrong."""
+        return cls(ScrapeStatus.COMPLETED, tuple(items), (), stats or {})
+
+    @classmethod
+    def failed(cls, errors: Sequence[str], stats: Mapping[str, Any] | None = None) -> Self:
+        """Return the result of a run that found nothing, and why."""
+        return cls(ScrapeStatus.FAILED, (), tuple(errors), stats or {})
+
+    @classmethod
+    def partly(
+        cls,
+        items: Sequence[Mapping[str, Any]],
+        errors: Sequence[str],
+        stats: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return the result of a run that found something, and what it lacks."""
+        return cls(ScrapeStatus.PARTIAL, tuple(items), tuple(errors), stats or {})
+
+
+class Scraper:
+    """A source with its settings, its status and its results.
+
+    Args:
+        source: a name, a Python file, package.module:Class, a manifest or a job file.
+        options: its settings, as with `--set`.
+        home: the folder for all data.
+        clock: what time it is.
+        spec: rate, limit and the like, by the names of JobSpec.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        home: Path | str | None = None,
+        clock: Clock | None = None,
+        **spec: Any,
+    ) -> None:
+        self._source = source
+        self._params = {"set": dict(options or {}), **spec}
+        self._longline = Orchestrator(home=home, clock=clock)
+        self.status = ScrapeStatus.IDLE
+
+    @property
+    def metadata(self) -> Metadata:
+        """Who the source is."""
+        return self._longline.source_of(self._source, self._params).described()
+
+    async def setup(self) -> None:
+        """Open the home, and see that the source can be used; makes no request.
+
+        Raises:
+            ConfigError: it cannot: a setting, a secret or a package is missing.
+        """
+        self._longline.source_of(self._source, self._params)
+        await self._longline.__aenter__()
+
+    async def scrape(self, **params: Any) -> ScrapeResult:
+        """Collect all there is; `params` are fields of JobSpec that differ this time.
+
+        Raises:
+            ConfigError: the source cannot be used; nothing was begun.
+        """
+        self.status = ScrapeStatus.RUNNING
+        try:
+            report = await self._longline.execute(self._source, {**self._params, **params})
+            result = await self._result(report)
+        except LonglineError:
+            self.status = ScrapeStatus.FAILED
+            raise
+        self.status = result.status
+        return result
+
+    async def teardown(self) -> None:
+        """Close the home; everything that was stored is safe already."""
+        await self._longline.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        await self.setup()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.teardown()
+
+    async def _result(self, report: JobReport) -> ScrapeResult:
+        store = self._longline.store
+        rows = await store.records.list(RecordQuery(job=report.job))
+        items = [{"key": row["key"], "url": row["url"], **row["data"]} for row in rows]
+        unlucky = await store.ledger.unlucky(LedgerQuery(report.job))
+        errors = [f"{one.key}: {one.reason}" for one in unlucky if one.state in _BAD]
+        if report.state is JobState.COMPLETE:
+            return ScrapeResult.succeeded(items, report.as_dict())
+        if report.reason:
+            errors.insert(0, report.reason)
+        if items:
+            return ScrapeResult.partly(items, errors, report.as_dict())
+        return ScrapeResult.failed(errors, report.as_dict())

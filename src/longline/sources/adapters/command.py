@@ -1,0 +1,96 @@
+"""A command that prints JSON Lines as a source: every line becomes a record as it comes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, ClassVar
+
+import orjson
+from pydantic import Field, create_model
+
+from longline.config.manifests.api_paths import find
+from longline.config.manifests.base import Parameter
+from longline.config.manifests.command import CommandManifest
+from longline.config.manifests.templates import fill
+from longline.model import Cursor, Item
+from longline.sources.adapters.processes import LONGEST_LINE, Overlong, lines_of
+from longline.sources.adapters.records import Keying, RecordSource
+from longline.sources.base import Options, Source, layer
+from longline.sources.visit import Visit
+
+_TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
+
+
+def source_of_command(argv: Sequence[str], *, name: str, **said: Any) -> type[Source]:
+    """Make a source of a command; `said` are fields of a command's manifest (key, timeout, …).
+
+    Raises:
+        ValidationError: something does not fit.
+    """
+    return command_source(CommandManifest(name=name, command=tuple(argv), **said))
+
+
+def command_source(manifest: CommandManifest) -> type[Source]:
+    """Make a source of the manifest of a command."""
+    parameters: dict[str, Any] = {name: _field(one) for name, one in manifest.parameters.items()}
+    values: dict[str, Any] = {
+        "name": manifest.name,
+        "version": manifest.version,
+        "kind": "command",
+        "__doc__": manifest.about or f"What `{shlex.join(manifest.command)}` prints.",
+        "__module__": __name__,
+        "Options": create_model("CommandOptions", __base__=Options, **parameters),
+        "volatile": manifest.volatile,
+        "_manifest": manifest,
+    }
+    return type(manifest.name, (_CommandSource,), values)
+
+
+class _CommandSource(RecordSource):
+    """Runs the command once. After a crash it is run anew; what is there is not queued again."""
+
+    _manifest: ClassVar[CommandManifest]
+
+    async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
+        """Yield an item for each line; one that is no record is going to be quarantined."""
+        said = self._manifest
+        path = said.key
+        key = None if path is None else partial(find, path)
+        keying = Keying(f"command://{self.name}", key, visit)
+        argv = [fill(word, self.options.model_dump()) for word in said.command]
+        running = lines_of(argv, timeout=said.timeout, silence=said.silence, folder=said.folder)
+        async with aclosing(running) as lines:
+            async for line in lines:
+                if isinstance(line, Overlong):
+                    text = line.start.decode(errors="replace")
+                    yield keying.unusable(text, f"the line has more than {LONGEST_LINE} bytes")
+                elif line.strip():
+                    yield _item(keying, line)
+
+    @layer()
+    async def record(self, visit: Visit) -> Mapping[str, Any]:
+        """Return the fields of a line that the manifest names; all, when it names none."""
+        data = await super().record(visit)
+        if not self._manifest.fields:
+            return data
+        found = {name: find(path, data) for name, path in self._manifest.fields.items()}
+        for name in (name for name, value in found.items() if value is None):
+            visit.note(name, f"the line has nothing at {self._manifest.fields[name]}")
+        return found
+
+
+def _item(keying: Keying, line: bytes) -> Item:
+    try:
+        return keying.item(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        text = line.decode(errors="replace")
+        return keying.unusable(text, f"the line is not JSON ({error})")
+
+
+def _field(parameter: Parameter) -> tuple[Any, Any]:
+    kind = _TYPES[parameter.type]
+    default: Any = ... if parameter.default is None else parameter.default
+    return kind, Field(default=default, description=parameter.about or None)

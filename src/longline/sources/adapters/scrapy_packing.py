@@ -1,0 +1,110 @@
+"""Scrapy requests as JSON and back, whatever they carry; nothing is pickled."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from itemadapter import ItemAdapter
+from scrapy import Request, Spider
+from scrapy.utils.request import request_from_dict
+
+from longline.errors import UnexpectedShape
+
+_MARK = "$"
+"""The name under which a value stands that JSON has no form for: `{"$": "bytes", "as": …}`."""
+
+
+def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return a request as JSON.
+
+    Raises:
+        UnexpectedShape: its callback is no method of the spider, or it carries something that
+            cannot be kept.
+    """
+    try:
+        said = request.to_dict(spider=spider)
+    except ValueError as error:
+        problem = f"{error}; only methods of the spider can be kept as callbacks"
+        raise UnexpectedShape(str(request), problem) from error
+    return {name: pack(value, f"{request}: {name}") for name, value in said.items() if value}
+
+
+def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
+    """Return the request that was packed."""
+    return request_from_dict({name: unpack(v) for name, v in packed.items()}, spider=spider)
+
+
+def pack(value: Any, where: str) -> Any:
+    """Return a value as JSON; `where` it stands is told when that cannot be done.
+
+    Raises:
+        UnexpectedShape: it is of a kind that cannot be kept.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [pack(one, where) for one in value]
+    if type(value) is dict:
+        return _packed_mapping(value, where)
+    for name, (kind, pack_one, _) in _FORMS.items():
+        if isinstance(value, kind):
+            return {_MARK: name, "as": pack(pack_one(value), where)}
+    if ItemAdapter.is_item(value):
+        kind = type(value)
+        fields = {name: pack(one, where) for name, one in ItemAdapter(value).items()}
+        return {_MARK: "item", "class": f"{kind.__module__}:{kind.__qualname__}", "as": fields}
+    problem = (
+        f"it carries a {type(value).__name__}, which cannot be kept in the database; "
+        "text, numbers, lists, mappings, dates and items can"
+    )
+    raise UnexpectedShape(where, problem)
+
+
+def unpack(value: Any) -> Any:
+    """Return the value that was packed."""
+    if isinstance(value, list):
+        return [unpack(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if _MARK not in value:
+        return {name: unpack(one) for name, one in value.items()}
+    if value[_MARK] == "item":
+        return _item_class(value["class"])(**unpack(value["as"]))
+    _, _, unpack_one = _FORMS[value[_MARK]]
+    return unpack_one(unpack(value["as"]))
+
+
+def _packed_mapping(value: dict[Any, Any], where: str) -> dict[str, Any]:
+    if _MARK not in value and all(isinstance(name, str) for name in value):
+        return {name: pack(one, f"{where}[{name!r}]") for name, one in value.items()}
+    pairs = [[pack(name, where), pack(one, where)] for name, one in value.items()]
+    return {_MARK: "pairs", "as": pairs}
+
+
+def _item_class(name: str) -> type:
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    # The database names a class: nothing but an item may be made of it.
+    if not (isinstance(found, type) and ItemAdapter.is_item_class(found)):
+        raise UnexpectedShape(name, "it is no class of items")
+    return found
+
+
+_Form = tuple[type | tuple[type, ...], Callable[[Any], Any], Callable[[Any], Any]]
+_FORMS: dict[str, _Form] = {
+    "bytes": (bytes, lambda v: base64.b64encode(v).decode(), base64.b64decode),
+    "tuple": (tuple, list, tuple),
+    "set": ((set, frozenset), list, set),
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "decimal": (Decimal, str, Decimal),
+    # A plain mapping is packed before these are asked; this is for those with other names.
+    "pairs": ((), list, dict),
+}

@@ -1,0 +1,198 @@
+"""A spider as Scrapy would make it, with the parts of Scrapy that give its requests their form."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.defaultheaders import DefaultHeadersMiddleware
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.downloadermiddlewares.redirect import MetaRefreshMiddleware, RedirectMiddleware
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.http import Response
+from scrapy.settings import Settings
+from scrapy.spidermiddlewares.depth import DepthMiddleware
+from scrapy.spidermiddlewares.httperror import HttpError, HttpErrorMiddleware
+from scrapy.spidermiddlewares.referer import RefererMiddleware
+from scrapy.spidermiddlewares.urllength import UrlLengthMiddleware
+from scrapy.utils.misc import arg_to_iter, build_from_crawler, load_object
+from scrapy.utils.project import get_project_settings
+from twisted.python.failure import Failure
+
+from longline.errors import BadAnswer, BadSource
+from longline.sources.adapters.scrapy_cookies import Jars
+from longline.sources.adapters.scrapy_messages import accepted, told_as_scrapy
+
+_DEFAULT = 0  # the priority of a setting that nobody has touched
+
+
+def settings_of(kind: type[Spider]) -> Settings:
+    """Return the settings of a spider in its project.
+
+    Raises:
+        BadSource: the project's settings cannot be read.
+    """
+    try:
+        settings = get_project_settings()
+        kind.update_settings(settings)
+    except Exception as error:
+        problem = f"the settings of its project are broken: {type(error).__name__}: {error}"
+        raise BadSource(kind.__name__, problem) from error
+    return settings
+
+
+class Crawl:
+    """One spider at work: what it asks for, and what it makes of an answer.
+
+    It has a crawler, for its settings, signals and statistics, but no engine: asking is ours.
+    """
+
+    def __init__(self, kind: type[Spider], arguments: dict[str, Any]) -> None:
+        self._crawler = crawler = Crawler(kind, settings_of(kind))
+        self._settings = settings = crawler.settings
+        crawler.stats = load_object(settings["STATS_CLASS"])(crawler)
+        fingerprinter = load_object(settings["REQUEST_FINGERPRINTER_CLASS"])
+        self._fingerprinter = build_from_crawler(fingerprinter, crawler)
+        crawler.request_fingerprinter = self._fingerprinter
+        self.spider = crawler.spider = kind.from_crawler(crawler, **arguments)
+        self.jars = Jars() if settings.getbool("COOKIES_ENABLED") else None
+        self._headers = DefaultHeadersMiddleware.from_crawler(crawler)
+        self._offsite = OffsiteMiddleware.from_crawler(crawler)
+        self._redirects = self._built(RedirectMiddleware, MetaRefreshMiddleware)
+        self._shaping = self._built(UrlLengthMiddleware, RefererMiddleware, DepthMiddleware)
+        self._errors = HttpErrorMiddleware.from_crawler(crawler)
+        crawler.signals.send_catch_log(signal=signals.spider_opened, spider=self.spider)
+
+    def _built(self, *kinds: type) -> list[Any]:
+        built = []
+        for kind in kinds:
+            try:
+                built.append(build_from_crawler(kind, self._crawler))
+            except NotConfigured:
+                continue  # switched off in the settings
+        return built
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Yield what the spider begins with: requests, and now and then items."""
+        async for one in _each(self._begin()):
+            if isinstance(one, Request):
+                one.meta.setdefault("is_start_request", True)
+            if (shaped := self.shaped(one, None)) is not None:
+                yield shaped
+
+    def _begin(self) -> Any:
+        older = getattr(type(self.spider), "start_requests", None)
+        is_older = older is not None and type(self.spider).start is Spider.start
+        if is_older and older is not getattr(Spider, "start_requests", None):
+            return self.spider.start_requests()  # type: ignore[attr-defined]  # before Scrapy 2.13
+        return self.spider.start()
+
+    def shaped(self, one: Any, response: Response | None) -> Any:
+        """Return what is to become of something a spider gave; None when it is left out."""
+        if not isinstance(one, Request):
+            return one
+        for part in self._shaping:
+            one = part.get_processed_request(one, response)
+            if one is None:
+                return None
+        return self.filtered(one)
+
+    def filtered(self, request: Request) -> Request | None:
+        """Return a request; None when it leads out of the domains that the spider is for."""
+        try:
+            self._offsite.process_request(request)
+        except IgnoreRequest:
+            return None
+        return request
+
+    def dressed(self, request: Request) -> Request:
+        """Return a copy of a request as it goes out: with the usual headers, and its cookies."""
+        sent = request.copy()
+        self._headers.process_request(sent)
+        if (self._settings.getpriority("USER_AGENT") or _DEFAULT) > _DEFAULT:
+            sent.headers.setdefault("User-Agent", self._settings["USER_AGENT"])
+        if self.jars is not None and not sent.meta.get("dont_merge_cookies"):
+            sent.headers.pop("Cookie", None)
+            self.jars.dress(sent)
+        return sent
+
+    def accepted(self, request: Request) -> frozenset[int]:
+        """Return the statuses that are to come back as answers."""
+        return accepted(request, self.spider, self._settings)
+
+    def redirected(self, request: Request, response: Response) -> Request | None:
+        """Return the request that an answer leads on to; None when it is to be read itself.
+
+        Raises:
+            BadAnswer: it leads in circles.
+        """
+        for part in self._redirects:
+            try:
+                result = part.process_response(request, response)
+            except IgnoreRequest as error:
+                raise BadAnswer(request.url, str(error)) from error
+            if isinstance(result, Request):
+                return result
+        return None
+
+    async def answered(self, request: Request, response: Response) -> AsyncIterator[Any]:
+        """Yield what the spider makes of an answer.
+
+        Raises:
+            HttpError: its status is not one that the spider wants to see, and it has no errback.
+        """
+        response.meta.setdefault("depth", 0)
+        try:
+            self._errors.process_spider_input(response)
+        except HttpError as error:
+            if request.errback is None:
+                raise
+            outcome = self._failed(request, error)
+        else:
+            callback = request.callback or self.spider._parse  # noqa: SLF001  # as Scrapy's engine
+            outcome = callback(response, **request.cb_kwargs)
+        async for one in _each(outcome):
+            if (shaped := self.shaped(one, response)) is not None:
+                yield shaped
+
+    async def failed(self, request: Request, error: Exception) -> AsyncIterator[Any]:
+        """Yield what the spider's errback makes of a request that failed for good."""
+        async for one in _each(self._failed(request, told_as_scrapy(error))):
+            if one is not None:
+                yield one
+
+    def _failed(self, request: Request, error: Exception) -> Any:
+        failure = Failure(error)  # type: ignore[no-untyped-call]  # Twisted has no types here
+        failure.request = request  # type: ignore[attr-defined]  # where Scrapy puts it
+        if request.errback is None:
+            raise error
+        outcome = request.errback(failure)
+        if isinstance(outcome, Failure):
+            outcome.raiseException()
+        return outcome
+
+    def mark(self, request: Request) -> str:
+        """Return what makes two requests the same, as the spider's project sees it."""
+        mark: bytes = self._fingerprinter.fingerprint(request)
+        return mark.hex()[:24]
+
+    def close(self, reason: str) -> None:
+        """Tell the spider that its run is over."""
+        self._crawler.signals.send_catch_log(
+            signal=signals.spider_closed, spider=self.spider, reason=reason
+        )
+
+
+async def _each(outcome: Any) -> AsyncIterator[Any]:
+    """Yield one by one what a callback gave, in whichever of the ways that Scrapy allows."""
+    if inspect.isawaitable(outcome):
+        outcome = await outcome
+    if isinstance(outcome, AsyncIterable):
+        async for one in outcome:
+            yield one
+        return
+    for one in arg_to_iter(outcome):
+        yield one

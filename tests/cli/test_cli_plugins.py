@@ -1,0 +1,58 @@
+"""longline plugins: what other packages add, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import SHOP, Terminal
+
+ENTRIES = """
+[longline.sources]
+boats = fleet_code:Shop
+rows = fleet_code:rows
+wrecks = fleet_code:Wrecks
+[longline.exporters]
+paper = fleet_code:Paper
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package with a source, a function, something that is no source, and something broken."""
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "fleet-2.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fleet\nVersion: 2.1\n")
+    (folder / "entry_points.txt").write_text(ENTRIES)
+    code = "Wrecks = 5\ndef rows():\n    return [{'id': 1}]\n"
+    (tmp_path / "fleet_code.py").write_text(f"{SHOP}\n{code}")
+
+
+@pytest.mark.usefixtures("fleet")
+def test_plugins_are_listed_with_what_is_wrong_with_them(longline: Terminal) -> None:
+    answer = longline("plugins", "--json")
+
+    told = {one["name"]: one["problem"] for one in answer.last if one["distribution"] == "fleet"}
+    assert answer.code == 0
+    assert (told["boats"], told["rows"]) == (None, None)
+    assert "neither a subclass of longline.Source" in told["wrecks"]
+    assert "no attribute 'Paper'" in told["paper"]
+
+
+@pytest.mark.usefixtures("fleet")
+def test_plugins_are_listed_for_people(longline: Terminal) -> None:
+    answer = longline("plugins")
+
+    lines = answer.out.splitlines()
+    assert answer.code == 0
+    assert any(line.startswith("source     boats") and line.endswith("ok") for line in lines)
+    assert any("exporter   paper" in line and "broken: AttributeError" in line for line in lines)
+
+
+def test_no_plugins_are_no_trouble(longline: Terminal) -> None:
+    answer = longline("plugins")
+
+    assert answer.code == 0
+    assert "entry points are looked for in longline.sources" in answer.out

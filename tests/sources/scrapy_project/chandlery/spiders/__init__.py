@@ -1,0 +1,1 @@
+"""The spiders: items on pages, links to follow, a login."""

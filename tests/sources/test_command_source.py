@@ -1,0 +1,199 @@
+"""Commands that print JSON Lines: streamed, checked, timed, and ended with all they started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from longline.config.manifests.command import CommandManifest
+from longline.errors import UnexpectedShape
+from longline.model import Item, ItemState, JobState
+from longline.orchestrator import Orchestrator
+from longline.sources.adapters.command import command_source, source_of_command
+from longline.sources.adapters.processes import Overlong, lines_of
+from longline.sources.base import Source
+from longline.sources.visit import Visit
+from sources.scripted import ScriptedWeb, collect, discovered
+from virtual import VirtualClock
+
+pytestmark = pytest.mark.real_time  # a process takes its time
+
+MANIFEST = """
+manifest: command
+name: stock
+about: What lies in the store.
+command: ["{python}", -c, 'import sys; print(sys.argv[1])', '{{"sku": "{word}", "n": {{"at": 1}}}}']
+parameters: {python: python, word: rope}
+key: sku
+fields: {article: sku, place: n.at, colour: n.colour}
+"""
+
+
+def printing(code: str, **said: Any) -> Source:
+    return source_of_command([sys.executable, "-c", code], name="printing", **said)()
+
+
+async def found(source: Source) -> list[Item]:
+    items, _ = await discovered(source, ScriptedWeb({}), VirtualClock())
+    return items
+
+
+async def test_each_line_is_a_record() -> None:
+    source = printing('print(\'{"id": 1, "a": "ö"}\'); print(); print(\'{"id": 2}\', end=\'\')')
+
+    items = await found(source)
+    data, _ = await collect(source, ScriptedWeb({}), items[0], VirtualClock())
+
+    assert [item.key for item in items] == ["1", "2"]
+    assert data == {"id": 1, "a": "ö"}
+
+
+async def test_records_come_while_the_command_runs() -> None:
+    code = "import time\nprint('{\"id\": 1}', flush=True)\ntime.sleep(60)"
+    stream = printing(code).discover(Visit(ScriptedWeb({}), VirtualClock()))
+
+    first = await anext(stream)
+    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    assert isinstance(first, Item)
+    assert first.key == "1"
+
+
+@pytest.mark.parametrize("line", ["no json", "[1]", "5"])
+async def test_a_line_that_is_no_record_is_told_and_the_rest_goes_on(line: str) -> None:
+    source = printing(f"print({line!r}); print('{{\"id\": 2}}')")
+
+    odd, good = await found(source)
+
+    assert good.key == "2"
+    with pytest.raises(UnexpectedShape, match=r"line is not JSON|names and values"):
+        await collect(source, ScriptedWeb({}), odd, VirtualClock())
+
+
+async def test_a_line_without_end_does_not_fill_the_memory() -> None:
+    argv = [sys.executable, "-c", "print('x' * 300_000); print('short')"]
+
+    lines = [line async for line in lines_of(argv, longest=100_000)]
+
+    assert isinstance(lines[0], Overlong)
+    assert lines[1:] == [b"short"]
+
+
+async def test_much_output_arrives_whole() -> None:
+    argv = [sys.executable, "-c", "for n in range(200_000): print('{\"id\": %d}' % n)"]
+
+    lines = [line async for line in lines_of(argv)]
+
+    assert len(lines) == 200_000
+    assert lines[-1] == b'{"id": 199999}'
+
+
+async def test_an_exit_code_is_a_failure_that_repeats_the_last_words() -> None:
+    code = "import sys\nprint('{\"id\": 1}')\nsys.exit('the shop is closed')"
+    stream = printing(code).discover(Visit(ScriptedWeb({}), VirtualClock()))
+
+    first = await anext(stream)
+    with pytest.raises(UnexpectedShape, match=r"exit code 1; it said last: the shop is closed"):
+        await anext(stream)
+
+    assert isinstance(first, Item)
+
+
+async def test_a_command_that_is_not_there_is_told() -> None:
+    source = source_of_command(["no-such-command"], name="none")()
+
+    with pytest.raises(UnexpectedShape, match=r"no-such-command.*cannot be started"):
+        await found(source)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [({"timeout": 0.3}, "took more than 0.3 s"), ({"silence": 0.3}, "silent for 0.3 s")],
+)
+async def test_a_command_that_takes_too_long_is_ended(said: Any, problem: str) -> None:
+    with pytest.raises(UnexpectedShape, match=problem):
+        await found(printing("import time; time.sleep(60)", **said))
+
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print('{"id": %d, "child": %d}' % (os.getpid(), child.pid), flush=True)
+time.sleep(60)
+"""
+
+
+async def test_a_cancellation_ends_the_command_and_all_it_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("longline.sources.adapters.processes._GRACE", 0.2)
+    line: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+
+    async def read() -> None:
+        async for item in printing(FAMILY).discover(Visit(ScriptedWeb({}), VirtualClock())):
+            assert isinstance(item, Item)
+            line.set_result(dict(item.data["record"]))
+
+    reading = asyncio.create_task(read())
+    pids = await line
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reading
+
+    gone = [psutil.Process(pid) for pid in pids.values() if psutil.pid_exists(pid)]
+    _, alive = psutil.wait_procs(gone, timeout=5)
+    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+    assert os.getpid() not in pids.values()
+
+
+async def test_a_manifest_says_it_all() -> None:
+    manifest = CommandManifest.model_validate(yaml.safe_load(MANIFEST))
+    kind = command_source(manifest)
+    source = kind.with_options({"python": sys.executable, "word": "oil"})
+
+    (item,) = await found(source)
+    data, visit = await collect(source, ScriptedWeb({}), item, VirtualClock())
+
+    assert (kind.name, kind.kind, kind.__doc__) == ("stock", "command", "What lies in the store.")
+    assert item.key == "oil"
+    assert data == {"article": "oil", "place": 1, "colour": None}
+    assert [note.field for note in visit.notes] == ["colour"]
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"command": "python x.py"}, "write the command as a list"),
+        ({"command": []}, "at least 1 item"),
+        ({"command": ["x", "{site}"]}, r"speaks of \{site\}, which is no parameter"),
+        ({"command": ["x"], "key": "a["}, "is not a path as jmespath has them"),
+    ],
+)
+def test_a_manifest_that_cannot_work_is_refused_with_a_hint(said: Any, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        CommandManifest(name="x", **said)
+
+
+async def test_a_whole_run_quarantines_what_it_cannot_use(tmp_path: Path) -> None:
+    code = "print('{\"id\": 1}'); print('Loading...'); print('{\"id\": 2}')"
+    path = tmp_path / "lines.py"
+    path.write_text(
+        "from longline.sources.adapters.command import source_of_command\n"
+        f"lines = source_of_command([{sys.executable!r}, '-c', {code!r}], name='lines')\n"
+    )
+    async with Orchestrator(home=tmp_path) as longline:
+        report = await longline.execute(f"{path}:lines")
+
+    assert report.state is JobState.PARTIAL
+    assert report.progress.successful == 2
+    assert report.progress.counts[ItemState.QUARANTINED] == 1

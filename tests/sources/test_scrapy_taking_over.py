@@ -1,0 +1,303 @@
+"""What spiders may do besides: errbacks, closing themselves, odd callbacks, settings, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import scrapy
+from scrapy.exceptions import CloseSpider, DownloadConnectionRefusedError, DownloadTimeoutError
+from scrapy.http import Response
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+
+from longline.errors import (
+    BadSource,
+    CircuitOpen,
+    ConnectFailed,
+    Gone,
+    NothingToStore,
+    SkipItem,
+    TimedOut,
+    UnexpectedShape,
+)
+from longline.model import Item
+from longline.sources.adapters.scrapy import scrapy_source
+from longline.sources.adapters.scrapy_packing import pack, pack_request, unpack, unpack_request
+from longline.sources.base import Source
+from longline.sources.visit import Visit
+from sources.scrapy_project.chandlery.spiders.goods import Anchor, Compass, Lamp, Rope
+from sources.scripted import ScriptedWeb, discovered, status
+from virtual import VirtualClock
+
+SITE = "http://shop.test"
+
+
+class Odd(scrapy.Spider):
+    name = "odd"
+    start_urls = [SITE]  # noqa: RUF012  # as Scrapy has it
+    closed_as: str | None = None
+
+    def parse(self, response: Response, **_kwargs: Any) -> Iterator[Any]:
+        yield {"name": "first"}
+        if response.body == b"close":
+            raise CloseSpider("enough")
+        if response.body == b"lambda":
+            callback: Any = lambda _response: None  # noqa: E731  # no method of the spider
+            yield scrapy.Request(f"{SITE}/a", callback=callback)
+        if response.body == b"text":
+            yield "no item"
+        if response.body == b"raise":
+            raise ZeroDivisionError
+        yield {"name": "last"}
+
+    def lost(self, failure: Any) -> Iterator[Any]:
+        yield {"lost": failure.type.__name__}
+
+    def closed(self, reason: str) -> None:
+        type(self).closed_as = reason
+
+
+def made(kind: type[scrapy.Spider] = Odd, **options: Any) -> Source:
+    return scrapy_source(kind).with_options(options)
+
+
+async def page_of(
+    source: Source, answer: Any, clock: VirtualClock, **request: Any
+) -> tuple[list[Item], Exception]:
+    """Run the layer on a page; return what was queued and how it ended."""
+    spider = source._crawl.spider  # type: ignore[attr-defined]  # the way in for one request
+    packed = pack_request(scrapy.Request(SITE, **request), spider)
+    visit = Visit(
+        ScriptedWeb({SITE: answer}), clock, item=Item("k", SITE, data={"request": packed})
+    )
+    with pytest.raises(Exception) as ended:  # noqa: PT011  # which one is the test's business
+        await source.record(visit)  # type: ignore[attr-defined]  # its one layer
+    return visit.found, ended.value
+
+
+def scraped(found: list[Item]) -> list[Any]:
+    return [item.data["record"] for item in found if "record" in item.data]
+
+
+async def test_a_page_that_gives_items_is_done_and_stores_nothing_itself(
+    clock: VirtualClock,
+) -> None:
+    found, ended = await page_of(made(), "ok", clock)
+
+    assert scraped(found) == [{"name": "first"}, {"name": "last"}]
+    assert isinstance(ended, NothingToStore)
+    assert str(ended) == "a page with 2 items and 0 links"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ConnectFailed(SITE, "refused"), DownloadConnectionRefusedError),
+        (TimedOut(SITE, 30), DownloadTimeoutError),
+    ],
+)
+async def test_an_errback_hears_of_a_failure_in_scrapys_words(
+    clock: VirtualClock, error: Exception, name: type[Exception]
+) -> None:
+    source = made()
+    lost = source._crawl.spider.lost  # type: ignore[attr-defined]  # the spider's own method
+
+    found, ended = await page_of(source, error, clock, errback=lost)
+
+    assert scraped(found) == [{"lost": name.__name__}]
+    assert isinstance(ended, NothingToStore)
+
+
+async def test_no_errback_hears_of_a_site_that_rests(clock: VirtualClock) -> None:
+    source = made()
+    lost = source._crawl.spider.lost  # type: ignore[attr-defined]  # the spider's own method
+
+    found, ended = await page_of(source, CircuitOpen(SITE, 5.0), clock, errback=lost)
+
+    assert found == []
+    assert isinstance(ended, CircuitOpen)
+
+
+async def test_a_page_that_is_gone_is_told_as_such(clock: VirtualClock) -> None:
+    found, ended = await page_of(made(), status(SITE, 404), clock)
+
+    assert found == []
+    assert isinstance(ended, Gone)
+
+
+async def test_a_status_that_the_spider_handles_reaches_its_callback(clock: VirtualClock) -> None:
+    found, _ = await page_of(
+        made(), status(SITE, 404), clock, meta={"handle_httpstatus_list": [404]}
+    )
+
+    assert len(scraped(found)) == 2
+
+
+async def test_what_came_before_an_exception_is_kept(clock: VirtualClock) -> None:
+    found, ended = await page_of(made(), "raise", clock)
+
+    assert scraped(found) == [{"name": "first"}]
+    assert isinstance(ended, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(("answer", "problem"), [("lambda", "only methods"), ("text", "a str")])
+async def test_what_cannot_be_kept_is_told_and_loses_nothing_else(
+    clock: VirtualClock, answer: str, problem: str
+) -> None:
+    found, ended = await page_of(made(), answer, clock)
+
+    assert scraped(found) == [{"name": "first"}, {"name": "last"}]
+    assert isinstance(ended, UnexpectedShape)
+    assert problem in str(ended)
+
+
+async def test_a_spider_that_closes_itself_asks_for_nothing_more(clock: VirtualClock) -> None:
+    source = made()
+    found, _ = await page_of(source, "close", clock)
+
+    _, ended = await page_of(source, "ok", clock)
+    await source.teardown()
+
+    assert scraped(found) == [{"name": "first"}]
+    assert isinstance(ended, SkipItem)
+    assert "enough" in str(ended)
+    assert Odd.closed_as == "enough"
+
+
+async def test_items_that_look_alike_are_all_kept(clock: VirtualClock) -> None:
+    class Twice(scrapy.Spider):
+        name = "twice"
+
+        async def start(self) -> AsyncIterator[Any]:
+            yield {"id": 1}
+            yield {"id": 1}
+
+    items, _ = await discovered(made(Twice), ScriptedWeb({}), clock)
+
+    assert len({item.key for item in items}) == 2
+
+
+async def test_start_requests_of_older_spiders_count(clock: VirtualClock) -> None:
+    class Older(scrapy.Spider):
+        name = "older"
+
+        def start_requests(self) -> Iterator[Any]:
+            yield scrapy.Request(f"{SITE}/older", headers={"X-A": "é"}, priority=3)
+
+    items, _ = await discovered(made(Older), ScriptedWeb({}), clock)
+
+    assert [(item.url, item.priority) for item in items] == [(f"{SITE}/older", 3)]
+
+
+async def test_a_crawl_spider_follows_its_rules(clock: VirtualClock) -> None:
+    class Ruled(CrawlSpider):
+        name = "ruled"
+        rules = (Rule(LinkExtractor(), callback="parse_one"),)
+
+        def parse_one(self, response: Response) -> Any:
+            return {"url": response.url}
+
+    source = made(Ruled)
+    page = '<html><a href="/one">one</a></html>'
+    found, _ = await page_of(source, page, clock)
+    visit = Visit(ScriptedWeb({f"{SITE}/one": "<html></html>"}), clock, item=found[0])
+
+    with pytest.raises(NothingToStore):
+        await source.record(visit)  # type: ignore[attr-defined]  # its one layer
+
+    assert scraped(visit.found) == [{"url": f"{SITE}/one"}]
+
+
+async def test_settings_of_the_spider_count(clock: VirtualClock) -> None:
+    class Slow(Odd):
+        custom_settings = {"DOWNLOAD_DELAY": 4, "USER_AGENT": "slow/1"}  # noqa: RUF012  # the same
+
+    kind = scrapy_source(Slow)
+    web = ScriptedWeb({SITE: "ok"})
+    source = kind.with_options({})
+    (item,), _ = await discovered(source, web, clock)
+
+    with pytest.raises(NothingToStore):
+        await source.record(Visit(web, clock, item=item))  # type: ignore[attr-defined]  # its layer
+
+    assert (kind.rate, kind.burst) == (0.25, 1)
+    assert web.requests[0].headers["User-Agent"] == "slow/1"
+
+
+async def test_a_session_goes_on_in_another_process(clock: VirtualClock) -> None:
+    class Linked(Odd):
+        def parse(self, response: Response, **_kwargs: Any) -> Iterator[Any]:
+            del response
+            yield scrapy.Request(f"{SITE}/next")
+
+    first = made(Linked)
+    page = status(SITE, 200)
+    page.headers["set-cookie"] = "session=s3; Path=/"  # type: ignore[index]  # a dict in tests
+    found, _ = await page_of(first, page, clock)
+    web = ScriptedWeb({f"{SITE}/next": "ok"})
+
+    with pytest.raises(NothingToStore):
+        await made(Linked).record(Visit(web, clock, item=found[0]))  # type: ignore[attr-defined]
+
+    assert web.requests[0].headers["Cookie"] == "session=s3"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, 2.5, None, True]},
+        {1: ("b", b"\xff"), "$": {"x"}},
+        date(2026, 1, 2),
+        Decimal("1.50"),
+        Anchor("a", "1"),
+        Lamp("a", "1"),
+        Compass(name="a", price="1"),
+        Rope(name="a", price="1"),
+    ],
+    ids=str,
+)
+def test_what_requests_carry_comes_back_the_same(value: Any) -> None:
+    assert unpack(pack(value, "here")) == value
+
+
+def test_a_request_comes_back_with_all_it_had() -> None:
+    spider = Odd()
+    request = scrapy.FormRequest(
+        SITE,
+        formdata={"a": "ö"},
+        callback=spider.parse,
+        errback=spider.lost,
+        meta={"cookiejar": 1},
+        cb_kwargs={"more": (1,)},
+        cookies=[{"name": "a", "value": "b"}],
+        dont_filter=True,
+        priority=-2,
+    )
+
+    again = unpack_request(pack_request(request, spider), spider)
+
+    assert again.to_dict(spider=spider) == request.to_dict(spider=spider)
+
+
+def test_what_no_database_can_hold_is_told_with_its_place() -> None:
+    request = scrapy.Request(SITE, meta={"socket": object()})
+
+    with pytest.raises(UnexpectedShape, match=r"meta\['socket'\].*object"):
+        pack_request(request, Odd())
+
+
+def test_a_spider_without_a_name_is_refused() -> None:
+    class Nameless(scrapy.Spider):
+        pass
+
+    with pytest.raises(BadSource, match="no name"):
+        scrapy_source(Nameless)
+
+
+def test_only_items_are_made_of_what_the_database_names() -> None:
+    with pytest.raises(UnexpectedShape, match="no class of items"):
+        unpack({"$": "item", "class": "subprocess:Popen", "as": {"args": "true"}})

@@ -1,0 +1,81 @@
+"""A source as an object: set up, scraped, torn down, with a status and a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from little import Little
+from longline.errors import BadOption
+from longline.scraper import Scraper, ScrapeResult, ScrapeStatus
+from scripted_site import ScriptedSite
+from virtual import VirtualClock
+
+
+def scraper(site: ScriptedSite, clock: VirtualClock, home: Path, **spec: object) -> Scraper:
+    options = {"site": site.url, "count": 3}
+    for number in range(3):
+        site.says(f"/item/{number}", f"text {number}")
+    return Scraper(f"{Little.__module__}:Little", options, home=home, clock=clock, **spec)
+
+
+async def test_a_scraper_that_finds_everything_has_completed(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    one = scraper(site, clock, tmp_path)
+    before = one.status
+
+    async with one:
+        result = await one.scrape()
+
+    assert (before, one.status) == (ScrapeStatus.IDLE, ScrapeStatus.COMPLETED)
+    assert result.success
+    assert [item["key"] for item in result.items] == ["0", "1", "2"]
+    assert result.stats["stored"] == 3
+
+
+async def test_what_went_wrong_is_told_beside_what_was_found(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    broken = scraper(site, clock, tmp_path)
+    site.says("/item/1", "raise")
+
+    async with broken as one:
+        result = await one.scrape()
+
+    assert result.status is ScrapeStatus.PARTIAL
+    assert len(result.items) == 2
+    assert "ZeroDivisionError" in result.errors[-1]
+
+
+async def test_a_source_that_cannot_be_used_says_so_before_any_request(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    wrong = Scraper("n8n", {"no_such": "1"}, home=tmp_path, clock=clock)
+
+    with pytest.raises(BadOption, match="no_such"):
+        await wrong.setup()
+
+    assert not site.log
+
+
+def test_the_metadata_says_who_it_is(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    about = scraper(site, clock, tmp_path).metadata
+
+    assert (about.kind, about.name, about.version) == ("code", "little", "1")
+
+
+def test_a_result_is_made_by_what_it_is() -> None:
+    good = ScrapeResult.succeeded([{"a": 1}])
+    bad = ScrapeResult.failed(["no answer"])
+    half = ScrapeResult.partly([{"a": 1}], ["2: gone"])
+
+    assert [one.success for one in (good, bad, half)] == [True, False, False]
+    assert [one.status.value for one in (good, bad, half)] == [
+        "completed",
+        "failed",
+        "partial success",
+    ]
