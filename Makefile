@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+# Any Chromium does; where it can be had from the system, it is.
+HAVE_CHROMIUM := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
+GET_CHROMIUM  := { test "$$(id -u)" = 0 && apt-get update && apt-get install -y chromium; } >/dev/null 2>&1
 
 .PHONY: help install demo test check fmt bench soak lock clean
 
@@ -20,6 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps httpbin==0.10.4
+	@$(HAVE_CHROMIUM) || $(GET_CHROMIUM) || echo "no Chromium here: tests of the browser are skipped"
 	@touch $(READY)
 
 $(BENCH): $(READY)
