@@ -152,7 +152,7 @@ class Orchestrator:
         Raises:
             ConfigError: it cannot: a name, a setting, a secret or a package is missing.
         """
-        return usable(merged(self._spec, source, params or {}))[1]
+        return usable(merged(self._spec, source, params or {}), self._settings.chromium)[1]
 
     async def execute(
         self,
@@ -270,7 +270,7 @@ class Orchestrator:
 
     def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
         """Return the job to make; a wrong name or setting is told before anything is made."""
-        _, source = usable(spec)
+        _, source = usable(spec, self._settings.chromium)
         # As the source understands them: 50 from a file and "50" from a shell are the same job.
         options = source.options.model_dump(mode="json", fallback=str)
         same = {**spec.identity(), "options": options, **identity}

@@ -124,9 +124,15 @@ async def open_fetching(
             transport = http
             if source.transport != "http":
                 values = source.with_options(spec.options).options.model_dump()
-                wanted = (source.browser or BrowserSpec()).filled(values)
+                wanted = BrowserSpec.model_validate(source.browser or {}).filled(values)
                 browser = _browser(
-                    settings, source, wanted, options=options, limiter=limiter, clock=clock
+                    settings,
+                    wanted,
+                    options=options,
+                    limiter=limiter,
+                    clock=clock,
+                    keeps_cookies=(source.cookies if spec.cookies is None else spec.cookies)
+                    is not False,
                 )
                 ends.push_async_callback(browser.close)
                 transport = Choosing(http, browser)
@@ -154,12 +160,12 @@ async def open_fetching(
 
 def _browser(
     settings: Settings,
-    source: type[Source],
     wanted: BrowserSpec,
     *,
     options: HttpOptions,
     limiter: RateLimiter,
     clock: Clock,
+    keeps_cookies: bool,
 ) -> BrowserTransport:
     """Return a browser whose pages keep the pace of every host they ask by themselves."""
     return BrowserTransport(
@@ -169,7 +175,7 @@ def _browser(
             chromium=settings.chromium,
             failures=settings.home / "failures",
             user_agent=options.user_agent,
-            keeps_cookies=source.cookies is not False,
+            keeps_cookies=keeps_cookies,
         ),
         clock,
         lambda url: limiter.acquire(origin_of(url)[1], url),
@@ -240,11 +246,11 @@ def user_agent_of(settings: Settings) -> str:
         raise BadOption("LONGLINE_CONTACT", error.problem) from error
 
 
-def usable(spec: JobSpec) -> tuple[type[Source], Source]:
+def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], Source]:
     """Return a source, its class first; what it lacks is told now, not at the first request."""
     kind = load_source(spec.source, spec.manifest)
     source = kind.with_options(spec.options)
-    check_needs(kind)
+    check_needs(kind, chromium)
     manners_of(spec, kind)
     return kind, source
 

@@ -14,7 +14,9 @@ from longline.config.manifests.kinds import manifest_in
 PAGE = Path(__file__).parents[2] / "docs" / "sources.md"
 BLOCKS = [
     textwrap.dedent(block)
-    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+    for block in re.findall(
+        r"^ *```yaml\n(.*?)^ *```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
 ]
 MANIFESTS = [block for block in BLOCKS if block.startswith("manifest:")]
 

@@ -88,6 +88,8 @@ class Caching(Link):
             return await self._inner(request, account)
         if self._owed.requests or self._owed.happenings:
             _pay(self._owed.take(), account)
+        if request.is_rendered:  # what a browser made of a page is not what the site sent
+            return await self._inner(request, account)
         if request.method not in ("GET", "HEAD") or request.body is not None:
             return await self._pass_on(request, account)
         asked = read_request(request, self._mark)

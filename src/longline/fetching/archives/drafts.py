@@ -31,6 +31,7 @@ class Load(NamedTuple):
     status: int
     headers: Sequence[tuple[str, str]]
     content: bytes
+    is_rendered: bool = False
 
 
 class Draft(NamedTuple):
@@ -56,12 +57,19 @@ def load_of(answer: Answer, page: Page) -> Load:
         page.status,
         [(str(name), str(value)) for name, value in page.headers.items()],
         bytes(page.body),
+        request.is_rendered,
     )
 
 
 def pack_page(load: Load) -> Draft:
     """Return a page as it will stand in the archive."""
-    request = Request(load.asked, load.method, CIMultiDict(load.sent), load.body)
+    request = Request(
+        load.asked,
+        load.method,
+        CIMultiDict(load.sent),
+        load.body,
+        is_rendered=load.is_rendered,
+    )
     page = Page(load.url, load.status, CIMultiDict(load.headers), load.content)
     digest = records.digest_of(page.body)
     key = records.key_of(request)

@@ -88,7 +88,10 @@ class Record:
 def key_of(request: Request) -> str:
     """Return what tells requests apart: a hash, since headers and bodies may hold secrets."""
     headers = sorted((name.lower(), value) for name, value in request.headers.items())
-    text = repr((request.method, request.url, headers)).encode("utf-8", "surrogatepass")
+    name = (request.method, request.url, headers)
+    # Only what is rendered says so: the keys of all others are those of earlier archives.
+    said = repr((*name, "rendered") if request.is_rendered else name)
+    text = said.encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
 
 

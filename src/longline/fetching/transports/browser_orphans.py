@@ -76,6 +76,8 @@ class Note:
     def remove(self) -> None:
         """Forget the browser, which has ended; what is left of it is ended now."""
         _end(_marked(self.token))
+        for profile in _noted_profile(self._file):
+            shutil.rmtree(profile, ignore_errors=True)
         self._file.unlink(missing_ok=True)
 
 
