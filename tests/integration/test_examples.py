@@ -11,6 +11,7 @@ import orjson
 import pytest
 import yaml
 
+from fetching.browsing import skip_without_browser
 from longline.config.auth import KINDS as AUTH_KINDS
 from longline.config.manifests.api_handlers import Step
 from longline.config.manifests.api_pages import PAGINATIONS as API_PAGES
@@ -317,7 +318,7 @@ async def test_members_log_in_again_when_the_session_ends(web: PracticeWeb, run:
 
 @pytest.mark.real_time
 async def test_a_page_of_javascript_is_read_in_a_browser(tmp_path: Path) -> None:
-    pytest.importorskip("playwright")
+    skip_without_browser()
     async with PracticeWeb(WebOptions(items=1)) as web, Orchestrator(home=tmp_path) as longline:
         told = {"set": {"base_url": web.url}, "rate": "unlimited"}
         report = await longline.execute(str(EXAMPLES / "app.yaml"), told)
