@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+import proof_browser
 import proof_catalogue
 import proof_corpus
 import proof_hostile
@@ -34,6 +35,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_memory,
         proof_corpus,
         proof_hostile,
+        proof_browser,
     )
 }
 _NEED_NGINX = {proof_zero_429.NAME, proof_learning.NAME, proof_writers.NAME}

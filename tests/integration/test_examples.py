@@ -330,6 +330,19 @@ async def test_a_page_of_javascript_is_read_in_a_browser(tmp_path: Path) -> None
     )
 
 
+async def test_a_spider_of_scrapy_is_taken_over_as_it_is(
+    web: PracticeWeb, clock: VirtualClock, tmp_path: Path
+) -> None:
+    spider = f"{EXAMPLES / 'quotes_spider.py'}:QuotesSpider"
+    async with Orchestrator(home=tmp_path, clock=clock) as longline:
+        report = await longline.execute(spider, {"set": {"base_url": web.url}})
+        rows = await longline.store.records.list(RecordQuery(source="quotes-spider"))
+
+    truth = web.sites.quotes.truth()["quotes"]
+    assert report.state is JobState.COMPLETE
+    assert sorted(row["data"]["author"] for row in rows) == sorted(row["author"] for row in truth)
+
+
 # ---------------------------------------------------------------- all of them
 
 
