@@ -1,0 +1,118 @@
+"""longline plan: what a run would take, before it is run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longline.authoring.bench import open_bench, spec_of
+from longline.authoring.planning import REQUESTS, make_plan
+from longline.authoring.plans import Certainty, Plan
+from longline.authoring.sampling import MOST
+from longline.cli.options import (
+    Pair,
+    Rate,
+    home_option,
+    ignore_robots_option,
+    json_option,
+    print_json,
+    settings_of,
+    values_of,
+)
+from longline.clock import SystemClock
+from longline.config.settings import Settings
+from longline.config.spec import JobSpec
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+@click.command("plan")
+@click.argument("source")
+@click.option("--limit", type=click.IntRange(min=1), help="Plan for at most this many items.")
+@click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
+@click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
+@click.option(
+    "--rate", type=Rate(has_auto=True), help="Requests a second and domain, 'auto', 'unlimited'."
+)
+@click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain.")
+@click.option(
+    "--requests",
+    type=click.IntRange(min=1),
+    default=REQUESTS,
+    show_default=True,
+    help="So many requests may go into looking for items.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=MOST,
+    show_default=True,
+    help="Try at most so many items to learn what one costs.",
+)
+@ignore_robots_option
+@home_option
+@json_option
+def command(
+    source: str,
+    *,
+    requests: int,
+    samples: int,
+    home: Path | None,
+    as_json: bool,
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+    **given: Any,
+) -> None:
+    """Say what a run of SOURCE would take: requests, pace, time; store nothing.
+
+    A few requests look for the items (sitemap or first pages), and some items are tried: a dozen,
+    or more where they cost very different things. What is only estimated says so.
+    """
+    values = {name: value for name, value in given.items() if value not in (None, ())}
+    spec = spec_of(source, {**values, "set": dict(options), "params": values_of(params)})
+    plan = asyncio.run(_plan(settings_of(home), spec, requests, samples))
+    if as_json:
+        print_json(plan.as_dict())
+    else:
+        _tell(plan)
+
+
+async def _plan(settings: Settings, spec: JobSpec, requests: int, samples: int) -> Plan:
+    clock = SystemClock()
+    async with open_bench(settings, spec, clock) as bench:
+        return await make_plan(bench, settings, clock, requests=requests, samples=samples)
+
+
+def _tell(plan: Plan) -> None:
+    word = "" if plan.certainty is Certainty.KNOWN else f"{plan.certainty.value} "
+    error = f" (± {plan.error:.0%}: items differ)" if plan.error >= 0.01 else ""  # noqa: PLR2004
+    each = f"{plan.requests_per_item:.3g} an item, as {plan.samples} of them took"
+    if plan.fewest_per_item != plan.most_per_item:
+        each += f" ({plan.fewest_per_item} to {plan.most_per_item})"
+    click.echo(f"{plan.source}: {word}{duration(plan.seconds)}, estimated{error}")
+    click.echo(f"  items     {word}{plan.items:,}")
+    click.echo(f"  requests  {word}{plan.requests:,}: {plan.looking:,} to find the items, {each}")
+    for one in plan.domains:
+        pace = "" if one.rate is None else f"{one.rate:.3g} a second, bursts of {one.burst}, "
+        click.echo(f"  pace      {one.domain}: {pace}{one.pace}")
+    click.echo(f"  waits for {plan.bound}")
+    click.echo(f"  this plan took {plan.spent} requests")
+    for note in plan.notes:
+        click.echo(f"  note: {note}")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people say it."""
+    if seconds < 10:  # noqa: PLR2004  # below, tenths matter
+        return f"{seconds:.1f} s"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        return f"{seconds / _HOUR:.1f} h"
+    return f"{seconds / _DAY:.1f} days"

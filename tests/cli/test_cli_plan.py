@@ -1,0 +1,53 @@
+"""longline plan, as people read it and as programs do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.served import served
+from longline.cli.plan import command, duration
+from longline.sandbox.web import PracticeWeb
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[PracticeWeb]:
+    with served(items=30) as web:
+        yield web
+
+
+def arguments(web: PracticeWeb, home: Path, *more: str) -> list[str]:
+    chosen = {"site_url": web.site_url, "api_url": web.api_url, "transcripts": "false"}
+    words = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
+    return ["n8n", *words, "--rate", "50", "--home", str(home), *more]
+
+
+def test_a_plan_says_how_much_how_fast_and_how_long(web: PracticeWeb, tmp_path: Path) -> None:
+    answer = CliRunner().invoke(command, arguments(web, tmp_path))
+
+    assert answer.exit_code == 0, answer.output
+    assert "items     30\n" in answer.output
+    assert "33: 3 to find the items, 1 an item" in answer.output
+    assert "50 a second, bursts of 5, given for this run" in answer.output
+    assert "this plan took 16 requests" in answer.output  # robots.txt, 3 to look, 12 samples
+
+
+def test_a_plan_can_be_read_by_a_program(web: PracticeWeb, tmp_path: Path) -> None:
+    answer = CliRunner().invoke(command, arguments(web, tmp_path, "--limit", "10", "--json"))
+
+    told = json.loads(answer.output)
+    assert (told["items"], told["requests"], told["certainty"]) == (10, 13, "known")
+    assert told["items_at_least"] is None
+    assert told["domains"][0]["rate"] == 50
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.24, "1.2 s"), (90, "90 s"), (600, "10 min"), (9000, "2.5 h"), (400_000, "4.6 days")],
+)
+def test_durations_are_told_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,168 @@
+"""longline sources: new, check, record and test: from an address to a manifest with a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.served import served
+from cli.terminal import Terminal
+from longline.cli.sources import command
+from longline.sandbox.web import PracticeWeb
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[PracticeWeb]:
+    with served(items=20) as web:
+        yield web
+
+
+@pytest.fixture
+def manifest(longline: Terminal, tmp_path: Path, web: PracticeWeb) -> Path:
+    """A manifest that was proposed for a generated site."""
+    path = tmp_path / "proposed.yaml"
+    url = f"{web.url}/generated/3/"
+    answer = longline("sources", "new", url, "--yes", "-o", path, "--home", tmp_path / "new")
+    assert answer.code == 0, answer.err
+    return path
+
+
+@pytest.mark.parametrize("number", [2, 5, 11])
+def test_a_site_that_nobody_knows_is_collected_without_an_editor(
+    longline: Terminal, tmp_path: Path, web: PracticeWeb, number: int
+) -> None:
+    url = f"{web.url}/generated/{number}/"
+
+    new = longline("sources", "new", url, "--yes", "--name", "found", "--home", tmp_path / "new")
+    check = longline("sources", "check", "found.yaml", "--json", "--home", tmp_path / "check")
+
+    assert new.code == 0
+    assert "found.yaml is written" in new.out
+    assert "longline sources check found.yaml" in new.out
+    assert check.code == 0
+    (item,) = check.last["items"]
+    assert item["verdict"] == "store"
+    assert "title" in {one["name"] for one in item["fields"]}
+    assert [one["status"] for one in item["requests"]] == [200]
+
+
+def test_each_field_can_be_renamed_or_dropped(tmp_path: Path, web: PracticeWeb) -> None:
+    path = tmp_path / "mine.yaml"
+    words = ["y", "headline", *["-"] * 20]
+    arguments = ["new", f"{web.url}/generated/3/", "-o", str(path), "--home", str(tmp_path / "h")]
+
+    answer = CliRunner().invoke(command, arguments, input="\n".join(words) + "\n")
+
+    assert answer.exit_code == 0, answer.output
+    lines = path.read_text().partition("fields:\n")[2].splitlines()
+    assert [line.split(":")[0].strip() for line in lines] == ["headline"]
+
+
+def test_a_file_is_never_written_over(longline: Terminal, manifest: Path, web: PracticeWeb) -> None:
+    answer = longline("sources", "new", f"{web.url}/generated/3/", "--yes", "-o", manifest)
+
+    assert answer.code == 2
+    assert "is there already" in answer.err
+
+
+def test_an_address_must_be_whole(longline: Terminal) -> None:
+    answer = longline("sources", "new", "example.org", "--yes")
+
+    assert answer.code == 2
+    assert "must be a whole address" in answer.err
+
+
+def test_a_check_shows_fields_selectors_requests_and_time(
+    longline: Terminal, manifest: Path
+) -> None:
+    answer = longline("sources", "check", manifest)
+
+    assert answer.code == 0
+    assert "finding items" in answer.out
+    assert "layer page" in answer.out
+    assert " css h1." in answer.out
+    assert "status 200" in answer.out
+    assert "it becomes a record" in answer.out
+    assert "quality 100 of 100" in answer.out
+
+
+def test_a_page_that_lacks_what_is_required_is_exit_code_3(
+    longline: Terminal, manifest: Path, web: PracticeWeb
+) -> None:
+    answer = longline("sources", "check", manifest, "--url", f"{web.url}/robots.txt")
+
+    assert answer.code == 3
+    assert "it is refused" in answer.out
+    assert "title" in answer.out
+
+
+def test_a_recorded_page_is_a_test(longline: Terminal, manifest: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "recorded"
+
+    recorded = longline("sources", "check", manifest, "--record", folder)
+    same = longline("sources", "test", folder)
+    manifest.write_text(manifest.read_text().replace("title:", "headline:"))
+    differs = longline("sources", "test", folder)
+
+    assert f"longline sources test {folder}" in recorded.out
+    assert (same.code, same.out) == (0, f"{folder}: same\n")
+    assert differs.code == 1
+    assert "title: recorded " in differs.out
+    assert "headline: recorded no such field" in differs.out
+
+
+def test_several_items_are_recorded_side_by_side(
+    longline: Terminal, manifest: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recorded"
+
+    longline("sources", "check", manifest, "--items", "2", "--record", folder)
+    answer = longline("sources", "test", folder, "--json")
+
+    assert [one["differences"] for one in answer.last] == [[], []]
+    assert [Path(one["case"]).name for one in answer.last] == ["01", "02"]
+
+
+def test_a_manifest_is_shown_like_any_source(longline: Terminal, manifest: Path) -> None:
+    plain, told = longline("sources", manifest), longline("sources", manifest, "--json")
+
+    assert plain.out.startswith("site-generated-3")
+    assert told.last[0]["layers"][0]["name"] == "page"
+    assert longline("sources", "show", manifest).out == plain.out
+    assert json.loads(longline("sources", "--json", manifest).out) == told.last
+
+
+def test_manifests_of_the_folder_are_listed_and_broken_ones_say_why(
+    longline: Terminal, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    good = (
+        "manifest: html\nname: good\nabout: All is well.\nstart: https://x.test/\nfields: {t: h1}\n"
+    )
+    (folder / "good.yaml").write_text(good)
+    (folder / "bad.yaml").write_text("manifest: html\nname: bad\n")
+
+    lines = longline("sources").out.splitlines()
+
+    assert lines[0].startswith("n8n ")
+    assert any(line.split() == ["sources/good.yaml", "All", "is", "well."] for line in lines)
+    assert any("bad.yaml" in line and "cannot be used" in line for line in lines)
+
+
+def test_a_setting_that_must_be_given_is_shown_as_such(longline: Terminal, tmp_path: Path) -> None:
+    text = (
+        "manifest: html\nname: asks\nparameters: {where: {about: Which town.}}\n"
+        "start: https://x.test/{where}\nfields: {t: h1}\n"
+    )
+    (tmp_path / "asks.yaml").write_text(text)
+
+    assert "--set where=…  (required)  Which town." in longline("sources", "asks.yaml").out
+
+
+def test_a_source_that_there_is_not_is_refused(longline: Terminal) -> None:
+    assert longline("sources", "nothing").code == 2
