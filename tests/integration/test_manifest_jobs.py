@@ -77,9 +77,7 @@ async def test_a_run_after_an_edit_is_a_job_of_its_own(
     assert found == [f"second {n}" for n in range(5)]
 
 
-async def test_a_half_written_file_stops_only_who_reads_it(
-    site: ScriptedSite, clock: VirtualClock, file: Path
-) -> None:
+async def test_a_half_written_file_stops_only_who_reads_it(clock: VirtualClock, file: Path) -> None:
     async with Orchestrator(home=file.parent / "home", clock=clock) as longline:
         begun = await interrupted(longline, file)
         file.write_text(file.read_text("utf-8")[:40], "utf-8")
