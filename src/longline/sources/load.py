@@ -114,7 +114,10 @@ def _only_source(reference: str, module: ModuleType) -> type[Source]:
         and value.__module__ == module.__name__
     ]
     if len(found) != 1:
-        problem = f"it defines {len(found)} subclasses of longline.Source, and must define one"
+        problem = (
+            f"it defines {len(found)} subclasses of longline.Source, and must define one; "
+            f"name another source, a function or a spider in it: {reference}:NAME"
+        )
         raise BadSource(reference, problem)
     return _checked(reference, found[0])
 

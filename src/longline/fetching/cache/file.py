@@ -219,17 +219,23 @@ def _make_private(path: Path) -> None:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if _is_ready(connection, path):
-        connection.execute("PRAGMA synchronous = NORMAL")
+        _hurry_slowly(connection)
         return
     connection.execute("PRAGMA page_size = 8192")  # an answer is seldom smaller
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+    _hurry_slowly(connection)
     with transaction(connection):
         for statement in _CREATE:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _hurry_slowly(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA synchronous = NORMAL")
+    # Each checkpoint waits for the disk, and with it whoever else writes there: 64 MB are enough.
+    connection.execute("PRAGMA wal_autocheckpoint = 8000")
 
 
 def _is_ready(connection: sqlite3.Connection, path: Path) -> bool:

@@ -78,8 +78,8 @@ class Walk:
         self._most = manifest.pages.most_pages if manifest.pages else 1
         self._has_one_start = len(manifest.start) == 1 and not manifest.start[0].each
         self._rules = [_Rule(one) for one in manifest.follow]
-        self._marks = Marks()
         kept = visit.cursor or {}
+        self._marks = Marks(kept.get("marks"))
         self._start = int(kept.get("start", 0))
         self._pending = deque((str(one), int(depth)) for one, depth in kept.get("pending", ()))
         self._step = Step(**kept["step"]) if kept.get("step") else None
@@ -200,7 +200,7 @@ class Walk:
 
     def _is_time_to_write(self) -> bool:
         self._unwritten += 1
-        if self._unwritten * _MOST_MARKS < len(self._known):
+        if self._unwritten * _MOST_MARKS < max(len(self._known), len(self._marks.known) // 10):
             return False
         self._unwritten = 0
         return True
@@ -213,11 +213,21 @@ class Walk:
             where["step"] = self._step.to_json()
         if self._known:
             where["known"] = sorted(self._known)
+        if self._marks.known:
+            where["marks"] = dict(self._marks.known)
         return Cursor(where)
 
     def _tell(self, found: Found, address: str) -> None:
         if found.keyless:
             self._note(f"{found.keyless} items of {address} have no key where it should be")
+        if found.linkless:
+            self._note(f"{found.linkless} elements of {address} have no link to a page: left out")
+        if self._marks.twice:
+            self._note(
+                f"{self._marks.twice} links of {address} lead elsewhere under the key of another "
+                "item, and are taken for it: is the key too short?"
+            )
+            self._marks.twice = 0
         if self._marks.shared:
             self._note(f"{self._marks.shared} elements of {address} share a key with others")
             self._marks.shared = 0

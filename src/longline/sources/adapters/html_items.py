@@ -31,6 +31,8 @@ class Found:
     candidates: list[str] = field(default_factory=list)
     keyless: int = 0
     """How many had nothing where their key should be, and are named by default."""
+    linkless: int = 0
+    """How many elements had no link where the one to their page should be, and are left out."""
 
 
 class ItemFinder:
@@ -64,9 +66,10 @@ class ItemFinder:
             if self._link is None:
                 self._take_whole(found, Scope(scope, node, scope.address))
                 continue
-            for _, address in self._link.on(scope, node):
+            addresses = [address for _, address in self._link.on(scope, node)]
+            found.linkless += not addresses
+            for address in addresses[:1]:
                 self._take(found, Scope(scope, node, address))
-                break
         return found
 
     def in_records(self, scope: PageScope, records: Any) -> Found:
@@ -125,21 +128,40 @@ class ItemFinder:
 
 
 class Marks:
-    """Elements with one key and different contents are different items; none is dropped."""
+    """Elements with one key and different contents are different items; none is dropped.
 
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+    What is known is kept with the cursor: who goes on after a crash must name them as before. Of
+    very long lists only the first `MOST` are told apart. Pages that have one key are one item,
+    as their key says; how many those are is told.
+    """
+
+    MOST = 20_000
+
+    def __init__(self, kept: Mapping[str, str] | None = None) -> None:
+        self.known: dict[str, str] = dict(kept or {})
         self.shared = 0
+        self.twice = 0
+        self._addresses: dict[str, str] = {}
 
     def apart(self, items: list[Item]) -> Iterator[Item]:
         """Yield the items, with a longer key for those whose key another one has."""
         for item in items:
             mark = item.data.get("mark")
-            if mark is None or self._known.setdefault(item.key, mark) == mark:
+            if mark is None:
+                self.twice += not self._is_first(self._addresses, item.key, item.url)
+                yield item
+                continue
+            if mark == item.key or self._is_first(self.known, item.key, mark):
                 yield item
                 continue
             self.shared += 1
             yield Item(f"{item.key} {mark}", item.url, item.priority, item.data)
+
+    def _is_first(self, known: dict[str, str], key: str, mark: str) -> bool:
+        name = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+        if name not in known and len(known) >= self.MOST:
+            return True
+        return known.setdefault(name, mark) == mark
 
 
 def _mark(fields: Mapping[str, Any], volatile: frozenset[str]) -> str:
