@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import queue
 import threading
 import time
 from collections.abc import (
@@ -16,8 +17,9 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -50,7 +52,7 @@ async def stream_from_thread(
     """
     loop = asyncio.get_running_loop()
     # One thread for all steps: a generator may hold what belongs to its thread, such as SQLite.
-    own = ThreadPoolExecutor(1, thread_name_prefix="longline-function")
+    own = _OwnThread()
     steps: Iterator[Any] = iter(())
     try:
         result = await loop.run_in_executor(own, _calling(call))
@@ -69,6 +71,35 @@ async def stream_from_thread(
     finally:
         own.submit(_close, steps)
         own.shutdown(wait=False)  # a thread cannot be stopped; it ends after its present step
+
+
+class _OwnThread(Executor):
+    """One thread, which a process that ends does not wait for: code that hangs must not keep it."""
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self._works = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="longline-function", daemon=True).start()
+
+    def submit(self, fn: Any, /, *args: Any, **_kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._works.put((future, partial(fn, *args)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
+        """Let the thread end after what it was given."""
+        del wait, cancel_futures
+        self._works.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._works.get()) is not None:
+            future, call = work
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  # all of it belongs to who waits
+                future.set_exception(error)
 
 
 async def stream(result: Any, *, may_be_none: bool = False) -> AsyncIterator[Any]:
