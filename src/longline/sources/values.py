@@ -12,7 +12,7 @@ import orjson
 from longline.sources.values_dates import read_date, read_datetime
 from longline.sources.values_measures import read_area, read_duration
 from longline.sources.values_money import read_money
-from longline.sources.values_numbers import read_integer, read_number
+from longline.sources.values_numbers import EXACT_IN_FLOATS, read_integer, read_number
 
 _WORDS_FOR_YES = "true yes y on 1 ja oui sí si sim tak igen ✓ ✔"
 _WORDS_FOR_NO = "false no n off 0 nein non não nao nie nee nem ✗ ✘"
@@ -20,6 +20,7 @@ _YES, _NO = frozenset(_WORDS_FOR_YES.split()), frozenset(_WORDS_FOR_NO.split())
 _SCHEMES = frozenset({"http", "https", ""})
 
 Reader = Callable[[Any, str | None, str | None], Any]
+_LARGEST = 2**63  # what JSON is written with, and databases hold, goes no further
 
 
 def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | None = None) -> Any:
@@ -56,13 +57,16 @@ def _text(value: Any, _locale: str | None, _form: str | None) -> str:
 
 
 def _number(value: Any, locale: str | None, _form: str | None) -> float:
-    return _finite(value) if _is_number(value) else read_number(_as_text(value), locale)
+    if not _is_number(value):
+        return read_number(_as_text(value), locale)
+    # An int is a float to those who only read it, and the long ones keep their last digits.
+    return value if isinstance(value, int) and abs(value) > EXACT_IN_FLOATS else _finite(value)
 
 
 def _integer(value: Any, locale: str | None, _form: str | None) -> int:
     if not _is_number(value):
         return read_integer(_as_text(value), locale)
-    if not _finite(value).is_integer():
+    if isinstance(value, float) and not _finite(value).is_integer():
         raise ValueError("it is not a whole number")
     return int(value)
 
@@ -126,10 +130,20 @@ def _as_text(value: Any) -> str:
     return value
 
 
+def _storable(read: Reader) -> Reader:
+    def reader(value: Any, locale: str | None, form: str | None) -> Any:
+        number = read(value, locale, form)
+        if isinstance(number, int) and not -_LARGEST <= number < _LARGEST:
+            raise ValueError("it has more digits than a number can keep; write type: text")
+        return number
+
+    return reader
+
+
 _READERS: Mapping[str, Reader] = {
     "text": _text,
-    "number": _number,
-    "integer": _integer,
+    "number": _storable(_number),
+    "integer": _storable(_integer),
     "money": _money,
     "date": _measured(read_date),
     "datetime": _measured(read_datetime),

@@ -117,11 +117,16 @@ def _seconds_of(form: str | None) -> int:
 
 def _in_words(text: str, locale: str | None) -> float:
     total, place = 0.0, 0
+    units: set[int] = set()
     while place < len(text):
         part = _PART.match(text, place)
         if not part or part[2] not in _SECONDS:
             raise ValueError("it is no duration that can be read, such as 1 h 30 min or PT1H30M")
-        total += amount_of(only_number(part[1]), locale) * _SECONDS[part[2]]
+        unit = _SECONDS[part[2]]
+        if unit in units:
+            raise ValueError(f"it says {part[2]} twice, so there are two durations in it")
+        units.add(unit)
+        total += amount_of(only_number(part[1]), locale) * unit
         gap = _BETWEEN.match(text, part.end())
         place = gap.end() if gap else part.end()
     return total

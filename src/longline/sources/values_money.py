@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from longline.config.locales import parts_of
-from longline.sources.values_numbers import amount_of, only_number, plain
+from longline.sources.values_numbers import amount_of, only_signed, plain, zeros_after
 
 _ISO_4217 = """
     AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP
@@ -42,6 +43,8 @@ _SYMBOL = re.compile(
 )
 _CODE = re.compile(r"(?<![A-Za-z])[A-Z]{3}(?![A-Za-z])")
 _NO_CENTS = re.compile(r"(?<=\d)[.,]\s?-{1,2}(?!\d)")  # 19,- is 19
+_CENTS = re.compile(r"¢|(?<=\d)\s?(?:cents?|cts?|pence|p)\b", re.IGNORECASE)
+_THREE_LETTERS = re.compile(r"[A-Za-z]{3}")
 _AMOUNTS = ("amount", "price", "value", "lowPrice")
 _CURRENCIES = ("currency", "priceCurrency", "currencyCode")
 
@@ -53,20 +56,24 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
     an amount and a currency, as in JSON-LD, is money too.
 
     Raises:
-        ValueError: there is not one amount in it, or two currencies.
+        ValueError: there is not one amount in it, or two currencies; or `form` is no currency.
     """
+    unsaid = _currency_of(form, locale)
     if isinstance(value, Mapping):
         return _from_object(value, locale, form)
     if isinstance(value, int | float):
-        return {"amount": float(value), "currency": form}
+        return {"amount": _finite(value), "currency": unsaid}
     text = _NO_CENTS.sub("", plain(str(value)))
-    currency = _currency_in(text, locale) or form
+    if _CENTS.search(text):
+        raise ValueError("it counts cents, not the currency itself")
+    currency = _currency_in(text, locale) or unsaid
     # A code may stand right before the number, where no other letters may.
     text = _CODE.sub(lambda found: " " if found[0] in _CODES else found[0], text)
-    token = only_number(text)
-    amount = amount_of(token, locale, is_whole=currency not in _THREE_DECIMALS)
-    if not token.sign and text[: token.start].strip().startswith("-"):
-        amount = -amount  # -€5: the sign stands before the currency
+    text = _SYMBOL.sub(" ", text).strip()
+    token = only_signed(text)
+    zeros = zeros_after(text, token)
+    is_whole = not zeros and currency not in _THREE_DECIMALS
+    amount = amount_of(token, locale, is_whole=is_whole, zeros=zeros)
     return {"amount": amount, "currency": currency}
 
 
@@ -78,6 +85,26 @@ def _from_object(value: Mapping[str, Any], locale: str | None, form: str | None)
     # What programs write for programs has a point before the decimals.
     money = read_money(amount, locale if isinstance(amount, str) and "," in amount else "en", form)
     return {**money, "currency": str(named)} if named else money
+
+
+def _finite(value: float) -> float:
+    try:
+        amount = float(value)
+    except OverflowError:
+        raise ValueError("it is too large") from None
+    if isinstance(value, bool) or not math.isfinite(amount):
+        raise ValueError("it is not a finite number")
+    return amount
+
+
+def _currency_of(form: str | None, locale: str | None) -> str | None:
+    if form is None or form in _SIGNS:
+        return form and _SIGNS[form]
+    if form in _SHARED:
+        return _shared(form, locale)
+    if not _THREE_LETTERS.fullmatch(form):
+        raise ValueError(f"{form!r} is no currency: write three letters such as EUR, or its sign")
+    return form.upper()
 
 
 def _currency_in(text: str, locale: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longline.config.locales import decimal_mark
 
@@ -25,13 +25,30 @@ _TOKEN = re.compile(
     r"(?P<power>[eE][-+]?\d{1,3}(?![\w.,]))?"
 )
 _SIZES = {
-    **dict.fromkeys(("k", "tsd", "thousand", "mille", "mil", "tys"), 1e3),
-    **dict.fromkeys(("mio", "mln", "million", "millions", "millionen", "millones"), 1e6),
-    **dict.fromkeys(("mrd", "bn", "milliarde", "milliarden", "miliardi"), 1e9),
+    **dict.fromkeys(("k", "tsd", "thousand", "mille", "mil", "tys"), 3),
+    **dict.fromkeys(("mio", "mln", "million", "millions", "millionen", "millones"), 6),
+    **dict.fromkeys(("mrd", "bn", "milliarde", "milliarden", "miliardi"), 9),
 }
 _SIZE = re.compile(r"\s?([^\W\d_]+)")
+# What may stand right behind the digits; 12abc and 0x1F are no numbers.
+_WORDS_FOR_UNITS = """
+    mg g kg t lb lbs oz mm cm dm m km in ft yd mi mm2 cm2 m2 km2 ft2 mm3 cm3 m3 ft3 mm² cm² m² km²
+    ft² cm³ m³ qm sqm sqft ha ml cl dl l gal w kw mw wh kwh v mv kv a ma ah mah hz khz mhz ghz b kb
+    mb gb tb mbps gbps px pt em dpi mp fps lm db rpm hp ps bar ms s sec min h hr hrs d w y yr yrs x
+    st nd rd th er pc pcs stk c f k eur usd gbp chf sek nok dkk pln czk jpy cny cad aud inr kr lei
+"""
+_UNITS = frozenset(_WORDS_FOR_UNITS.split())
+_GLUED = re.compile(r"[^\W_]+")
+_BRACKETS = re.compile(r"[^\w()]*(?:[A-Z]{3}[^\w()]*)?\(([^()]*)\)[^\w()]*(?:[A-Z]{3}[^\w()]*)?")
+_WORD = re.compile(r"(?<![^\W\d_])(?![A-Z]{3}(?!\w))[^\W\d_]+")
+_MINUS_BEFORE = re.compile(r"-\s*[A-Z]{0,3}\W*")  # -€5: it stands before the currency
+_MINUS_BEHIND = re.compile(r"\s*(?:(?:[^\w\s.,]|[A-Z]{3})\s*)?-\W*(?:(?<=\s)[A-Z]{3}\W*)?")
 # M is a million here and a metre there; a billion has nine zeros here and twelve there.
 _UNCLEAR_SIZES = frozenset({"M", "B", "billion", "billions", "billionen"})
+
+
+EXACT_IN_FLOATS = 2**53
+"""Beyond it a float has no room for every whole number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +87,39 @@ def only_number(text: str) -> Token:
     return found[0]
 
 
-def amount_of(token: Token, locale: str | None, *, is_whole: bool = False) -> float:
+def only_signed(text: str) -> Token:
+    """Return the one number in a plain text, with the sign that stands before its currency.
+
+    Raises:
+        ValueError: there is none, or more than one; or it is negative the way of accountants.
+    """
+    token = only_number(text)
+    _check_glued(text, token)
+    if token.sign:
+        return token
+    brackets = _BRACKETS.fullmatch(text)
+    if brackets and all(word.lower() in _SIZES for word in _WORD.findall(brackets[1])):
+        raise ValueError("in brackets it may be negative; say which part counts with match")
+    if _MINUS_BEHIND.fullmatch(text, token.end):
+        raise ValueError("a minus stands behind it, so it may be negative")
+    return replace(token, sign="-") if _MINUS_BEFORE.fullmatch(text, 0, token.start) else token
+
+
+def amount_of(token: Token, locale: str | None, *, is_whole: bool = False, zeros: int = 0) -> float:
     """Return the value of a number.
 
     Args:
         token: as it is written.
         locale: whose marks it uses.
         is_whole: three digits after a single mark are a group, not decimals.
+        zeros: how many a word such as thousand adds to it.
 
     Raises:
         ValueError: it is not written as the locale does, or can be read in two ways.
     """
     whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=is_whole)
-    value = float(f"{token.sign}{whole or '0'}.{fraction or '0'}{token.power}")
+    power = int(token.power[1:] or 0) + zeros
+    value = float(f"{token.sign}{whole or '0'}.{fraction or '0'}e{power}")
     if not math.isfinite(value):
         raise ValueError("it is too large")
     return value
@@ -91,13 +128,19 @@ def amount_of(token: Token, locale: str | None, *, is_whole: bool = False) -> fl
 def read_number(text: str, locale: str | None) -> float:
     """Return the one number in a text; `1.2k` and `3 Mio` are counted out.
 
+    A whole number too long for a float is an int, with all its digits.
+
     Raises:
         ValueError: there is not one number that can be read in one way.
     """
     text = plain(text)
-    token = only_number(text)
-    size = _size_after(text, token)
-    return amount_of(token, locale) * size
+    token = only_signed(text)
+    zeros = zeros_after(text, token)
+    value = amount_of(token, locale, zeros=zeros)
+    if abs(value) < EXACT_IN_FLOATS or token.power:
+        return value
+    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=False)
+    return value if fraction.strip("0") else int(f"{token.sign}{whole}{'0' * zeros}")
 
 
 def read_integer(text: str, locale: str | None) -> int:
@@ -107,25 +150,39 @@ def read_integer(text: str, locale: str | None) -> int:
         ValueError: there is not one, or it has decimals.
     """
     text = plain(text)
-    token = only_number(text)
-    size = _size_after(text, token)
-    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=size == 1)
+    token = only_signed(text)
+    zeros = zeros_after(text, token)
+    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=not zeros)
     if not token.power and not fraction.strip("0"):
-        return int(f"{token.sign}{whole or '0'}") * int(size)
-    value = amount_of(token, locale) * size
+        return int(f"{token.sign}{whole or '0'}{'0' * zeros}")
+    value = amount_of(token, locale, zeros=zeros)
     if not value.is_integer():
         raise ValueError("it is not a whole number")
     return int(value)
 
 
-def _size_after(text: str, token: Token) -> float:
+def zeros_after(text: str, token: Token) -> int:
+    """Return how many zeros the word after a number stands for: 3 for thousand, 0 for most.
+
+    Raises:
+        ValueError: it means one thing here and another there.
+    """
     found = _SIZE.match(text, token.end)
     if not found:
-        return 1
+        return 0
     word = found[1]
     if word in _UNCLEAR_SIZES and (word != "B" or found[0] == word):
         raise ValueError(f"what {word!r} after it stands for is not clear")
-    return _SIZES.get(word.lower(), 1)
+    return _SIZES.get(word.lower(), 0)
+
+
+def _check_glued(text: str, token: Token) -> None:
+    glued = _GLUED.match(text, token.end)
+    word = glued[0].lower() if glued else ""
+    # Languages without spaces write 12個; M is told of by those who count zeros.
+    is_word = word.isascii() and word not in _UNITS and word not in _SIZES
+    if word and is_word and word.upper() not in _UNCLEAR_SIZES:
+        raise ValueError(f"{token.body}{glued[0] if glued else ''} is no number")
 
 
 def _cut(body: str, mark: str | None, *, is_whole: bool) -> tuple[str, str]:
