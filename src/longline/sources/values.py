@@ -20,7 +20,7 @@ _YES, _NO = frozenset(_WORDS_FOR_YES.split()), frozenset(_WORDS_FOR_NO.split())
 _SCHEMES = frozenset({"http", "https", ""})
 
 Reader = Callable[[Any, str | None, str | None], Any]
-_LARGEST = 2**63  # what JSON is written with, and databases hold, goes no further
+_LARGEST = 2**64  # what JSON is written with goes no further
 
 
 def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | None = None) -> Any:
@@ -133,7 +133,7 @@ def _as_text(value: Any) -> str:
 def _storable(read: Reader) -> Reader:
     def reader(value: Any, locale: str | None, form: str | None) -> Any:
         number = read(value, locale, form)
-        if isinstance(number, int) and not -_LARGEST <= number < _LARGEST:
+        if isinstance(number, int) and not -_LARGEST // 2 <= number < _LARGEST:
             raise ValueError("it has more digits than a number can keep; write type: text")
         return number
 
