@@ -129,14 +129,19 @@ async def test_cookies_are_forgotten_where_none_are_to_be_kept(
     assert heard == [None, None]
 
 
+async def never() -> web.StreamResponse:
+    """Give no answer; the site ends it with the test."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
 async def test_a_browser_that_crashes_fails_its_page_and_is_started_anew(
     site: ScriptedSite, url: str, tmp_path: Path
 ) -> None:
     async def crash(_request: web.Request) -> web.StreamResponse:
         for browser in browsers():
             browser.kill()
-        await asyncio.sleep(5)
-        return web.Response()
+        return await never()
 
     site.answers["/crash"] = crash
 
@@ -156,8 +161,7 @@ async def test_a_page_that_is_given_up_leaves_its_tab_to_the_next(
 
     async def hang(_request: web.Request) -> web.StreamResponse:
         reached.set()
-        await asyncio.sleep(30)
-        return web.Response()
+        return await never()
 
     site.answers["/hang"] = hang
 

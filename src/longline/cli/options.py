@@ -98,3 +98,27 @@ def _typed(text: str) -> Any:
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
     click.echo(orjson.dumps(value, default=str).decode())
+
+
+def source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what may be said of a source and its pace, in whichever way it is used."""
+    options = (
+        click.option(
+            "--set", "options", type=Pair(), multiple=True, help="A setting of the source."
+        ),
+        click.option(
+            "--param", "params", type=Pair(), multiple=True, help="A parameter for the source."
+        ),
+        click.option(
+            "--rate",
+            type=Rate(has_auto=True),
+            help="Requests a second and domain, 'auto', 'unlimited'.",
+        ),
+        click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once."),
+        click.option(
+            "--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command

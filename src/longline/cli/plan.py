@@ -13,13 +13,12 @@ from longline.authoring.planning import REQUESTS, make_plan
 from longline.authoring.plans import Certainty, Plan
 from longline.authoring.sampling import MOST
 from longline.cli.options import (
-    Pair,
-    Rate,
     home_option,
     ignore_robots_option,
     json_option,
     print_json,
     settings_of,
+    source_options,
     values_of,
 )
 from longline.clock import SystemClock
@@ -32,13 +31,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 @click.command("plan")
 @click.argument("source")
 @click.option("--limit", type=click.IntRange(min=1), help="Plan for at most this many items.")
-@click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
-@click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
-@click.option(
-    "--rate", type=Rate(has_auto=True), help="Requests a second and domain, 'auto', 'unlimited'."
-)
-@click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once.")
-@click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain.")
+@source_options
 @click.option(
     "--requests",
     type=click.IntRange(min=1),

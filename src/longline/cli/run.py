@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from longline.cli.options import (
-    Pair,
-    Rate,
     home_option,
     ignore_robots_option,
     json_option,
     settings_of,
+    source_options,
     values_of,
 )
 from longline.cli.running import run_shown
@@ -25,13 +24,7 @@ from longline.orchestrator import Orchestrator
 @click.command("run")
 @click.argument("source")
 @click.option("--limit", type=click.IntRange(min=1), help="Collect at most this many items.")
-@click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
-@click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
-@click.option(
-    "--rate", type=Rate(has_auto=True), help="Requests a second and domain, 'auto', 'unlimited'."
-)
-@click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once.")
-@click.option("--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain.")
+@source_options
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
 @click.option("--cache/--no-cache", default=None, help="Keep and validate answers as HTTP says.")
 @click.option(
@@ -60,8 +53,8 @@ def command(
 ) -> None:
     """Collect from SOURCE; run the same command again to resume it.
 
-    SOURCE is a name (longline sources), a Python file with a Source in it, package.module:Class,
-    or a YAML job file.
+    SOURCE is a name (longline sources), a manifest or a job file (YAML), a Python file with a
+    Source in it, or a class, function or Scrapy spider: package.module:Name or file.py:name.
     """
     del engine  # only one so far; the option is part of the contract
     values = {name: value for name, value in given.items() if value not in (None, ())}

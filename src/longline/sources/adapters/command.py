@@ -9,19 +9,16 @@ from functools import partial
 from typing import Any, ClassVar
 
 import orjson
-from pydantic import Field, create_model
 
 from longline.config.manifests.api_paths import find
-from longline.config.manifests.base import Parameter
 from longline.config.manifests.command import CommandManifest
 from longline.config.manifests.templates import fill
 from longline.model import Cursor, Item
+from longline.sources.adapters.manifested import attributes_of
 from longline.sources.adapters.processes import LONGEST_LINE, Overlong, lines_of
 from longline.sources.adapters.records import Keying, RecordSource
-from longline.sources.base import Options, Source, layer
+from longline.sources.base import Source, layer
 from longline.sources.visit import Visit
-
-_TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
 
 
 def source_of_command(argv: Sequence[str], *, name: str, **said: Any) -> type[Source]:
@@ -35,15 +32,10 @@ def source_of_command(argv: Sequence[str], *, name: str, **said: Any) -> type[So
 
 def command_source(manifest: CommandManifest) -> type[Source]:
     """Make a source of the manifest of a command."""
-    parameters: dict[str, Any] = {name: _field(one) for name, one in manifest.parameters.items()}
-    values: dict[str, Any] = {
-        "name": manifest.name,
-        "version": manifest.version,
-        "kind": "command",
+    values = {
+        **attributes_of(manifest),
         "__doc__": manifest.about or f"What `{shlex.join(manifest.command)}` prints.",
-        "__module__": __name__,
-        "Options": create_model("CommandOptions", __base__=Options, **parameters),
-        "volatile": manifest.volatile,
+        "kind": "command",
         "_manifest": manifest,
     }
     return type(manifest.name, (_CommandSource,), values)
@@ -88,9 +80,3 @@ def _item(keying: Keying, line: bytes) -> Item:
     except orjson.JSONDecodeError as error:
         text = line.decode(errors="replace")
         return keying.unusable(text, f"the line is not JSON ({error})")
-
-
-def _field(parameter: Parameter) -> tuple[Any, Any]:
-    kind = _TYPES[parameter.type]
-    default: Any = ... if parameter.default is None else parameter.default
-    return kind, Field(default=default, description=parameter.about or None)
