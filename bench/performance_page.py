@@ -121,8 +121,9 @@ def document(result: Result) -> str:
 Written by `make bench`; do not edit. {sentence(result.about)}
 
 {result.pages:,} pages of 13 kB from one local nginx, {result.concurrency} requests at once,
-{result.rounds} rounds in which the contestants took turns, each in a process of its own. All
-stored the same pages with the same seven fields; the bench compares a hash of all values.
+{result.rounds} rounds in which the contestants took turns, another one first each time, each in a
+process of its own. All stored the same pages with the same seven fields; the bench compares a hash
+of all values.
 
 {table(result)}
 

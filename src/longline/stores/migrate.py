@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from longline.errors import StoreTooNew
 
-_KNOWN = ("0001", "0002")  # oldest first
+_KNOWN = ("0001", "0002", "0003")  # oldest first
 NEWEST = _KNOWN[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 

@@ -159,3 +159,93 @@ statistics = Table(
     Column("name", Text, primary_key=True),
     Column("value", Double, nullable=False),
 )
+
+# ---------------------------------------------------------------- the same thing on several sites
+
+match_records = Table(
+    "match_records",  # which records were compared, by the version that was
+    metadata,
+    Column("kind", Text, primary_key=True),  # the name of the rules
+    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("rules", Text, nullable=False),  # a hash of the rules: changed ones compare anew
+    Column("known", Integer, nullable=False),  # how many of the compared fields it has
+)
+
+match_blocks = Table(
+    "match_blocks",  # records that share a block are compared with each other, others never
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("block", Text, primary_key=True),
+    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Index("ix_match_blocks_kind_record_id", "kind", "record_id"),
+)
+
+matches = Table(
+    "matches",  # pairs of records that are, or may be, the same thing; left_id < right_id
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("left_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("right_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("score", Double, nullable=False),
+    Column("is_match", Boolean, nullable=False),  # what the rules say
+    Column("evidence", Json, nullable=False),  # field by field
+    Column("decision", Text),  # what a person said: confirmed or rejected; stays whatever the rules
+    Column("decided_at", Double),
+    Column("at", Double, nullable=False),
+    Index("ix_matches_kind_right_id", "kind", "right_id"),
+)
+
+# ---------------------------------------------------------------- what is added to records later
+
+questions = Table(
+    "questions",  # one a text, however many records have it; its answer is kept for ever
+    metadata,
+    Column("id", Text, primary_key=True),  # hash of model, prompt, schema and text
+    Column("task", Text, nullable=False),
+    Column("version", Text, nullable=False),  # of the prompt
+    Column("model", Text, nullable=False),
+    Column("asked", Json, nullable=False),
+    Column("state", Text, nullable=False),  # queued, leased, answered, failed
+    Column("answer", Json),
+    Column("reason", Text),
+    Column("tries", Integer, nullable=False, default=0),
+    Column("due_at", Double, nullable=False, default=0.0),
+    Column("lease_owner", Text),
+    Column("lease_until", Double),
+    Column("tokens", Integer, nullable=False, default=0),
+    Column("created_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Index("ix_questions_task_state", "task", "state", "due_at"),
+)
+
+enrichments = Table(
+    "enrichments",  # which question a record asked; the machine-made answer stands there
+    metadata,
+    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("task", Text, primary_key=True),
+    Column("question_id", Text, ForeignKey("questions.id"), nullable=False),
+    Column("version", Integer, nullable=False),  # of the record that asked
+    Index("ix_enrichments_question_id", "question_id"),
+)
+
+# ---------------------------------------------------------------- what runs leave behind
+
+profiles = Table(
+    "profiles",  # what the fields of a source looked like in a job: what drift is told by
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("source", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("is_sound", Boolean, nullable=False),  # false: it drifted, and is no measure for others
+    Column("profile", Json, nullable=False),
+    Index("ix_profiles_source_at", "source", "at"),
+)
+
+export_marks = Table(
+    "export_marks",  # which version of a record an incremental export has written
+    metadata,
+    Column("name", Text, primary_key=True),  # of the export
+    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("version", Integer, nullable=False),
+)
