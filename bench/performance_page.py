@@ -30,13 +30,13 @@ class Result:
     about: dict[str, Any]
 
     def ratio(self, other: str, of: str = "longline") -> float:
-        """Return how many times as fast `of` is: the median of the ratios of each round.
+        """Return how many times as fast `of` is: the median of the ratios of their common rounds.
 
         A machine that is faster in one round than in the next is so for all contestants.
         """
         ours, theirs = self.standings[of].scores, self.standings[other].scores
         return statistics.median(
-            mine.speed / its.speed for mine, its in zip(ours, theirs, strict=True)
+            ours[number].speed / theirs[number].speed for number in ours.keys() & theirs.keys()
         )
 
     def best_ratio(self, other: str) -> float:
@@ -121,9 +121,9 @@ def document(result: Result) -> str:
 Written by `make bench`; do not edit. {sentence(result.about)}
 
 {result.pages:,} pages of 13 kB from one local nginx, {result.concurrency} requests at once,
-{result.rounds} rounds in which the contestants took turns, another one first each time, each in a
-process of its own. All stored the same pages with the same seven fields; the bench compares a hash
-of all values.
+{result.rounds} rounds in which the contestants took turns, another one first each time (Scrapy in
+every second), each in a process of its own. All stored the same pages with the same seven fields;
+the bench compares a hash of all values.
 
 {table(result)}
 
@@ -160,7 +160,7 @@ def _figures(one: Standing) -> dict[str, Any]:
     return {
         "median": round(one.median, 1),
         "best": round(one.best, 1),
-        "rounds": [round(score.speed, 1) for score in one.scores],
+        "rounds": {number: round(score.speed, 1) for number, score in one.scores.items()},
         "peak_bytes": one.peak_bytes,
         "start": round(one.start, 3),
     }
