@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longline.errors import BadOption
@@ -99,6 +99,7 @@ def test_a_refusal_slows_down(happenings: list[tuple[str, float]]) -> None:
 
 
 @given(HAPPENINGS)
+@example([("accepted", 20), ("published", 1.0)])
 def test_a_new_run_is_never_faster_than_what_was_proven_after_a_refusal(
     happenings: list[tuple[str, float]],
 ) -> None:

@@ -179,13 +179,12 @@ def published(state: Learned, rate: float, now: float) -> Learned:
     """Believe a limit that the site declares; unknown limits need not be searched for then."""
     if state.published == rate:
         return state
-    is_word_enough = not state.refusals and not state.is_pinned
-    return replace(
-        state,
-        published=rate,
-        rate=_bounded(BELOW * rate) if is_word_enough else state.rate,
-        changed_at=now,
-    )
+    told = replace(state, published=rate, changed_at=now)
+    if state.refusals or state.is_pinned:
+        return told
+    used = _bounded(BELOW * rate)
+    # What was proven before the site said so is no reason to begin the next run above its word.
+    return replace(told, rate=used, proven=min(state.proven, used))
 
 
 def restrained(state: Learned, rate: float, now: float) -> Learned:
