@@ -26,6 +26,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   └── LeaseLost              another worker has the item now: drop what was done
 ├── FetchError                 one request failed; its `kind` decides what happens next
 │   ├── ConnectFailed          network: retried
+│   ├── UnknownHost            refused: no host has this name: never retried
 │   ├── TimedOut               timeout: retried
 │   ├── NeverReady             timeout: a browser waited for something in vain: retried
 │   ├── BodyCut                network: the answer ended early: retried
@@ -45,9 +46,11 @@ LonglineError                  the command line prints its sentence and exits wi
 │   └── Postponed              the wait is too long to sit out: the item is parked
 ├── ExtractError               the answer came but is not what the source expects
 │   ├── UnexpectedShape        invalid: quarantined with the reason
+│   │   └── Misfit             the same, with every rule that the data breaks
 │   ├── SkipItem               the source decided that this is not an item: skipped
 │   └── NothingToStore         the item was only a step on the way, such as a list: skipped
 ├── LayerFailed                a source's own code raised: bug
+│   └── StageFailed            the same, in a stage of its pipeline
 └── DiscoveryFailed            the source could not list its items
 """
 
@@ -412,6 +415,19 @@ class ConnectFailed(FetchError):
         return f"{self.url} could not be reached ({self.problem})"
 
 
+class UnknownHost(FetchError):
+    """No host has this name, and it has not answered before: trying again would not help."""
+
+    kind = FailureKind.REFUSED
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"there is no host {self.host}, for {self.url} ({self.problem})"
+
+
 class TimedOut(FetchError):
     """The whole answer did not arrive within the deadline."""
 
@@ -658,6 +674,20 @@ class UnexpectedShape(ExtractError):
         return f"{self.where}: {self.problem}"
 
 
+_TOLD = 3  # of the problems of one record; the others are kept with it
+
+
+class Misfit(UnexpectedShape):
+    """The data of a record breaks rules of its source; `problems` names each with its place."""
+
+    def __init__(self, where: str, problems: tuple[str, ...]) -> None:
+        rest = len(problems) - _TOLD
+        more = f" and {rest} more" if rest > 0 else ""
+        super().__init__(where, "; ".join(problems[:_TOLD]) + more)
+        self.args = (where, problems)  # pickle rebuilds the error from these
+        self.problems = problems
+
+
 class SkipItem(ExtractError):
     """The source says that there is nothing to collect here; not a failure."""
 
@@ -694,6 +724,13 @@ class LayerFailed(LonglineError):
 
     def __str__(self) -> str:
         return f"layer {self.layer} raised {self.problem}"
+
+
+class StageFailed(LayerFailed):
+    """The code of a stage of the pipeline raised something of its own."""
+
+    def __str__(self) -> str:
+        return f"stage {self.layer} raised {self.problem}"
 
 
 class DiscoveryFailed(LonglineError):

@@ -21,8 +21,8 @@ from longline.fetching.cache.sqlite import SqliteCache
 from longline.fetching.chain import Manners, Policies, build_chain
 from longline.fetching.identity import user_agent
 from longline.fetching.link import Link
-from longline.fetching.messages import origin_of
 from longline.fetching.robots_rules import RobotsText
+from longline.fetching.subrequests import Subrequests
 from longline.fetching.transports.browser import BrowserTransport
 from longline.fetching.transports.browser_options import BrowserOptions
 from longline.fetching.transports.choosing import Choosing
@@ -117,6 +117,7 @@ async def open_fetching(
             heeds_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
         )
         breaker = CircuitBreaker(clock=clock, keeper=keepers.breakers)
+        budgets = _budgets(spec, job, keepers, clock)
         if transport is None:
             options = _http_options(settings, spec, is_timed=rate is not None)
             http = HttpTransport(options, clock)
@@ -129,7 +130,7 @@ async def open_fetching(
                     settings,
                     wanted,
                     options=options,
-                    limiter=limiter,
+                    turn=Subrequests(limiter, breaker, budgets),
                     clock=clock,
                     keeps_cookies=(source.cookies if spec.cookies is None else spec.cookies)
                     is not False,
@@ -148,14 +149,14 @@ async def open_fetching(
             frozenset(spec.ignore_robots),
             manners=manners_of(spec, source),
             robots=keepers.robots,
-            budgets=_budgets(spec, job, keepers, clock),
+            budgets=budgets,
             cache=cache,
             archive=archive,
             job=job,
         )
         link = build_chain(transport, policies, clock, ends)
         bookmarks = CellBookmarks(keepers.bookmarks)
-        yield Fetching(link, limiter, breaker, rate, policies.budgets, bookmarks)
+        yield Fetching(link, limiter, breaker, rate, budgets, bookmarks)
 
 
 def _browser(
@@ -163,11 +164,11 @@ def _browser(
     wanted: BrowserSpec,
     *,
     options: HttpOptions,
-    limiter: RateLimiter,
+    turn: Subrequests,
     clock: Clock,
     keeps_cookies: bool,
 ) -> BrowserTransport:
-    """Return a browser whose pages keep the pace of every host they ask by themselves."""
+    """Return a browser whose pages take turns for every host they ask by themselves."""
     return BrowserTransport(
         BrowserOptions(
             folder=settings.home / "browsers",
@@ -178,7 +179,7 @@ def _browser(
             keeps_cookies=keeps_cookies,
         ),
         clock,
-        lambda url: limiter.acquire(origin_of(url)[1], url),
+        turn,
     )
 
 

@@ -56,6 +56,28 @@ async def test_a_recorded_page_gives_the_same_record_without_a_request(
     assert sum(site.hits.values()) == asked
 
 
+async def test_a_secret_that_the_site_echoes_is_neither_shown_nor_kept(
+    tmp_path: Path, clock: VirtualClock, site: ScriptedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THINGS_TOKEN", "t0ken/of+mine")
+    echoes = "<h1>for t0ken/of+mine</h1><a href='/?t=t0ken%2Fof%2Bmine'>on</a>"
+    site.says("/1", echoes, headers={**HTML, "x-echo": "t0ken/of+mine"})
+    source = tmp_path / "things.yaml"
+    auth = f"auth: {{kind: bearer, token: env:THINGS_TOKEN, hosts: ['{site.url[7:]}']}}"
+    source.write_text(MANIFEST.format(site=site.url) + auth)
+    spec, home = spec_of(str(source)), load_settings(home=tmp_path / "home")
+
+    async with open_bench(home, spec, clock) as bench:
+        checks = await check_source(bench, clock, items=1)
+    record_case(tmp_path / "case", spec, checks.items[0], clock.now())
+
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "case").iterdir())
+    shown = json.dumps(checks.as_dict())
+    assert checks.items[0].data["title"] == "for ***"
+    assert all(word not in shown.encode() + kept for word in (b"t0ken/of", b"t0ken%2F"))
+    assert (await replay_case(tmp_path / "case")).is_same
+
+
 async def test_a_change_of_the_source_is_told_field_by_field(case: Path) -> None:
     source = case.parent.parent / "things.yaml"
     source.write_text(source.read_text().replace("price: {css: .price, type: number}", "p: .price"))

@@ -10,6 +10,7 @@ import pytest
 from longline.authoring.bench import open_bench, spec_of
 from longline.authoring.planning import make_plan
 from longline.authoring.plans import Certainty, Plan
+from longline.clock import Clock, SystemClock
 from longline.config.settings import load_settings
 from longline.errors import DiscoveryFailed
 from longline.model import JobState
@@ -29,15 +30,13 @@ def options_for(web: PracticeWeb, **more: Any) -> dict[str, Any]:
     }
 
 
-async def plan_of(
-    home: Path, clock: VirtualClock, source: str, requests: int = 5, **spec: Any
-) -> Plan:
+async def plan_of(home: Path, clock: Clock, source: str, requests: int = 5, **spec: Any) -> Plan:
     settings = load_settings(home=home)
     async with open_bench(settings, spec_of(source, spec), clock) as bench:
         return await make_plan(bench, settings, clock, requests=requests)
 
 
-async def run_of(home: Path, clock: VirtualClock, source: str, **spec: Any) -> tuple[float, int]:
+async def run_of(home: Path, clock: Clock, source: str, **spec: Any) -> tuple[float, int]:
     """Return the seconds and the requests of a real run."""
     async with Orchestrator(home=home, clock=clock) as longline:
         report = await longline.execute(source, spec)
@@ -70,6 +69,19 @@ async def test_the_duration_of_a_run_is_within_a_tenth_of_the_plan(
     assert plan.requests == pytest.approx(requests, rel=0.1)
 
 
+@pytest.mark.real_time  # transcripts run in threads, for which virtual time would wait
+async def test_a_run_with_transcripts_makes_the_requests_of_the_plan(tmp_path: Path) -> None:
+    clock = SystemClock()
+    async with PracticeWeb(WebOptions()) as site:
+        chosen = options_for(site, transcripts=True)
+
+        plan = await plan_of(tmp_path, clock, "n8n", set=chosen, rate=1000.0)
+        _, requests = await run_of(tmp_path, clock, "n8n", set=chosen, rate=1000.0)
+
+    assert 0 < plan.error <= 0.08
+    assert plan.requests == pytest.approx(requests, rel=0.1)
+
+
 async def test_a_list_that_goes_on_is_told_as_at_least_what_was_seen(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
@@ -83,7 +95,7 @@ async def test_a_list_that_goes_on_is_told_as_at_least_what_was_seen(
     assert (told["items"], told["seconds"], told["requests"]) == (None, None, None)
     assert told["items_at_least"] == 60  # robots.txt and one question come before three pages
     assert any("the list goes on" in note for note in plan.notes)
-    assert plan.spent == 5 + 12
+    assert plan.spent == 5 + 30
 
 
 async def test_a_limit_beyond_what_was_seen_is_planned_for_in_full(

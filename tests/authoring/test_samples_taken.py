@@ -32,10 +32,10 @@ def rate_of(domain: str) -> float | None:
 
 
 @pytest.mark.parametrize("most", [1, 12, 50, 1000])
-def test_samples_are_different_and_no_more_than_a_third(most: int) -> None:
+def test_samples_are_different_and_no_more_than_half(most: int) -> None:
     taken = [item.key for item in spread(ITEMS, most)]
 
-    assert len(set(taken)) == len(taken) == min(most, 100)
+    assert len(set(taken)) == len(taken) == min(most, 150)
 
 
 def test_a_dozen_samples_come_from_all_parts_of_the_list() -> None:
@@ -49,13 +49,13 @@ def test_a_short_list_is_tried_whole() -> None:
     assert len(list(spread(ITEMS[:8], 100))) == 8
 
 
-def test_items_that_cost_the_same_need_a_dozen_samples() -> None:
-    assert not is_enough(costing([1] * (FEWEST - 1)), 300, rate_of)
-    assert is_enough(costing([1] * FEWEST), 300, rate_of)
+def test_a_dozen_that_cost_the_same_do_not_prove_that_all_others_do() -> None:
+    assert not is_enough(costing([1] * FEWEST), 300, rate_of)
+    assert is_enough(costing([1] * 50), 300, rate_of)
 
 
 def test_items_that_differ_need_more() -> None:
-    assert not is_enough(costing([1, 4] * 12), 300, rate_of)
+    assert not is_enough(costing([1, 4] * 25), 300, rate_of)
     assert is_enough(costing([1, 4] * 75), 300, rate_of)
 
 

@@ -151,14 +151,26 @@ def test_a_profile_that_is_not_there_is_told_with_those_that_are() -> None:
         load_settings(profile="producton")
 
     assert str(told.value) == (
-        "profile: longline.yaml has no profile 'producton'; did you mean 'production'? "
-        "It has: production, small"
+        "--profile: longline.yaml has no profile 'producton'; did you mean 'production'? "
+        "it has production, small"
     )
 
 
 def test_a_profile_without_a_file_is_told() -> None:
-    with pytest.raises(BadOption, match=r"there is no longline\.yaml here that 'x' could stand"):
+    with pytest.raises(BadOption, match=r"there is no longline\.yaml here in which 'x' could"):
         load_settings(profile="x")
+
+
+@pytest.mark.usefixtures("file")
+def test_a_profile_of_the_environment_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_PROFILE", "x")
+
+    with pytest.raises(BadOption) as told:
+        load_settings()
+
+    assert str(told.value) == (
+        "LONGLINE_PROFILE: longline.yaml has no profile 'x'; it has production, small"
+    )
 
 
 def test_a_named_file_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

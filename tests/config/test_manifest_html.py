@@ -218,3 +218,10 @@ def test_a_manifest_has_a_schema_for_editors() -> None:
     schema = HtmlManifest.model_json_schema(by_alias=True)
 
     assert {"start", "items", "pages", "follow", "fields"} <= schema["properties"].keys()
+
+
+def test_ranges_of_parameters_are_counted_when_they_are_known() -> None:
+    manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
+
+    with pytest.raises(ValueError, match="these are 4,000,000 addresses, and more than 1,000,000"):
+        next(manifest.start[1].addresses({"base_url": "https://shop.test", "last": 2_000_000}))

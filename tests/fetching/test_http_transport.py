@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import gzip
+import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from longline.errors import BadAnswer, BodyCut, ConnectFailed, TimedOut
+from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut, UnknownHost
 from longline.fetching.messages import Page, Request
 from longline.fetching.transports.http import HttpOptions, HttpTransport
 from longline.model import Account
@@ -111,6 +113,27 @@ async def test_a_dropped_connection_is_one_request_and_no_more(
         await transport(Request(f"{site.url}/drop"), Account())
 
     assert site.hits["/drop"] == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(socket.EAI_NONAME, UnknownHost), (socket.EAI_AGAIN, ConnectFailed)],
+)
+async def test_a_name_that_nobody_has_is_told_apart_from_name_servers_that_are_down(
+    transport: HttpTransport,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    kind: type[FetchError],
+) -> None:
+    def fail(*_args: Any, **_options: Any) -> Any:
+        raise socket.gaierror(code, "not resolved")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+
+    with pytest.raises(kind, match=r"nowhere\.test") as told:
+        await transport(Request("http://nowhere.test/"), Account())
+
+    assert type(told.value) is kind
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://", "nonsense"])

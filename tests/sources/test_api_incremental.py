@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longline.errors import DiscoveryFailed
 from longline.model import Item
 from longline.resilience.keepers.sqlite import SqliteCells
 from longline.sources.adapters.api_bookmarks import (
@@ -107,7 +108,7 @@ async def test_the_bookmark_stays_until_the_records_are_committed(
 async def test_a_list_read_in_part_moves_nothing(
     api: ApiSite, bench: Bench, bookmarks: Bookmarks
 ) -> None:
-    api.says("/products", page("2024-05-03", more=True), page("2024-05-01"), page())
+    api.says("/products", page("2024-05-03", more=True), page("2024-05-01"))
     source, collector = bench.open(manifest(), bookmarks)
     await bench.discover(collector)
 
@@ -217,6 +218,7 @@ async def test_a_bookmark_never_moves_back(any_bookmarks: Bookmarks) -> None:
 async def test_since_may_stand_in_a_body(api: ApiSite, bench: Bench, bookmarks: Bookmarks) -> None:
     api.says("/products", page())
     text = """
+may_be_empty: true
 endpoints:
   products:
     path: /products
@@ -228,3 +230,16 @@ endpoints:
     await run(bench, text, bookmarks)
 
     assert api.sent == [b'{"filter":{"from":"2020-01-01T00:00:00Z"}}']
+
+
+async def test_a_first_run_that_finds_nothing_fails_and_a_later_one_does_not(
+    api: ApiSite, bench: Bench, bookmarks: Bookmarks
+) -> None:
+    api.says("/products", page())
+    with pytest.raises(DiscoveryFailed, match="no item was found"):
+        await run(bench, manifest(), bookmarks)
+    api.says("/products", page("2024-05-01T00:00:00Z"))
+    await run(bench, manifest(), bookmarks)
+    api.says("/products", page())
+
+    assert await run(bench, manifest(), bookmarks) == []

@@ -73,6 +73,7 @@ async def test_parameters_stand_in_address_query_headers_and_body(
     api.says("/v1/a/b c/search", {"items": []})
     text = """
 base_url: '{base}/v1/'
+may_be_empty: true
 parameters: {base: {type: text}, kind: b c, size: 5, tags: {type: text, default: x}}
 endpoints:
   products:
@@ -95,7 +96,8 @@ endpoints:
 async def test_a_body_may_be_a_form(api: ApiSite, bench: Bench) -> None:
     api.says("/products", {"items": []})
 
-    await bench.find(listing("body: {a: 'x y', b: [1, 2]}\n    body_as: form"))
+    text = listing("body: {a: 'x y', b: [1, 2]}\n    body_as: form")
+    await bench.find(f"may_be_empty: true\n{text}")
 
     assert api.sent == [b"a=x+y&b=1&b=2"]
     assert api.headers[0]["Content-Type"] == "application/x-www-form-urlencoded"

@@ -38,6 +38,7 @@ async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]
 
 def listing(rule: str, more: str = "") -> str:
     return f"""
+may_be_empty: true
 endpoints:
   products:
     path: /products

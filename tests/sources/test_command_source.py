@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from longline.config.manifests.command import CommandManifest
-from longline.errors import UnexpectedShape
+from longline.errors import BadSource, DiscoveryFailed, UnexpectedShape
 from longline.model import Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
 from longline.sources.adapters.command import command_source, source_of_command
@@ -108,11 +109,40 @@ async def test_an_exit_code_is_a_failure_that_repeats_the_last_words() -> None:
     assert isinstance(first, Item)
 
 
-async def test_a_command_that_is_not_there_is_told() -> None:
-    source = source_of_command(["no-such-command"], name="none")()
+async def test_a_command_that_prints_nothing_is_a_failure_unless_it_may() -> None:
+    with pytest.raises(DiscoveryFailed, match=r"printed nothing.*or write may_be_empty: true"):
+        await found(printing("pass"))
 
-    with pytest.raises(UnexpectedShape, match=r"no-such-command.*cannot be started"):
-        await found(source)
+    assert await found(printing("pass", may_be_empty=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "folder", "problem"),
+    [
+        (["no-such-command"], None, "there is no program no-such-command"),
+        (["./no-such-file"], None, "there is no program ./no-such-file"),
+        ([__file__], None, f"{__file__} may not be executed"),
+        ([sys.executable], "no-such-folder", "there is no folder no-such-folder"),
+    ],
+)
+def test_what_cannot_be_started_is_told_before_there_is_a_job(
+    argv: list[str], folder: str | None, problem: str
+) -> None:
+    kind = source_of_command(argv, name="none", folder=folder)
+
+    with pytest.raises(BadSource, match=f"cannot be started: {problem}") as told:
+        kind()
+
+    assert told.value.exit_code == 2
+
+
+def test_a_program_in_the_folder_where_it_runs_can_be_started(tmp_path: Path) -> None:
+    (tmp_path / "lines.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "lines.sh").chmod(0o700)
+
+    source = source_of_command(["./lines.sh"], name="lines", folder=str(tmp_path))()
+
+    assert source.name == "lines"
 
 
 @pytest.mark.parametrize(
@@ -154,6 +184,41 @@ async def test_a_cancellation_ends_the_command_and_all_it_started(
     _, alive = psutil.wait_procs(gone, timeout=5)
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
     assert os.getpid() not in pids.values()
+
+
+READER = """
+import asyncio, sys
+from longline.sources.adapters.processes import lines_of
+
+async def read():
+    async for line in lines_of([sys.executable, "-c", sys.argv[1]]):
+        print(line.decode(), flush=True)
+
+asyncio.run(read())
+"""
+
+
+async def test_a_reader_that_is_killed_takes_the_command_and_all_it_started_with_it() -> None:
+    reader = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", READER, FAMILY, stdout=asyncio.subprocess.PIPE
+    )
+    assert reader.stdout is not None
+    family = [psutil.Process(pid) for pid in json.loads(await reader.stdout.readline()).values()]
+    reader.kill()
+    await reader.wait()
+
+    _, alive = psutil.wait_procs(family, timeout=10)
+
+    assert len(family) == 2
+    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+
+
+async def test_a_command_has_no_children_but_its_own() -> None:
+    code = "import os\ntry:\n  os.wait()\nexcept ChildProcessError:\n  print('none')"
+
+    lines = [line async for line in lines_of([sys.executable, "-c", code])]
+
+    assert lines == [b"none"]
 
 
 async def test_a_manifest_says_it_all() -> None:

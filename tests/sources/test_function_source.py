@@ -76,6 +76,23 @@ async def test_records_come_as_they_are_made(clock: VirtualClock) -> None:
     assert seen[-1] == "last"
 
 
+@pytest.mark.real_time
+async def test_a_record_does_not_wait_for_the_next_one() -> None:
+    is_taken = threading.Event()
+
+    def slow() -> Iterator[dict[str, Any]]:
+        yield {"id": 1}
+        yield {"id": 2, "was_taken": is_taken.wait(10)}
+
+    stream = function_source(slow)().discover(Visit(ScriptedWeb({}), VirtualClock()))
+    await anext(stream)
+    is_taken.set()
+    second = await anext(stream)
+
+    assert isinstance(second, Item)
+    assert second.data["record"]["was_taken"] is True
+
+
 async def test_a_generator_stays_in_one_thread(clock: VirtualClock) -> None:
     def from_sqlite() -> Iterator[dict[str, Any]]:
         database = sqlite3.connect(":memory:")

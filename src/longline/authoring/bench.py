@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longline.authoring.exchanges import Watching
+from longline.authoring.masking import Mask, mask_of
 from longline.clock import Clock
 from longline.config.merging import merged
 from longline.config.settings import Settings, prepare_home
@@ -18,7 +19,7 @@ from longline.jobs.collector import Collector
 from longline.model import Item
 from longline.sources.base import Source
 from longline.sources.visit import Visit
-from longline.wiring import Fetching, open_fetching, torn_down, usable
+from longline.wiring import Fetching, manners_of, open_fetching, torn_down, usable
 
 SINGLE = "page"
 """What stands in a spec where no source is meant."""
@@ -50,6 +51,8 @@ class Bench:
     collector: WatchedCollector
     fetching: Fetching
     link: Watching
+    mask: Mask
+    """Takes the secrets of the run out of what is shown or kept of it."""
 
 
 def spec_of(source: str, params: Mapping[str, Any] | None = None) -> JobSpec:
@@ -78,7 +81,12 @@ async def open_bench(
     ):
         link = Watching(fetching.link, clock)
         yield Bench(
-            spec, source, WatchedCollector(source, link, clock, spec.params), fetching, link
+            spec,
+            source,
+            WatchedCollector(source, link, clock, spec.params),
+            fetching,
+            link,
+            mask_of(kind, manners_of(spec, kind)),
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from longline.authoring.bench import Bench, find_items
 from longline.authoring.exchanges import Exchange
+from longline.authoring.masking import Mask
 from longline.clock import Clock
 from longline.errors import DiscoveryFailed
 from longline.jobs.collector import Extraction
@@ -163,7 +164,8 @@ async def check_source(
     discovery, seconds = bench.link.take(), clock.now() - started
     checked = [await _check(bench, item, timing) for item in found]
     source = bench.source
-    return Checks(source.name, source.version, checked, discovery, visit.notes, seconds)
+    checks = Checks(source.name, source.version, checked, discovery, visit.notes, seconds)
+    return _masked(checks, bench.mask)
 
 
 async def _check(bench: Bench, item: Item, timing: _Timing) -> Check:
@@ -183,6 +185,32 @@ async def _check(bench: Bench, item: Item, timing: _Timing) -> Check:
         extraction.seconds,
         record.quality if record else None,
         len(extraction.found),
+    )
+
+
+def _masked(checks: Checks, mask: Mask) -> Checks:
+    return replace(
+        checks,
+        items=[_masked_item(one, mask) for one in checks.items],
+        discovery=[mask.exchange(one) for one in checks.discovery],
+        notes=[replace(one, text=mask.text(one.text)) for one in checks.notes],
+    )
+
+
+def _masked_item(check: Check, mask: Mask) -> Check:
+    item = check.item
+    return replace(
+        check,
+        item=replace(
+            item, key=mask.text(item.key), url=mask.text(item.url), data=mask.data(item.data)
+        ),
+        reason=mask.data(check.reason),
+        layers=[replace(one, end=mask.text(one.end)) for one in check.layers],
+        fields=[
+            replace(one, value=mask.data(one.value), notes=mask.data(one.notes))
+            for one in check.fields
+        ],
+        exchanges=[mask.exchange(one) for one in check.exchanges],
     )
 
 

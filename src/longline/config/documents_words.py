@@ -56,6 +56,15 @@ def sentence(detail: Detail, node: Node | None, model: type[BaseModel]) -> str:
     return _joined("it is missing", about) if kind == "missing" else _plainly(kind, detail["msg"])
 
 
+def sentence_on_value(detail: Detail, model: type[BaseModel]) -> str:
+    """Return the same of a value from a command line or a variable, which is no secret: shown."""
+    wanted = _wanted(detail["type"])
+    if wanted is None and detail["type"] not in {*_BOUNDS, "literal_error", "enum"}:
+        return sentence(detail, None, model).removeprefix("it ")
+    problem = f"must be {wanted[0]}" if wanted else sentence({**detail, "loc": ()}, None, model)
+    return f"{problem.removeprefix('it ')}, not {detail['input']!r:.80}"
+
+
 def several_kinds(details: Sequence[Detail]) -> str:
     """Return what may stand where several kinds may, and none of them does."""
     kinds = dict.fromkeys(wanted for one in details if (wanted := _wanted(one["type"])))

@@ -7,6 +7,7 @@ from typing import Any
 
 from longline.config.documents import read_document
 from longline.config.manifests.kinds import KEY, manifest_in
+from longline.config.manifests.pipeline import with_files
 from longline.config.spec import read_spec
 
 SUFFIXES = (".yaml", ".yml")
@@ -22,7 +23,7 @@ def read_file(path: Path) -> dict[str, Any]:
     if KEY not in document.values:
         return _with_manifest(read_spec(path), path.parent)
     manifest_in(document)
-    return {"source": str(path), "manifest": document.values}
+    return {"source": str(path), "manifest": with_files(document.values, path.parent)}
 
 
 def _with_manifest(values: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -30,6 +31,11 @@ def _with_manifest(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     source = values.get("source")
     if not isinstance(source, str) or not source.endswith(SUFFIXES):
         return values
-    document = read_document(folder / source)
+    path = folder / source
+    document = read_document(path)
     manifest_in(document)
-    return {**values, "source": str(folder / source), "manifest": document.values}
+    return {
+        **values,
+        "source": str(path),
+        "manifest": with_files(document.values, path.parent),
+    }

@@ -78,7 +78,12 @@ def read_layers(
     """
     document = _document()
     name = profile or os.environ.get(PROFILE_VARIABLE) or None
-    layers = [*_file_layers(kind, document, name), _environment(kind)]
+    try:
+        of_file = _file_layers(kind, document, name)
+    except BadOption as error:
+        said_by = "--profile" if profile else PROFILE_VARIABLE
+        raise BadOption(said_by, error.problem) from error
+    layers = [*of_file, _environment(kind)]
     said = {name: value for name, value in (given or {}).items() if value is not None}
     layers.append(Layer(said, {name: f"--{name.replace('_', '-')}" for name in said}))
     return Layers(tuple(layers), document)
@@ -119,7 +124,7 @@ def _file_layers(
 ) -> list[Layer]:
     if document is None:
         if profile is not None:
-            raise BadOption("profile", f"there is no {FILE} here that {profile!r} could stand in")
+            raise BadOption("profile", f"there is no {FILE} here in which {profile!r} could stand")
         return []
     said = check(document, file_model(kind))
     layers = [_layer(said, document, ())]
@@ -165,8 +170,8 @@ def _environment(kind: type[BaseSettings]) -> Layer:
 
 def _no_profile(profile: str, known: list[str], path: Path) -> str:
     meant = nearest(profile, known)
-    hint = f"; did you mean {meant!r}?" if meant else ""
-    return f"{path} has no profile {profile!r}{hint} It has: {', '.join(known) or 'none'}"
+    hint = f"did you mean {meant!r}? " if meant else ""
+    return f"{path} has no profile {profile!r}; {hint}it has {', '.join(known) or 'none at all'}"
 
 
 @cache

@@ -13,6 +13,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.errors import UnexpectedShape
 from longline.fetching.charset import decode
+from longline.fetching.json_text import read_json
 
 
 @dataclass(slots=True)
@@ -91,20 +92,20 @@ class Page:
 
     @cached_property
     def json(self) -> Any:
-        """The body as JSON.
+        """The body as JSON; a whole number that 64 bits cannot hold is its digits, as text.
 
         Raises:
             UnexpectedShape: the body is not JSON.
         """
         try:
-            return orjson.loads(self.body)
+            return read_json(self.body)
         except orjson.JSONDecodeError:
             return self._json_from_text()
 
     def _json_from_text(self) -> Any:
         # JSON must be UTF-8, yet some hosts send it in the character set of their pages.
         try:
-            return orjson.loads(self.text)
+            return read_json(self.text)
         except orjson.JSONDecodeError as error:
             start = self.text[:60].replace("\n", " ")
             raise UnexpectedShape(self.url, f"not JSON ({error}): {start!r}") from error

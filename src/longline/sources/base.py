@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from longline.config.documents_words import sentence_on_value
 from longline.config.secrets import SecretRef
 from longline.errors import BadOption
 from longline.model import Cursor, Item
@@ -115,6 +116,9 @@ class Source:
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
 
+    pipeline: ClassVar[tuple[Any, ...]] = ()
+    """What becomes of the composed data before it is a record: stages, in the order they run."""
+
     bookmarks: Any = None
     """Where the last complete run ended, by name; given by whoever runs the source."""
 
@@ -137,7 +141,9 @@ class Source:
             name = ".".join(str(part) for part in first["loc"])
             known = ", ".join(sorted(cls.Options.model_fields)) or "none"
             is_unknown = first["type"] == "extra_forbidden"
-            problem = "there is no such setting" if is_unknown else first["msg"]
+            problem = (
+                "there is no such setting" if is_unknown else sentence_on_value(first, cls.Options)
+            )
             raise BadOption(
                 f"--set {name}", f"{problem}; settings of {cls.name}: {known}"
             ) from error

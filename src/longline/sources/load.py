@@ -14,6 +14,7 @@ from longline.config.documents import read_document
 from longline.config.files import SUFFIXES
 from longline.config.manifests.base import Manifest
 from longline.config.manifests.kinds import KEY, make_manifest, manifest_in
+from longline.config.manifests.pipeline import with_files
 from longline.config.plugins import SOURCES, load_plugin, plugin_names
 from longline.errors import BadSource, MissingExtra, UnknownSource
 from longline.sources.adapters.existing import as_source
@@ -47,8 +48,7 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
     if manifest is not None:
         return _adapted(make_manifest(manifest), manifest[KEY])
     if reference.endswith(SUFFIXES):
-        document = read_document(Path(reference))
-        return _adapted(manifest_in(document), document.values[KEY])
+        return _from_manifest(Path(reference))
     target = BUILT_IN.get(reference, reference)
     if target.endswith(".py"):
         return _only_source(reference, _from_file(Path(target)))
@@ -67,6 +67,13 @@ def _from_plugin(reference: str) -> type[Source]:
     if found is None:
         raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
     return _checked(reference, as_source(reference, found))
+
+
+def _from_manifest(path: Path) -> type[Source]:
+    document = read_document(path)
+    manifest_in(document)  # whose errors have a place in the file
+    values = with_files(document.values, path.parent)
+    return _adapted(make_manifest(values), values[KEY])
 
 
 def _adapted(manifest: Manifest, kind: str) -> type[Source]:

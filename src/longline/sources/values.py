@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from longline.fetching.json_text import read_json
 from longline.sources.values_dates import read_date, read_datetime
+from longline.sources.values_floors import read_floor, read_floors
 from longline.sources.values_measures import read_area, read_duration
 from longline.sources.values_money import read_money
 from longline.sources.values_numbers import EXACT_IN_FLOATS, read_integer, read_number
@@ -26,7 +28,8 @@ _LARGEST = 2**64  # what JSON is written with goes no further
 def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | None = None) -> Any:
     """Return a value of this kind.
 
-    Dates are ISO 8601, durations seconds, areas square metres, money is an amount and a currency.
+    Dates are ISO 8601, durations seconds, areas square metres, money is an amount and a currency,
+    the ground floor is 0.
 
     Args:
         kind: one of KINDS.
@@ -102,7 +105,7 @@ def _json(value: Any, _locale: str | None, _form: str | None) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return orjson.loads(value)
+        return read_json(value)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"it is not JSON ({error})") from None
 
@@ -150,6 +153,8 @@ _READERS: Mapping[str, Reader] = {
     "boolean": _boolean,
     "duration": _measured(read_duration),
     "area": _measured(read_area),
+    "floor": _measured(read_floor),
+    "floors": _measured(read_floors),
     "url": _url,
     "json": _json,
 }

@@ -25,7 +25,11 @@ october oct oktober okt octobre octubre ottobre ott outubro out października
 november nov novembre noviembre novembro listopada
 december dec dezember dez décembre decembre déc diciembre dic dicembre dezembro grudnia
 """
-_MONTHS = {name: number for number, row in enumerate(_NAMES.split("\n")) for name in row.split()}
+_BULGARIAN = "януари февруари март април май юни юли август септември октомври ноември декември"
+_MONTHS = {
+    **{name: number for number, row in enumerate(_NAMES.split("\n")) for name in row.split()},
+    **{name: number for number, name in enumerate(_BULGARIAN.split(), start=1)},
+}
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _NAMED = (
     re.compile(

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import re
 
+from longline.config.units import AREAS, SECONDS
 from longline.sources.values_numbers import amount_of, only_number, plain
 
-_SECONDS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden"), 1),
-    **dict.fromkeys(("seconde", "secondes", "segundo", "segundos", "secondi", "sekund"), 1),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "minuten", "minuto", "minutos"), 60),
-    **dict.fromkeys(("minuti", "minuut", "minut", "minuty"), 60),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "std", "stunde", "stunden"), 3600),
-    **dict.fromkeys(("heure", "heures", "hora", "horas", "ora", "ore", "uur", "godz"), 3600),
-    **dict.fromkeys(("d", "day", "days", "tag", "tage", "tagen", "jour", "jours"), 86400),
-    **dict.fromkeys(("día", "días", "dia", "dias", "giorno", "giorni", "dag", "dagen"), 86400),
-    **dict.fromkeys(("w", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 604800),
-    **dict.fromkeys(("semana", "semanas", "settimana", "settimane", "weken"), 604800),
-}
 _ISO = re.compile(
     r"P(?:(?P<w>[\d.,]+)W)?(?:(?P<d>[\d.,]+)D)?"
     r"(?:T(?:(?P<h>[\d.,]+)H)?(?:(?P<m>[\d.,]+)M)?(?:(?P<s>[\d.,]+)S)?)?"
@@ -36,21 +25,8 @@ _SQUARE_METRES = {
     "mi²": 2589988.110336,
     "acre": 4046.8564224,
 }
-_UNITS = {
-    **dict.fromkeys(("m²", "m2", "m^2", "qm", "sqm", "sq m", "sq.m", "sq. m", "mq", "m.q."), "m²"),
-    **dict.fromkeys(("square metres", "square meters", "square metre", "square meter"), "m²"),
-    **dict.fromkeys(("quadratmeter", "mètres carrés", "metros cuadrados"), "m²"),
-    **dict.fromkeys(("km²", "km2", "sq km", "square kilometres", "square kilometers"), "km²"),
-    **dict.fromkeys(("cm²", "cm2"), "cm²"),
-    **dict.fromkeys(("ha", "hectare", "hectares", "hektar", "hectáreas", "ettari"), "ha"),
-    **dict.fromkeys(("ft²", "ft2", "sqft", "sq ft", "sq. ft", "sq.ft", "square feet"), "ft²"),
-    **dict.fromkeys(("square foot", "sf"), "ft²"),
-    **dict.fromkeys(("yd²", "yd2", "sq yd", "square yards"), "yd²"),
-    **dict.fromkeys(("mi²", "mi2", "sq mi", "square miles"), "mi²"),
-    **dict.fromkeys(("acre", "acres", "ac"), "acre"),
-}
 _UNIT = re.compile(
-    "|".join(rf"(?<![^\W\d_]){re.escape(u)}(?!\w)" for u in sorted(_UNITS, key=len, reverse=True))
+    "|".join(rf"(?<![^\W\d_]){re.escape(u)}(?!\w)" for u in sorted(AREAS, key=len, reverse=True))
 )
 _PRECISION = 6
 
@@ -80,10 +56,10 @@ def read_area(value: str | float, locale: str | None, form: str | None) -> float
         ValueError: there is not one area in it, or no unit is known.
     """
     text = plain(f"{value!r}" if isinstance(value, int | float) else value).lower()
-    named = {_UNITS[unit] for unit in _UNIT.findall(text)}
+    named = {AREAS[unit] for unit in _UNIT.findall(text)}
     if len(named) > 1:
         raise ValueError(f"there are {len(named)} units in it")
-    unit = named.pop() if named else _UNITS.get((form or "").lower())
+    unit = named.pop() if named else AREAS.get((form or "").lower())
     if unit is None:
         raise ValueError("there is no unit of area in it; say which is meant with form, such as m²")
     own = "en" if isinstance(value, int | float) else locale
@@ -110,9 +86,9 @@ def _clock(found: re.Match[str], form: str | None) -> float:
 
 
 def _seconds_of(form: str | None) -> int:
-    if form is None or form.lower() not in _SECONDS:
+    if form is None or form.lower() not in SECONDS:
         raise ValueError("there is no unit of time in it; say which is meant with form: minutes")
-    return _SECONDS[form.lower()]
+    return SECONDS[form.lower()]
 
 
 def _in_words(text: str, locale: str | None) -> float:
@@ -120,9 +96,9 @@ def _in_words(text: str, locale: str | None) -> float:
     units: set[int] = set()
     while place < len(text):
         part = _PART.match(text, place)
-        if not part or part[2] not in _SECONDS:
+        if not part or part[2] not in SECONDS:
             raise ValueError("it is no duration that can be read, such as 1 h 30 min or PT1H30M")
-        unit = _SECONDS[part[2]]
+        unit = SECONDS[part[2]]
         if unit in units:
             raise ValueError(f"it says {part[2]} twice, so there are two durations in it")
         units.add(unit)

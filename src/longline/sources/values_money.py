@@ -8,37 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from longline.config.locales import parts_of
+from longline.config.units import CURRENCIES, CURRENCY_SIGNS, SHARED_SIGNS
 from longline.sources.values_numbers import amount_of, only_signed, plain, zeros_after
 
-_ISO_4217 = """
-    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP
-    BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP
-    GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR
-    KMF KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
-    MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
-    SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
-    USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG
-"""
-_CODES = frozenset(_ISO_4217.split())
 _THREE_DECIMALS = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"})
-_OWN_SIGNS = """
-    EUR € GBP £ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱ CRC ₡ BRL R$
-    USD US$ CAD C$ CAD CA$ AUD A$ AUD AU$ NZD NZ$ HKD HK$ SGD S$ MXN MX$ TWD NT$ PLN zł CZK Kč
-    HUF Ft RON lei
-"""
-_SIGNS = dict(zip(_OWN_SIGNS.split()[1::2], _OWN_SIGNS.split()[::2], strict=True))
-# Several countries use these; which is meant, only the locale knows.
-_DOLLARS = "US CA AU NZ SG HK TW"
-_PESOS = {"MX": "MXN", "AR": "ARS", "CL": "CLP", "CO": "COP"}
-_SHARED: Mapping[str, Mapping[str, str]] = {
-    "$": {**{region: f"{region}D" for region in _DOLLARS.split()}, **_PESOS},
-    "kr": {"sv": "SEK", "da": "DKK", "nb": "NOK", "nn": "NOK", "no": "NOK", "is": "ISK"},
-    "¥": {"ja": "JPY", "zh": "CNY"},
-}
 _SYMBOL = re.compile(
     "|".join(
         rf"(?<![^\W\d_]){re.escape(sign)}(?![^\W\d_])" if sign.isalpha() else re.escape(sign)
-        for sign in sorted([*_SIGNS, *_SHARED], key=len, reverse=True)
+        for sign in sorted([*CURRENCY_SIGNS, *SHARED_SIGNS], key=len, reverse=True)
     )
 )
 _CODE = re.compile(r"(?<![A-Za-z])[A-Z]{3}(?![A-Za-z])")
@@ -68,7 +45,7 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
         raise ValueError("it counts cents, not the currency itself")
     currency = _currency_in(text, locale) or unsaid
     # A code may stand right before the number, where no other letters may.
-    text = _CODE.sub(lambda found: " " if found[0] in _CODES else found[0], text)
+    text = _CODE.sub(lambda found: " " if found[0] in CURRENCIES else found[0], text)
     text = _SYMBOL.sub(" ", text).strip()
     token = only_signed(text)
     zeros = zeros_after(text, token)
@@ -98,9 +75,9 @@ def _finite(value: float) -> float:
 
 
 def _currency_of(form: str | None, locale: str | None) -> str | None:
-    if form is None or form in _SIGNS:
-        return form and _SIGNS[form]
-    if form in _SHARED:
+    if form is None or form in CURRENCY_SIGNS:
+        return form and CURRENCY_SIGNS[form]
+    if form in SHARED_SIGNS:
         return _shared(form, locale)
     if not _THREE_LETTERS.fullmatch(form):
         raise ValueError(f"{form!r} is no currency: write three letters such as EUR, or its sign")
@@ -108,10 +85,12 @@ def _currency_of(form: str | None, locale: str | None) -> str | None:
 
 
 def _currency_in(text: str, locale: str | None) -> str | None:
-    found = {_SIGNS.get(sign) or _shared(sign, locale) for sign in _SYMBOL.findall(text)}
-    found |= {code for code in _CODE.findall(text) if code in _CODES}
+    found = {CURRENCY_SIGNS.get(sign) or _shared(sign, locale) for sign in _SYMBOL.findall(text)}
+    found |= {code for code in _CODE.findall(text) if code in CURRENCIES}
     # "$12 USD" names one currency twice.
-    found -= {sign for sign in found & _SHARED.keys() if found & set(_SHARED[sign].values())}
+    found -= {
+        sign for sign in found & SHARED_SIGNS.keys() if found & set(SHARED_SIGNS[sign].values())
+    }
     if len(found) > 1:
         raise ValueError(f"there are {len(found)} currencies in it")
     return next(iter(found), None)
@@ -119,5 +98,5 @@ def _currency_in(text: str, locale: str | None) -> str | None:
 
 def _shared(sign: str, locale: str | None) -> str:
     language, region = parts_of(locale)
-    meanings = _SHARED[sign]
+    meanings = SHARED_SIGNS[sign]
     return meanings.get(region) or meanings.get(language) or sign

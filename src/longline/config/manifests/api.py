@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from longline.config.hosts import Hosts
+from longline.config.manifests.addresses import check_address, check_with_defaults
 from longline.config.manifests.api_checks import check_endpoints, wrong_at
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.base import Manifest, Parameter, Transport
@@ -29,6 +30,11 @@ class ApiManifest(Manifest):
     hosts: Hosts = ()
     """Other hosts that addresses of next pages may lead to."""
     endpoints: dict[str, Endpoint] = Field(min_length=1)
+    may_be_empty: bool = False
+    """Whether finding no record at all is fine; otherwise it is taken for a failure.
+
+    A run that only asks for what has changed since the last one may always find nothing.
+    """
 
     @field_validator("base_url")
     @classmethod
@@ -38,7 +44,7 @@ class ApiManifest(Manifest):
             raise wrong("base_url is an address such as https://api.example.com/v1")
         if "?" in text or "#" in text:
             raise wrong("base_url has no ? and no #: write parameters under query")
-        return text
+        return check_address(text)
 
     @field_validator("transport")
     @classmethod
@@ -68,6 +74,7 @@ class ApiManifest(Manifest):
             if name not in self.parameters:
                 problem = f"{{{name}}} is no parameter; {self._known()}"
                 raise wrong_at(("base_url",), problem)
+        check_with_defaults(self.base_url, self.parameters)
         check_endpoints(self.endpoints, self.parameters)
         self._check_rates()
         self._check_renewals()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from longline.config.identity import Headers
+from longline.config.manifests.addresses import check_address
 from longline.config.manifests.api_handlers import Handler, Statuses
 from longline.config.manifests.api_incremental import Incremental
 from longline.config.manifests.api_pages import ByCursor, ByGraphql, ByOffset, ByPage, Pagination
@@ -35,7 +36,7 @@ class Graphql(Written):
 class Endpoint(Written):
     """Something that can be asked for. `{name}` in its texts stands for a parameter."""
 
-    path: str = ""
+    path: Annotated[str, AfterValidator(check_address)] = ""
     """Below base_url, or a whole address; `{parent.name}` stands for a field of the record
     above."""
     method: Method | None = None

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import jmespath
 from jmespath.exceptions import JMESPathError
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from longline.config.forms import check_form
 from longline.config.locales import is_known
 from longline.config.written import Written, wrong
 
 # fmt: off
 ValueKind = Literal[
     "text", "number", "integer", "money", "date", "datetime",
-    "boolean", "duration", "area", "url", "json",
+    "boolean", "duration", "area", "floor", "floors", "url", "json",
 ]
 # fmt: on
 _OF_PARENT = re.compile(r"\{(parent\.[A-Za-z_][A-Za-z0-9_.]*)\}")
@@ -118,6 +119,11 @@ class ApiField(Written):
                 f"{locale!r} is not a locale known here; write a language such as de, or en-US"
             )
         return locale
+
+    @model_validator(mode="after")
+    def _fitting_form(self) -> Self:
+        check_form(self.type, self.form)
+        return self
 
     @property
     def has_default(self) -> bool:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from longline.config.auth import Auth
 from longline.config.identity import Cookies, Headers
+from longline.config.manifests.pipeline import Pipeline
 from longline.config.spec import Rate
 from longline.config.written import Written, wrong
 
@@ -68,6 +69,8 @@ class Manifest(Written):
     """Fields that change all the time and do not make a record a new version."""
     transport: Transport = "http"
     """How pages are fetched: `browser` runs their scripts, `auto` only where fields are missing."""
+    pipeline: Pipeline = ()
+    """What becomes of the fields before they are a record: map, filter, validate, enrich."""
 
     @field_validator("rate")
     @classmethod

@@ -28,6 +28,8 @@ class CommandManifest(Manifest):
     """Seconds without a line after which it is taken for dead."""
     folder: str | None = None
     """Where it is run; here, unless said."""
+    may_be_empty: bool = False
+    """Whether printing no line at all is fine; otherwise it is taken for a failure."""
 
     @field_validator("command", mode="before")
     @classmethod

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
+from longline.config.forms import check_form
 from longline.config.locales import is_known
 from longline.config.manifests.api_paths import JsonPath, ValueKind
 from longline.config.written import Written, wrong
@@ -141,6 +142,8 @@ class FieldSpec(Place):
     """What the value is read as; without it, it is kept as it was found."""
     match: Pattern | None = None
     """The part of the text that counts."""
+    words: dict[str, Any] | None = None
+    """What each text stands for, small letters or large; others are not known, with a note."""
     many: bool = False
     """All that is found, as a list."""
     fields: Fields | None = None
@@ -159,6 +162,9 @@ class FieldSpec(Place):
             self._check_object()
         elif not self.places:
             raise wrong(_NO_PLACE)
+        if self.words is not None and self.type is not None:
+            raise wrong("words are followed by what they stand for, so there is no type to read")
+        check_form(self.type, self.form)
         if self.required and self.has_default:
             raise wrong("a required field has no default: with one it is never missing")
         return self
@@ -166,8 +172,10 @@ class FieldSpec(Place):
     def _check_object(self) -> None:
         if not self.fields:
             raise wrong("an object needs fields: name and selector each")
-        if self.type is not None or self.match is not None:
-            raise wrong("an object has no type and no match of its own; write them to its fields")
+        if self.type is not None or self.match is not None or self.words is not None:
+            raise wrong(
+                "an object has no type, match or words of its own; write them to its fields"
+            )
         others = (name for name in _PLACES if name != "css" and getattr(self, name) is not None)
         if self.first or (other := next(others, None)):
             named = "first" if self.first else other

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from longline.config.manifests.addresses import check_address, check_with_defaults
 from longline.config.manifests.base import Manifest
 from longline.config.manifests.browser import BrowserSpec
 from longline.config.manifests.fields import (
@@ -48,7 +49,13 @@ class Items(Written):
     """Elements of which each is an item: with `link` its page is read, else it is all there is."""
     link: Selector | None = None
     """In an element, the link to the page of its item."""
-    sitemap: bool | Annotated[tuple[str, ...], BeforeValidator(one_or_several)] = False
+    sitemap: (
+        bool
+        | Annotated[
+            tuple[Annotated[str, AfterValidator(check_address)], ...],
+            BeforeValidator(one_or_several),
+        ]
+    ) = False
     """True for /sitemap.xml of the start addresses, or addresses of sitemaps."""
     sitemaps: Pattern | None = None
     """Of an index of sitemaps, read those whose address matches."""
@@ -144,6 +151,8 @@ class HtmlManifest(Manifest):
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise wrong(f"{{{name}}} in {where} is not a parameter; there are: {known}")
+        for start in self.start:
+            check_with_defaults(start.url, self.parameters)
         return self
 
     @model_validator(mode="after")
@@ -151,7 +160,7 @@ class HtmlManifest(Manifest):
         if self.items and self.items.fields and (both := self.items.fields.keys() & self.fields):
             raise wrong(f"{min(both)} stands in fields and in items.fields; name them differently")
         known = {*self.fields, *((self.items and self.items.fields) or {})}
-        if stray := self.volatile - known:
+        if not self.pipeline and (stray := self.volatile - known):  # a map may make new names
             raise wrong(f"{min(stray)} in volatile is not a field; there are: {', '.join(known)}")
         if self.key is not None and self.key.fields is not None:
             raise wrong("key is one value, not an object")

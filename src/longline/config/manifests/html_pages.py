@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from longline.config.identity import Headers
+from longline.config.manifests.addresses import check_address
 from longline.config.manifests.api_paths import JsonPath
 from longline.config.manifests.fields import Selectors, check_selector
 from longline.config.manifests.templates import names_in
@@ -47,7 +48,7 @@ class NextPages(Pages):
 class _Counted(Pages):
     """Pages whose addresses are known beforehand."""
 
-    url: str | None = None
+    url: Annotated[str, AfterValidator(check_address)] | None = None
     """The address of a page; `{start}` stands for that of the list."""
     param: str | None = None
     """Or the parameter of the list's address that says which page."""
@@ -102,7 +103,7 @@ class MorePages(Pages):
     """After the list's own page, an address that gives more of it, as HTML or as JSON."""
 
     kind: Literal["more"] = "more"
-    url: str
+    url: Annotated[str, AfterValidator(check_address)]
     """The address, with `{page}`, `{offset}` or `{cursor}`; `{start}` is that of the list."""
     first: int | None = None
     """The first page or offset to ask for; 2, or `size`, unless said otherwise."""

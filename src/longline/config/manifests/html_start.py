@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from longline.config.manifests.addresses import check_address
 from longline.config.manifests.templates import fill, names_in
 from longline.config.written import Written, wrong
 
 Scalar = str | int | float
 _SCHEMES = ("http://", "https://", "{")
+MOST_ADDRESSES = 1_000_000
+"""A source with more of them than this has a mistake in its ranges, or needs another way in."""
 
 
 class Range(Written):
@@ -57,6 +61,18 @@ class Range(Written):
         for number in self._numbers(parameters):
             yield f"{number:0{self.digits}}" if self.digits else number
 
+    def size(self, parameters: Mapping[str, Any]) -> int:
+        """Return how many numbers the range holds.
+
+        Raises:
+            ValueError: an end is no whole number.
+        """
+        numbers = self._numbers(parameters)
+        # `len` knows no more than 64 bits.
+        return max(
+            0, (numbers.stop - numbers.start - (1 if self.step > 0 else -1)) // self.step + 1
+        )
+
     def _numbers(self, parameters: Mapping[str, Any]) -> range:
         first, last = (
             end if isinstance(end, int) else int(fill(end, parameters))
@@ -95,14 +111,28 @@ class Start(Written):
             raise wrong(
                 "an address begins with http:// or https://, or with a parameter: {base_url}/"
             )
-        return url
+        return check_address(url)
 
     @model_validator(mode="after")
     def _uses_each(self) -> Self:
         for name in self.each:
             if name not in names_in(self.url):
                 raise wrong(f"{{{name}}} is not in the address, so each.{name} changes nothing")
+        if all(not isinstance(one, Range) or not one.names() for one in self.each.values()):
+            try:
+                self._check_count({})
+            except ValueError as error:
+                raise wrong(str(error)) from None
         return self
+
+    def _check_count(self, parameters: Mapping[str, Any]) -> None:
+        sizes = (
+            one.size(parameters) if isinstance(one, Range) else len(one)
+            for one in self.each.values()
+        )
+        if (count := math.prod(sizes)) > MOST_ADDRESSES:
+            message = f"these are {count:,} addresses, and more than {MOST_ADDRESSES:,} are refused"
+            raise ValueError(message)
 
     def unknown(self, parameters: Mapping[str, Any]) -> str | None:
         """Return a name that nobody explains, or None."""
@@ -116,8 +146,9 @@ class Start(Written):
         """Yield every address, the last name changing fastest.
 
         Raises:
-            ValueError: an end of a range is no whole number.
+            ValueError: an end of a range is no whole number, or they are too many.
         """
+        self._check_count(parameters)
         for values in _combined(tuple(self.each.values()), parameters):
             named = dict(zip(self.each, values, strict=True))
             yield fill(self.url, {**parameters, **named}, in_address=True)

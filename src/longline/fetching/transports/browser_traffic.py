@@ -14,6 +14,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Request, Response, Route
 
 from longline.errors import LonglineError
+from longline.fetching.json_text import read_json
 from longline.fetching.transports.browser_blocking import Blocker
 from longline.fetching.transports.browser_patience import Patience
 from longline.model import Account
@@ -94,7 +95,7 @@ class Traffic:
             with suppress(PlaywrightError, orjson.JSONDecodeError):
                 body = await answer.body()
                 if len(body) <= self.rules.largest_body:
-                    found[_free(answer.url, found)] = orjson.loads(body)
+                    found[_free(answer.url, found)] = read_json(body)
         return found
 
     def _begun(self, request: Request) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from longline.clock import Clock
-from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut
+from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut, UnknownHost
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, with_query
 from longline.model import Account
@@ -37,6 +38,7 @@ class HttpTransport(Link):
         self._options = options
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._answered: set[str] = set()
 
     async def __call__(self, request: Request, account: Account) -> Page:
         if self._session is None:
@@ -49,6 +51,7 @@ class HttpTransport(Link):
                 page = await self._exchange(self._session, request)
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
+        self._answered.add(request.domain)
         account.received_bytes += len(page.body)
         account.status = page.status
         account.rate_limited += page.status == _TOO_MANY
@@ -96,6 +99,10 @@ class HttpTransport(Link):
         except aiohttp.ClientResponseError as error:
             # Not chained: its own text holds the whole address, hidden parameters and all.
             raise ConnectFailed(request.url, error.message) from None
+        except _Nameless as error:
+            # A name that was known before is a trouble of the name servers, and passes.
+            kind = ConnectFailed if request.domain in self._answered else UnknownHost
+            raise kind(request.url, _sentence(error)) from error
         except aiohttp.ClientError as error:
             raise ConnectFailed(request.url, _sentence(error)) from error
         except OSError as error:
@@ -124,6 +131,10 @@ class _Broken(aiohttp.ClientError):
     """A broken connection, in words that name no address: that may hold hidden parameters."""
 
 
+class _Nameless(_Broken):
+    """The same, because nobody knows a host of that name."""
+
+
 async def _no_hidden_retry(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
@@ -134,7 +145,13 @@ async def _no_hidden_retry(
     try:
         return await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _Broken(_sentence(error)) from error
+        kind = _Nameless if _is_nameless(error) else _Broken
+        raise kind(_sentence(error)) from error
+
+
+def _is_nameless(error: Exception) -> bool:
+    cause = getattr(error, "os_error", None)
+    return isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
 
 
 def _sentence(error: Exception) -> str:

@@ -12,9 +12,12 @@ from longline.sandbox.sites.app import App
 from longline.sandbox.sites.base import PracticeSite
 from longline.sandbox.sites.generated import Generated
 from longline.sandbox.sites.graphql import GraphQL
+from longline.sandbox.sites.listings_board import Board
+from longline.sandbox.sites.listings_office import Listings
 from longline.sandbox.sites.members import Members
 from longline.sandbox.sites.news import News
 from longline.sandbox.sites.quotes import Quotes
+from longline.sandbox.sites.redesign import Redesign
 from longline.sandbox.sites.rest import Rest
 from longline.sandbox.sites.shop import Shop
 
@@ -31,10 +34,14 @@ class Sites:
         self.members = Members(seed)
         self.news = News(seed, site=site)
         self.generated = Generated()
+        self.redesign = Redesign(seed)
+        self.listings = Listings(Board(seed))
 
     def __iter__(self) -> Iterator[PracticeSite]:
         yield from (self.quotes, self.shop, self.rest, self.graphql)
         yield from (self.app, self.members, self.news, self.generated)
+        yield self.redesign
+        yield from (self.listings, *self.listings.sites)
 
     def routes(self, prefix: str) -> list[web.RouteDef]:
         """Return the addresses of all of them, and below `prefix` a list of them."""

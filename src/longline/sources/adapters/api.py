@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field, create_model
 
+from longline.config.manifests.addresses import problem_with
 from longline.config.manifests.api import ApiManifest
 from longline.config.manifests.api_checks import parts_of
-from longline.errors import SkipItem, UnexpectedShape
+from longline.errors import BadOption, SkipItem, UnexpectedShape
 from longline.model import Cursor, Item
 from longline.sources.adapters.api_asking import Asker
 from longline.sources.adapters.api_bookmarks import Bookmarks, bookmark_name
@@ -24,6 +25,7 @@ from longline.sources.adapters.api_records import (
     select_one,
 )
 from longline.sources.adapters.api_requests import Calls
+from longline.sources.adapters.emptiness import not_empty
 from longline.sources.adapters.manifested import attributes_of, options_of
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
@@ -56,6 +58,8 @@ class ApiSource(Source):
         parameters = self.options.model_dump()
         self._since = parameters.pop("since", None)
         self._parameters = parameters
+        if problem := problem_with(self.manifest.base_url, parameters):
+            raise BadOption("base_url", problem)
         self._calls = Calls(self.manifest, parameters)
         self._asker = Asker(self.manifest.endpoints)
         self._discovery = Discovery(self.manifest, self._asker, self._calls)
@@ -63,13 +67,23 @@ class ApiSource(Source):
         """Where the last complete run ended; without it, every run begins at the start."""
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield the records of the lists; after a crash, from the page it had come to."""
+        """Yield the records of the lists; after a crash, from the page it had come to.
+
+        Raises:
+            DiscoveryFailed: there was none, and neither the manifest says that this is fine nor
+                was only the latest asked for.
+        """
+        may_be_empty = self.manifest.may_be_empty or bool(visit.cursor)
         if visit.cursor:
             progress = Progress.of(visit.cursor)
         else:
             first = [self._discovery.first(n, await self._begin(n)) for n in self._discovery.roots]
             progress = Progress(list(reversed(first)), visit.clock.now())
-        async with aclosing(self._discovery.run(visit, progress)) as found:
+            may_be_empty = may_be_empty or await self._asks_for_the_latest()
+        stream = self._discovery.run(visit, progress)
+        if not may_be_empty:
+            stream = not_empty(stream, self.name, "look at records and query")
+        async with aclosing(stream) as found:
             async for one in found:
                 yield one
 
@@ -168,6 +182,18 @@ class ApiSource(Source):
                 return found
             place = onward
 
+    async def _asks_for_the_latest(self) -> bool:
+        """Say whether a list begins after its start: then there may be nothing new in it."""
+        for name in self._discovery.roots:
+            if self.manifest.endpoints[name].incremental is None:
+                continue
+            if self._since is not None or await self._kept(name) is not None:
+                return True
+        return False
+
+    async def _kept(self, name: str) -> float | None:
+        return await self.bookmarks.read(self._bookmark(name)) if self.bookmarks else None
+
     async def _begin(self, name: str) -> str | int | None:
         """Return where a list begins: as the user says, where the last run ended, or the start."""
         incremental = self.manifest.endpoints[name].incremental
@@ -175,7 +201,7 @@ class ApiSource(Source):
             return None
         if self._since is not None:
             return incremental.write(incremental.read(self._since))
-        kept = await self.bookmarks.read(self._bookmark(name)) if self.bookmarks else None
+        kept = await self._kept(name)
         if kept is not None:
             return incremental.write(kept - incremental.look_back)
         return (

@@ -27,6 +27,11 @@ from longline.sources.adapters.api_templates import look_up
 from longline.sources.visit import Visit
 
 _WIDTH = 8  # lists that are asked for at the same time
+_MOST_KNOWN = 200_000  # records; of those after them, nobody notices that a key comes again
+_ANOTHER = (
+    "records of different pages have the same key and other data, and only the first of each is "
+    "kept: is the key too short, or did they change meanwhile?"
+)
 _DOUBLES = "several records of one page have the same key, and only one of each is kept"
 
 
@@ -86,6 +91,21 @@ class _Listed:
     onward: Place | None = None
 
 
+class _Known:
+    """Which records were listed, and what they said: a key that comes with other data is told."""
+
+    def __init__(self) -> None:
+        self._digests: dict[str, str] = {}
+
+    def is_another(self, key: str, record: Any) -> bool:
+        """Say whether a record of this key has said something else before."""
+        said = digest(record)
+        if key in self._digests or len(self._digests) < _MOST_KNOWN:
+            before = self._digests.setdefault(key, said)
+            return before != said
+        return False
+
+
 class Discovery:
     """Lists the records of an API for one run."""
 
@@ -94,6 +114,8 @@ class Discovery:
         self._asker = asker
         self._calls = calls
         self._noted: set[tuple[str, str]] = set()
+        self._known = _Known()
+        self._twice = 0
         parts = parts_of(manifest.endpoints)
         lists = {name: one for name, one in manifest.endpoints.items() if name not in parts}
         self._below = {
@@ -115,6 +137,7 @@ class Discovery:
             for listed in await self._ask_all(visit, batch):
                 for item in self._items(listed):
                     yield item
+                self._tell_doubles(visit, listed.task.endpoint)
                 self._mark(listed, progress, visit)
                 for child in self._children(listed):
                     if isinstance(child, Item):
@@ -182,7 +205,14 @@ class Discovery:
                 yield Item(f"{name} {digest(record)}", listed.url, data=lost)
                 continue
             url = self._address(endpoint, record, listed)
-            yield Item(f"{name}:{key}" if self._is_one_of_many else key, url, data=data)
+            key = f"{name}:{key}" if self._is_one_of_many else key
+            self._twice += self._known.is_another(key, record)
+            yield Item(key, url, data=data)
+
+    def _tell_doubles(self, visit: Visit, name: str) -> None:
+        if self._twice:
+            self._note_once(visit, name, _ANOTHER)
+            self._twice = 0
 
     def _address(self, endpoint: Endpoint, record: Any, listed: _Listed) -> str:
         try:

@@ -13,11 +13,14 @@ import orjson
 from longline.config.manifests.api_paths import find
 from longline.config.manifests.command import CommandManifest
 from longline.config.manifests.templates import fill
+from longline.errors import BadSource
+from longline.fetching.json_text import read_json
 from longline.model import Cursor, Item
+from longline.sources.adapters.emptiness import Found, not_empty
 from longline.sources.adapters.manifested import attributes_of
-from longline.sources.adapters.processes import LONGEST_LINE, Overlong, lines_of
+from longline.sources.adapters.processes import LONGEST_LINE, Overlong, lines_of, problem_of
 from longline.sources.adapters.records import Keying, RecordSource
-from longline.sources.base import Source, layer
+from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
 
 
@@ -46,14 +49,35 @@ class _CommandSource(RecordSource):
 
     _manifest: ClassVar[CommandManifest]
 
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__(options)
+        said = self._manifest
+        self._argv = [fill(word, self.options.model_dump()) for word in said.command]
+        # Now, before there is a job: nothing that is tried again later makes up for it.
+        if problem := problem_of(self._argv, said.folder):
+            raise BadSource(said.name, f"`{shlex.join(self._argv)}` cannot be started: {problem}")
+
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield an item for each line; one that is no record is going to be quarantined."""
+        """Yield an item for each line; one that is no record is going to be quarantined.
+
+        Raises:
+            DiscoveryFailed: there was none, and the manifest does not say that this is fine.
+        """
+        stream = self._stream(visit)
+        if not self._manifest.may_be_empty:
+            stream = not_empty(stream, self.name, "the command printed nothing; look at it")
+        async with aclosing(stream) as found:
+            async for one in found:
+                yield one
+
+    async def _stream(self, visit: Visit) -> Found:
         said = self._manifest
         path = said.key
         key = None if path is None else partial(find, path)
         keying = Keying(f"command://{self.name}", key, visit)
-        argv = [fill(word, self.options.model_dump()) for word in said.command]
-        running = lines_of(argv, timeout=said.timeout, silence=said.silence, folder=said.folder)
+        running = lines_of(
+            self._argv, timeout=said.timeout, silence=said.silence, folder=said.folder
+        )
         async with aclosing(running) as lines:
             async for line in lines:
                 if isinstance(line, Overlong):
@@ -76,7 +100,7 @@ class _CommandSource(RecordSource):
 
 def _item(keying: Keying, line: bytes) -> Item:
     try:
-        return keying.item(orjson.loads(line))
+        return keying.item(read_json(line))
     except orjson.JSONDecodeError as error:
         text = line.decode(errors="replace")
         return keying.unusable(text, f"the line is not JSON ({error})")

@@ -6,17 +6,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar
 
+from longline.config.manifests.addresses import problem_with
 from longline.config.manifests.html import HtmlManifest
-from longline.errors import DiscoveryFailed, UnexpectedShape
+from longline.errors import BadOption, UnexpectedShape
 from longline.fetching.messages import Page
 from longline.model import Cursor, Item
+from longline.sources.adapters.emptiness import not_empty
 from longline.sources.adapters.html_discovery import Walk, from_starts
 from longline.sources.adapters.html_fields import AnyReader, Reading, read_fields, readers_of
 from longline.sources.adapters.html_items import ItemFinder
 from longline.sources.adapters.html_scope import whole
 from longline.sources.adapters.html_sitemaps import from_sitemaps
 from longline.sources.adapters.manifested import attributes_of
-from longline.sources.base import Source, layer
+from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
 
 
@@ -43,20 +45,24 @@ class HtmlSource(Source):
     _readers: ClassVar[tuple[AnyReader, ...]]
     _required: ClassVar[tuple[str, ...]]
 
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__(options)
+        for start in self.manifest.start:
+            if problem := problem_with(start.url, self.options.model_dump()):
+                raise BadOption(f"start {start.url}", problem)
+
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield the items that index pages, elements, sitemaps or the start addresses give.
 
         Raises:
             DiscoveryFailed: there was nothing, and the manifest does not say that this is fine.
         """
-        is_empty = not visit.cursor and not self.manifest.may_be_empty
-        async with aclosing(self._stream(visit)) as stream:
-            async for found in stream:
-                is_empty = is_empty and isinstance(found, Cursor)
-                yield found
-        if is_empty:
-            problem = "no item was found: look at items, or write may_be_empty: true"
-            raise DiscoveryFailed(self.name, problem)
+        stream = self._stream(visit)
+        if not visit.cursor and not self.manifest.may_be_empty:
+            stream = not_empty(stream, self.name, "look at items")
+        async with aclosing(stream) as found:
+            async for one in found:
+                yield one
 
     @layer()
     async def page(self, visit: Visit) -> Mapping[str, Any]:

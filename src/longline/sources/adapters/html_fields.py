@@ -167,15 +167,18 @@ def read_fields(readers: tuple[AnyReader, ...], scope: Scope) -> Reading:
 
 def _parser(spec: FieldSpec, locale: str | None) -> Read | None:
     """Return what makes a value of what was found; None when it is taken as it is."""
-    if spec.type is None and spec.match is None:
+    if spec.type is None and spec.match is None and spec.words is None:
         return None
     read = reader_of(spec.type) if spec.type is not None else None
+    words = None if spec.words is None else {_word(one): to for one, to in spec.words.items()}
     pattern = re.compile(spec.match) if spec.match is not None else None
     form, is_address = spec.form, spec.type == "url"
 
     def parsed(value: Any, scope: Scope) -> Any:
         if pattern is not None:
             value = _part(pattern, value)
+        if words is not None:
+            value = _meaning(words, value)
         if read is not None:
             value = read(value, locale, form)
         return urljoin(scope.page.base, value) if is_address else value
@@ -189,6 +192,17 @@ def _part(pattern: re.Pattern[str], value: Any) -> str:
     if part is None:
         raise ValueError(f"it does not match {pattern.pattern}")
     return part
+
+
+def _word(value: Any) -> str:
+    return " ".join(str(value).split()).casefold()
+
+
+def _meaning(words: Mapping[str, Any], value: Any) -> Any:
+    word = _word(value)
+    if word not in words:
+        raise ValueError("it is none of the words that the manifest explains")
+    return words[word]
 
 
 def _short(value: Any) -> str:

@@ -12,10 +12,12 @@ from urllib.parse import urljoin
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from longline.fetching.json_text import read_json, whole_number
 from longline.fetching.messages import Page
 
 _LD = 'script[type="application/ld+json"]'
-_LENIENT = json.JSONDecoder(strict=False)  # line breaks in texts are common, and harmless
+# Line breaks in texts are common, and harmless.
+_LENIENT = json.JSONDecoder(strict=False, parse_int=whole_number)
 _HALF = "\\ud"
 
 
@@ -77,7 +79,7 @@ def whole(page: Page) -> Scope:
 
 def _loaded(text: str) -> Any:
     try:
-        return orjson.loads(text)
+        return read_json(text)
     except orjson.JSONDecodeError:
         return _decoded(text, None)
 

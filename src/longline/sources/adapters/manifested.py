@@ -30,6 +30,7 @@ def attributes_of(manifest: Manifest) -> dict[str, Any]:
         "expects": manifest.expects,
         "volatile": manifest.volatile,
         "transport": manifest.transport,
+        "pipeline": manifest.pipeline,
     }
 
 

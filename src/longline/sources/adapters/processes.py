@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
 import signal
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from longline.errors import UnexpectedShape
@@ -21,6 +23,15 @@ _MOST_PIECES = 64  # pieces of output that wait to be read before the program ha
 _LONGEST_COMPLAINT = 2_000  # bytes of what it complained about last that an error repeats
 _GRACE = 2.0  # seconds between asking it to end and ending it
 _SHOWN = 200  # bytes of an overlong line
+_SHELL = ("/bin/sh", "-c")
+# A program does not notice that its reader was killed. So somebody in its group waits for the end
+# of our end of the pipe, and then ends the group, itself included; it is nobody's child, so that a
+# program that waits for all of its children does not wait for this one.
+_WATCHED = """
+exec 3<&0 0</dev/null
+( ( trap '' HUP INT TERM; read -r _ <&3; kill -KILL "-$$" ) >/dev/null 2>&1 & )
+exec 3<&- "$@"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +75,31 @@ async def lines_of(
         await program.end()
 
 
+def problem_of(argv: Sequence[str], folder: str | None = None) -> str | None:
+    """Return why a program cannot be started, as far as that is known before; None when it can."""
+    if folder is not None and not Path(folder).is_dir():
+        return f"there is no folder {folder}"
+    program = argv[0]
+    if os.sep not in program:
+        return None if shutil.which(program) else f"there is no program {program}"
+    path = Path(folder or ".") / program
+    if not path.is_file():
+        return f"there is no program {program}"
+    return None if os.access(path, os.X_OK) else f"{program} may not be executed"
+
+
 async def _start(where: str, argv: Sequence[str], folder: str | None) -> _Program:
     loop = asyncio.get_running_loop()
+    if problem := problem_of(argv, folder):
+        raise UnexpectedShape(where, f"it cannot be started ({problem})")
     try:
         _, program = await loop.subprocess_exec(
             _Program,
+            *_SHELL,
+            _WATCHED,
+            "watched",
             *argv,
-            stdin=DEVNULL,
+            stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             cwd=folder,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -18,7 +20,6 @@ from collections.abc import (
     Mapping,
 )
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,8 +33,8 @@ from longline.fetching.messages import Page, Request, with_query
 from longline.resilience.retry import RETRIED_STATUSES
 from longline.sources.visit import Visit
 
-_COMPANY = 0.1  # seconds that the first of several quick records waits for the next ones
-_MOST = 100  # records that cross from the thread to the loop together
+_LONGEST = 0.1  # seconds that a thread goes on by itself before it waits to be asked again
+_MOST = 100  # records that it makes in that time at most
 _CHAINS_OWN = frozenset({"user-agent", "accept-encoding", "connection", "content-length", "host"})
 _SEEN_BY_CALLER = frozenset(range(400, 600)) - RETRIED_STATUSES
 
@@ -61,11 +62,14 @@ async def stream_from_thread(
                 yield one
             return
         steps = iter(_listed(result, may_be_none=may_be_none))
-        batch = _Batch([])
-        while not batch.is_last:
-            batch = await loop.run_in_executor(own, _next_batch, steps)
-            for one in batch.records:
+        is_last = False
+        while not is_last:
+            batch = _Batch(loop)
+            filling = loop.run_in_executor(own, batch.fill, steps)
+            filling.add_done_callback(batch.end)
+            async for one in batch.records():
                 yield one
+            is_last = await filling
             if batch.error is not None:
                 raise batch.error
     finally:
@@ -130,27 +134,50 @@ def _listed(result: Any, *, may_be_none: bool) -> Iterable[Any]:
     return result
 
 
-@dataclass(slots=True)
 class _Batch:
-    records: list[Any]
-    error: Exception | None = None
-    is_last: bool = False
+    """Some records that a thread makes, each of which the loop can take at once."""
 
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Any] = deque()
+        self._is_news = asyncio.Event()
+        self._is_over = False
+        self.error: Exception | None = None
 
-def _next_batch(steps: Iterator[Any]) -> _Batch:
-    until = time.monotonic() + _COMPANY
-    batch = _Batch([])
-    try:
-        for one in steps:
-            batch.records.append(one)
-            if len(batch.records) >= _MOST or time.monotonic() >= until:
-                return batch
-    except SystemExit as error:
-        batch.error = _left(error)
-    except Exception as error:  # noqa: BLE001  # raised again where the records are handed over
-        batch.error = error
-    batch.is_last = True
-    return batch
+    def fill(self, steps: Iterator[Any]) -> bool:
+        """Take some steps, in the thread; return whether there are no more of them."""
+        until = time.monotonic() + _LONGEST
+        try:
+            for count, one in enumerate(steps, 1):
+                self._waiting.append(one)
+                self._tell()
+                if count >= _MOST or time.monotonic() >= until:
+                    return False
+        except SystemExit as error:
+            self.error = _left(error)
+        except Exception as error:  # noqa: BLE001  # raised again where the records are handed over
+            self.error = error
+        return True
+
+    def end(self, _filling: Any) -> None:
+        """Say that no more records come."""
+        self._is_over = True
+        self._is_news.set()
+
+    async def records(self) -> AsyncIterator[Any]:
+        """Yield the records as they come, until the end."""
+        while self._waiting or not self._is_over:
+            if not self._waiting:
+                self._is_news.clear()
+                await self._is_news.wait()
+            while self._waiting:
+                yield self._waiting.popleft()
+
+    def _tell(self) -> None:
+        # A loop that was closed meanwhile wants no news.
+        if len(self._waiting) == 1:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._is_news.set)
 
 
 def _calling(call: Callable[[], Any]) -> Callable[[], Any]:

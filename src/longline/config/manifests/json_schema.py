@@ -1,0 +1,124 @@
+"""JSON Schemas that users write: Draft 2020-12, sound, and with nothing that stands elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from longline.config.documents import read_content
+from longline.errors import BadFile, BadOption
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples"})
+_DURATION = re.compile(r"P(?=.)(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)")
+_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+
+FORMATS = FormatChecker(("date", "email", "idn-email", "ipv4", "ipv6", "regex", "uuid"))
+"""What `format` may say: all of these are checked, none is only a remark."""
+
+
+@FORMATS.checks("date-time", raises=ValueError)
+def _is_moment(value: object) -> bool:
+    if not isinstance(value, str):
+        return True  # the type of a value is not the business of its format
+    return "T" in value.upper() and datetime.fromisoformat(value).tzinfo is not None
+
+
+@FORMATS.checks("time", raises=ValueError)
+def _is_time(value: object) -> bool:
+    return not isinstance(value, str) or time.fromisoformat(value).tzinfo is not None
+
+
+@FORMATS.checks("duration")
+def _is_duration(value: object) -> bool:
+    return not isinstance(value, str) or _DURATION.fullmatch(value) is not None
+
+
+@FORMATS.checks("hostname")
+def _is_host(value: object) -> bool:
+    return not isinstance(value, str) or _HOST.fullmatch(value) is not None
+
+
+@FORMATS.checks("uri", raises=ValueError)
+def _is_address(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    parts = urlsplit(value)
+    return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", value)
+
+
+def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """Return what checks data against a schema; it never asks the web for another one.
+
+    Raises:
+        BadOption: the schema is not sound, or cannot be followed here.
+    """
+    if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
+        raise BadOption("$schema", f"schemas are read as Draft 2020-12; write {_DIALECT}")
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        way = ".".join(str(part) for part in error.absolute_path) or "the schema"
+        raise BadOption(way, f"it is no JSON Schema: {error.message:.200}") from None
+    registry: Registry[Any] = Registry()
+    resolver = registry.resolver_with_root(DRAFT202012.create_resource(dict(schema)))
+    for part in _parts(schema):
+        _check(part, resolver)
+    return Draft202012Validator(schema, registry=registry, format_checker=FORMATS)
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    """Return the schema in a JSON file.
+
+    Raises:
+        BadFile: it cannot be read, or holds none.
+    """
+    try:
+        schema = orjson.loads(read_content(path))
+    except orjson.JSONDecodeError as error:
+        raise BadFile(
+            str(path), f"it is not JSON: {error.msg}", error.lineno, error.colno
+        ) from None
+    if not isinstance(schema, dict):
+        raise BadFile(str(path), 'a JSON Schema is an object, such as {"type": "object"}')
+    return schema
+
+
+def _check(part: Mapping[str, Any], resolver: Any) -> None:
+    wanted = part.get("format")
+    if isinstance(wanted, str) and wanted not in FORMATS.checkers:
+        known = ", ".join(sorted(FORMATS.checkers))
+        raise BadOption("format", f"{wanted!r} cannot be checked here; known are {known}")
+    for name in ("$ref", "$dynamicRef"):
+        reference = part.get(name)
+        if not isinstance(reference, str):
+            continue
+        try:
+            resolver.lookup(reference)
+        except Unresolvable:
+            problem = f"{reference!r} points to nothing in the schema itself"
+            raise BadOption(name, problem) from None
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and all that stands in it."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for name, value in schema.items():
+            if name not in _NOT_SCHEMAS:
+                yield from _parts(value)
+    elif isinstance(schema, list | tuple):
+        for value in schema:
+            yield from _parts(value)

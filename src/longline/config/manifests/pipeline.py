@@ -1,0 +1,260 @@
+"""The pipeline of a source in a manifest: what becomes of the fields before they are a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+
+from longline.config.manifests.api_paths import JsonPath
+from longline.config.manifests.fields import Pattern
+from longline.config.plugins import plugin_names
+from longline.config.written import Written, wrong
+from longline.errors import ConfigError
+
+REST = "*"
+"""In a map, the name for all other fields: `"*": "*"` keeps them as they are."""
+ENRICHERS = "longline.stages"
+"""The entry points of enrichers that other packages add."""
+_KINDS = ("map", "filter", "validate", "enrich")
+_TESTS = (
+    *("equals", "differs", "one_of", "above", "below", "at_least", "at_most"),
+    *("contains", "matches", "filled"),
+)
+_LATITUDE, _LONGITUDE = 90.0, 180.0
+
+
+def _path(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | Mapping | Pick):
+        raise wrong("write a path such as price.amount, {value: …} for a constant, null to drop it")
+    return {"path": value} if isinstance(value, str) else value
+
+
+class Pick(Written):
+    """Where a field comes from: a path (jmespath), or a value that stands in the manifest."""
+
+    path: JsonPath | None = None
+    value: Any = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if ("value" in self.model_fields_set) == (self.path is not None):
+            raise wrong("write path or value")
+        return self
+
+
+class Condition(Written):
+    """What must be true: a jmespath, or one simple test of a field.
+
+    A field that is empty passes none of the tests but `filled: false` and `equals: null`.
+    """
+
+    when: JsonPath | None = None
+    """A jmespath that must be true; written alone, without its name."""
+    field: JsonPath | None = None
+    equals: Any = None
+    differs: Any = None
+    one_of: tuple[Any, ...] | None = None
+    above: float | None = None
+    below: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    contains: str | None = None
+    """Holds this text, whatever the case of its letters; or a list that has it."""
+    matches: Pattern | None = None
+    filled: bool | None = None
+
+    @model_validator(mode="after")
+    def _one_test(self) -> Self:
+        is_plain = self.when is not None and self.field is None and not self.tests
+        is_test = self.when is None and self.field is not None and len(self.tests) == 1
+        if not (is_plain or is_test):
+            raise wrong(f"a condition has a field and one of {', '.join(_TESTS)}; or it is a path")
+        return self
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """What was written beside the field."""
+        return tuple(name for name in _TESTS if name in self.model_fields_set)
+
+
+def _condition(value: Any) -> Any:
+    return {"when": value} if isinstance(value, str) else value
+
+
+def _conditions(value: Any) -> Any:
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+Code = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Currency(Written):
+    """Amounts in another currency, by rates that stand here with their day; none is invented."""
+
+    field: str
+    """A field of type money, or a number."""
+    currency: str | None = None
+    """The field that names the currency of a number."""
+    assume: Code | None = None
+    """The currency of amounts that name none."""
+    to: Code
+    into: str | None = None
+    """The new field; without it `price_eur` for `price` and EUR."""
+    rates: dict[Code, Positive] = Field(min_length=1)
+    """What one unit of each currency is worth in `to`."""
+    date: date
+    """The day of the rates."""
+    digits: int = Field(default=2, ge=0, le=8)
+
+    @property
+    def target(self) -> str:
+        """The name of the new field."""
+        return self.into or f"{self.field}_{self.to.lower()}"
+
+
+class Geocode(Written):
+    """Places from a table of your own: what it knows of a city, or of city and country."""
+
+    by: Annotated[
+        dict[str, str],
+        BeforeValidator(lambda one: {one: one} if isinstance(one, str) else one),
+        Field(min_length=1),
+    ]
+    """The columns that find a row, each with the field it is compared with."""
+    table: tuple[dict[str, Any], ...] | None = None
+    file: str | None = None
+    """A CSV file with a line of names, or a JSON file with a list of objects."""
+    into: str = "place"
+    """The new field: an object of all other columns."""
+
+    @model_validator(mode="after")
+    def _one_table(self) -> Self:
+        if (self.table is None) == (self.file is None):
+            raise wrong("write the rows under table, or the name of a file under file")
+        for row in self.table or ():
+            check_row(row, self.by)
+        return self
+
+
+def check_row(row: Mapping[str, Any], by: Mapping[str, str]) -> None:
+    """See that a row of a table of places can be used.
+
+    Raises:
+        PydanticCustomError: it cannot.
+    """
+    if missing := [name for name in by if row.get(name) in (None, "")]:
+        raise wrong(f"a row has no {missing[0]}: {str(dict(row))[:80]}")
+    for name, most in (("lat", _LATITUDE), ("lon", _LONGITUDE)):
+        value = row.get(name)
+        if value is not None and not (_is_number(value) and -most <= value <= most):
+            raise wrong(f"{name} must be a number from -{most:g} to {most:g}, not {value!r:.40}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class Enrichers(Written):
+    """What is added to a record, by the name of the enricher; others come from plugins."""
+
+    model_config = ConfigDict(extra="allow")
+
+    currency: Currency | None = None
+    geocode: Geocode | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_every_name(cls, values: Any) -> Any:
+        strangers = set(values) - set(cls.model_fields) if isinstance(values, Mapping) else set()
+        known = [*cls.model_fields, *(plugin_names(ENRICHERS) if strangers else ())]
+        for name in sorted(strangers - set(known)):
+            raise wrong(f"there is no enricher {name!r} here; known are {', '.join(known)}")
+        return values
+
+    def written(self) -> dict[str, Any]:
+        """Return what was written, by the names of the enrichers, in this order."""
+        given = {**self.__dict__, **(self.__pydantic_extra__ or {})}
+        return {name: given[name] for name in given if given[name] is not None}
+
+
+def _schema(value: dict[str, Any]) -> dict[str, Any]:
+    if set(value) == {"file"}:
+        return value  # read when the source is made
+    # Imported only where somebody writes a schema.
+    from longline.config.manifests.json_schema import validator_of  # noqa: PLC0415
+
+    try:
+        validator_of(value)
+    except ConfigError as error:
+        raise wrong(str(error)) from None
+    return value
+
+
+class Step(Written):
+    """One stage of the pipeline."""
+
+    map: dict[str, Annotated[Pick | None, BeforeValidator(_path)]] | None = Field(
+        default=None, min_length=1
+    )
+    """The fields of the record by name, each with the path it is found at."""
+    filter: (
+        Annotated[
+            tuple[Annotated[Condition, BeforeValidator(_condition)], ...],
+            BeforeValidator(_conditions),
+        ]
+        | None
+    ) = Field(default=None, min_length=1)
+    """What must all be true; a record of which it is not is skipped with the reason."""
+    # Under another name, since pydantic's models have a `validate` of their own.
+    rules: Annotated[dict[str, Any], AfterValidator(_schema)] | None = Field(
+        default=None, alias="validate"
+    )
+    """A JSON Schema, or `file` with the name of one; what does not fit is quarantined."""
+    enrich: Enrichers | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(kinds) != 1:
+            raise wrong(f"a stage is one of {', '.join(_KINDS)}; write the next with a new dash")
+        rest = None if self.map is None or REST not in self.map else self.map[REST]
+        if self.map is not None and REST in self.map and (rest is None or rest.path != REST):
+            raise wrong('"*" stands for all other fields; write "*": "*" to keep them')
+        return self
+
+
+Pipeline = tuple[Step, ...]
+
+
+def with_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a manifest's values with the files that stand beside it: schemas read, tables found.
+
+    Raises:
+        BadFile: a schema cannot be read.
+    """
+    steps = values.get("pipeline")
+    if not isinstance(steps, list):
+        return dict(values)
+    return {**values, "pipeline": [_with_files(step, folder) for step in steps]}
+
+
+def _with_files(step: Any, folder: Path) -> Any:
+    if not isinstance(step, dict):
+        return step
+    rules, enrich = step.get("validate"), step.get("enrich")
+    if isinstance(rules, dict) and set(rules) == {"file"} and isinstance(rules["file"], str):
+        from longline.config.manifests.json_schema import read_schema  # noqa: PLC0415  # as above
+
+        return {**step, "validate": read_schema(folder / rules["file"])}
+    if not isinstance(enrich, dict):
+        return step
+    geocode = enrich.get("geocode")
+    if isinstance(geocode, dict) and isinstance(geocode.get("file"), str):
+        place = {**geocode, "file": str((folder / geocode["file"]).absolute())}
+        return {**step, "enrich": {**enrich, "geocode": place}}
+    return step

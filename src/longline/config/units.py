@@ -1,0 +1,62 @@
+"""Currencies and units as people write them: what values are read by, and `form` is checked by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ISO_4217 = """
+    AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP
+    BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP
+    GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR
+    KMF KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN
+    MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD
+    SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX
+    USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG
+"""
+CURRENCIES = frozenset(_ISO_4217.split())
+"""Codes of ISO 4217."""
+_OWN_SIGNS = """
+    EUR € GBP £ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱ CRC ₡ BRL R$
+    USD US$ CAD C$ CAD CA$ AUD A$ AUD AU$ NZD NZ$ HKD HK$ SGD S$ MXN MX$ TWD NT$ PLN zł CZK Kč
+    HUF Ft RON lei BGN лв BGN лева
+"""
+CURRENCY_SIGNS = dict(zip(_OWN_SIGNS.split()[1::2], _OWN_SIGNS.split()[::2], strict=True))
+# Several countries use these; which is meant, only the locale knows.
+_DOLLARS = "US CA AU NZ SG HK TW"
+_PESOS = {"MX": "MXN", "AR": "ARS", "CL": "CLP", "CO": "COP"}
+SHARED_SIGNS: Mapping[str, Mapping[str, str]] = {
+    "$": {**{region: f"{region}D" for region in _DOLLARS.split()}, **_PESOS},
+    "kr": {"sv": "SEK", "da": "DKK", "nb": "NOK", "nn": "NOK", "no": "NOK", "is": "ISK"},
+    "¥": {"ja": "JPY", "zh": "CNY"},
+}
+"""Signs that several countries use, with the currency of each language or country."""
+
+SECONDS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden"), 1),
+    **dict.fromkeys(("seconde", "secondes", "segundo", "segundos", "secondi", "sekund"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "minuten", "minuto", "minutos"), 60),
+    **dict.fromkeys(("minuti", "minuut", "minut", "minuty"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "std", "stunde", "stunden"), 3600),
+    **dict.fromkeys(("heure", "heures", "hora", "horas", "ora", "ore", "uur", "godz"), 3600),
+    **dict.fromkeys(("d", "day", "days", "tag", "tage", "tagen", "jour", "jours"), 86400),
+    **dict.fromkeys(("día", "días", "dia", "dias", "giorno", "giorni", "dag", "dagen"), 86400),
+    **dict.fromkeys(("w", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 604800),
+    **dict.fromkeys(("semana", "semanas", "settimana", "settimane", "weken"), 604800),
+}
+"""Seconds of a unit of time."""
+
+AREAS = {
+    **dict.fromkeys(("m²", "m2", "m^2", "qm", "sqm", "sq m", "sq.m", "sq. m", "mq", "m.q."), "m²"),
+    **dict.fromkeys(("square metres", "square meters", "square metre", "square meter"), "m²"),
+    **dict.fromkeys(("quadratmeter", "mètres carrés", "metros cuadrados"), "m²"),
+    **dict.fromkeys(("кв.м", "кв. м", "кв м", "м²", "м2", "квадратни метра"), "m²"),
+    **dict.fromkeys(("km²", "km2", "sq km", "square kilometres", "square kilometers"), "km²"),
+    **dict.fromkeys(("cm²", "cm2"), "cm²"),
+    **dict.fromkeys(("ha", "hectare", "hectares", "hektar", "hectáreas", "ettari"), "ha"),
+    **dict.fromkeys(("ft²", "ft2", "sqft", "sq ft", "sq. ft", "sq.ft", "square feet"), "ft²"),
+    **dict.fromkeys(("square foot", "sf"), "ft²"),
+    **dict.fromkeys(("yd²", "yd2", "sq yd", "square yards"), "yd²"),
+    **dict.fromkeys(("mi²", "mi2", "sq mi", "square miles"), "mi²"),
+    **dict.fromkeys(("acre", "acres", "ac"), "acre"),
+}
+"""The usual name of a unit of area."""

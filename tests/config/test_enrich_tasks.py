@@ -1,0 +1,77 @@
+"""Task files of enrichment: what they may say, and how wrong ones are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longline.config.enriching import read_task
+from longline.errors import BadFile
+
+ROOT = Path(__file__).parents[2]
+GOOD = """\
+enrich: rooms
+sources: [flats]
+server: {url: "http://127.0.0.1:11434"}
+model: llama3.2
+prompt: "How many rooms? {description}"
+schema: {type: object, properties: {rooms: {type: integer}}, required: [rooms]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "task.yaml"
+
+
+def test_a_short_file_is_enough(file: Path) -> None:
+    file.write_text(GOOD)
+
+    task = read_task(file)
+
+    assert (task.enrich, task.sources, task.version) == ("rooms", ("flats",), "1")
+    assert (task.server.dialect, task.needed) == ("ollama", ("description",))
+
+
+def test_the_example_can_be_read() -> None:
+    task = read_task(ROOT / "examples" / "enrich_listings.yaml")
+
+    assert task.enrich == "enrich_listings"
+    assert task.budget.tokens
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "problem"),
+    [
+        ("enrich: rooms", "enrich: Rooms!", "enrich: "),
+        ("model: llama3.2", "modle: llama3.2", "modle: there is no such setting; did you mean"),
+        ("model: llama3.2\n", "", "model: "),
+        ("sources: [flats]", "sources: []", "sources: "),
+        ("{description}", "these", "prompt: asks every record the same"),
+        ("{type: integer}", "{type: int}", "schema: is not a JSON Schema at properties.rooms.type"),
+        ("{type: integer}", "{pattern: '('}", "schema: is not a JSON Schema at"),
+        ("{type: integer}", "{$ref: '#/$defs/no'}", "points to nothing in this schema"),
+        ("{type: integer}", "{$ref: 'https://x.test/y'}", "points to nothing in this schema"),
+        ("model: llama3.2", "model: x\nrate: 0", "rate: must be more than 0 requests a second"),
+        ("model: llama3.2", "model: x\nconcurrency: 0", "concurrency: "),
+        ("model: llama3.2", "model: x\nbudget: {tokens: 0}", "budget.tokens: "),
+        ("model: llama3.2", "model: x\noptional: [title]", "title is not in the prompt"),
+        ("http://127.0.0.1:11434", "localhost:11434", "url: write an address such as"),
+        ('11434"}', '11434", dialect: claude}', "server.dialect: "),
+        ('11434"}', '11434", key: sk-123456}', "a secret is never written here"),
+        ('11434"}', '11434", key: env:NOT_SET_AT_ALL}', "set the environment variable"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_sentence_with_its_place(
+    file: Path, wrong: str, right: str, problem: str
+) -> None:
+    assert wrong in GOOD
+    file.write_text(GOOD.replace(wrong, right))
+
+    with pytest.raises(BadFile) as told:
+        read_task(file)
+
+    assert problem in str(told.value)
+    assert "sk-123456" not in str(told.value)
+    assert told.value.line > 0

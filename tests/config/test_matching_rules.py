@@ -1,0 +1,97 @@
+"""Rules of matching: short forms, and what is wrong told with its place before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longline.config.matching import Rules, Tolerance, read_rules
+from longline.errors import BadFile
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "listings_match.yaml"
+GOOD = """\
+match: book
+sources: [shop, library]
+block:
+  - [isbn]
+  - {fields: [author, {year: 1}], finer: [{price.amount: 10%}]}
+compare:
+  isbn: exact
+  title: {how: text, weight: 3, alike: 0.7}
+  year: {how: number, within: 1, weight: 2, veto: true}
+  price.amount: {how: number, within: [10%, 2]}
+threshold: 4
+"""
+
+
+def read(folder: Path, text: str) -> Rules:
+    path = folder / "rules.yaml"
+    path.write_text(text, "utf-8")
+    return read_rules(path)
+
+
+def test_short_forms_are_understood(tmp_path: Path) -> None:
+    rules = read(tmp_path, GOOD)
+
+    assert [one.field for one in rules.block[0].fields] == ["isbn"]
+    assert rules.block[1].finer[0].within == Tolerance(relative=0.1)
+    assert rules.compare["isbn"].how == "exact"
+    assert rules.compare["price.amount"].within == Tolerance(relative=0.1, absolute=2)
+    assert rules.least_known == 3
+
+
+def test_the_mark_follows_what_decides_and_nothing_else(tmp_path: Path) -> None:
+    rules = read(tmp_path, GOOD)
+
+    assert read(tmp_path, f"about: Books\n{GOOD}").mark == rules.mark
+    assert read(tmp_path, GOOD.replace("[shop, library]", "[shop]")).mark == rules.mark
+    assert read(tmp_path, GOOD.replace("threshold: 4", "threshold: 5")).mark != rules.mark
+
+
+def test_the_example_is_good() -> None:
+    assert read_rules(EXAMPLE).match == "property"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("threshold: 4", "threshold: 40", ":11:1: threshold is never reached: all weights"),
+        ("threshold: 4", "threshold: 4\nleast_known: 2", "least_known"),
+        ("threshold: 4", "threshold: 4\nleast_known: 5", "nothing would ever match"),
+        ("within: 1,", "within: near,", ":9:23: compare.year.within: write how far apart"),
+        ("within: 1,", "within: [1, 2],", "a list holds one of each"),
+        ("{year: 1}", "{year: 0}", ":5:23: block[1].fields[1]: a block needs one tolerance"),
+        ("{year: 1}", "{year: [1, 2%]}", "a block needs one tolerance"),
+        ("alike: 0.7", "within: 1", "within is for numbers"),
+        ("isbn: exact", "isbn: {alike: 0.5}", "alike is for texts and sets"),
+        ("isbn: exact", "isbn: fuzzy", ":7:3: compare.isbn: it must be exact, text, number or set"),
+        ("sources: [shop, library]", "sources: []", "sources"),
+        ("threshold: 4", "threshold: 4\nnormalise: {autor: {}}", "'autor', which is neither"),
+        (
+            "threshold: 4",
+            "threshold: 4\nnormalise: {title: {same: {a: [x], b: [X]}}}",
+            "'x' is another way to write two names",
+        ),
+        ("[isbn]", "[{a: 1}, {b: 1}, {c: 1}, {d: 1}, {e: 1}]", "at most 4 fields of a block"),
+        (
+            "match: book",
+            "match: book\nsorces: [a]",
+            ":2:1: sorces: there is no such setting; did you mean 'sources'?",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path: Path, old: str, new: str, told: str) -> None:
+    with pytest.raises(BadFile) as error:
+        read(tmp_path, GOOD.replace(old, new, 1))
+
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_rules_in_the_documentation_are_good(tmp_path: Path) -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "duplicates.md").read_text("utf-8")
+
+    rules = read(tmp_path, page.partition("```yaml\n")[2].partition("```")[0])
+
+    assert rules.compare["floor"].veto

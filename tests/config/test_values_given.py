@@ -1,0 +1,38 @@
+"""What is wrong with a value of the command line, in our words."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from longline.config.documents_words import sentence_on_value
+
+
+class _Wanted(BaseModel):
+    model_config = {"extra": "forbid"}
+
+    count: int = Field(5, ge=1)
+    share: float = 0.5
+    is_on: bool = False
+    kind: Literal["a", "b"] = "a"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"count": "x"}, "must be a whole number, not 'x'"),
+        ({"count": "1.5"}, "must be a whole number, not '1.5'"),
+        ({"count": "0"}, "must be at least 1, not '0'"),
+        ({"share": "much"}, "must be a number, not 'much'"),
+        ({"is_on": "perhaps"}, "must be true or false, not 'perhaps'"),
+        ({"kind": "c"}, "must be a or b, not 'c'"),
+        ({"cuont": "5"}, "there is no such setting; did you mean 'count'? known here: "),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError) as told:
+        _Wanted.model_validate(values)
+
+    assert sentence_on_value(told.value.errors()[0], _Wanted).startswith(sentence)
