@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,25 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from longline.cli.columns import columns_of, picked, value_of
+from longline.cli.finding import found_record
 from longline.cli.options import home_option, json_option, print_json
-from longline.cli.querying import query_of, query_options, with_whole_job
+from longline.cli.querying import (
+    filter_options,
+    moment_of,
+    query_of,
+    query_options,
+    with_whole_job,
+)
 from longline.cli.reading import with_store
-from longline.errors import UnknownRecord
+from longline.cli.records_figures import quality, stats
+from longline.cli.records_history import changes, diff, history
+from longline.cli.showing import Listing, cleaned, one_line, written
 from longline.exports.rows import outward
-from longline.stores.records import RecordQuery
+from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store
 
 _LIST = 20
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE = 100
 _TITLE = 60
 
@@ -31,40 +39,84 @@ def command() -> None:
     """Look at what was collected."""
 
 
+_columns_option = click.option(
+    "--columns", metavar="A,B.C", help="These fields, separated by commas; @score is one of ours."
+)
+
+
 @command.command("list")
+@_columns_option
 @query_options
 @home_option
 @json_option
-def list_records(*, home: Path | None, as_json: bool, **filters: Any) -> None:
+def list_records(*, columns: str | None, home: Path | None, as_json: bool, **filters: Any) -> None:
     """List records, or those that match."""
-    filters["limit"] = filters["limit"] or _LIST
-    rows = with_store(home, lambda store: _listed(store, query_of(filters)))
+    _list(columns, home, filters, as_json=as_json)
+
+
+@command.command("search")
+@click.argument("text")
+@_columns_option
+@filter_options
+@home_option
+@json_option
+def search(
+    text: str, *, columns: str | None, home: Path | None, as_json: bool, **filters: Any
+) -> None:
+    """List records that hold TEXT anywhere in their data, key or address."""
+    _list(columns, home, {**filters, "text": text}, as_json=as_json)
+
+
+def _list(
+    columns: str | None, home: Path | None, filters: dict[str, Any], *, as_json: bool
+) -> None:
+    query = query_of({**filters, "limit": filters["limit"] or _LIST})
+    names = columns_of(columns)
+    rows = with_store(home, lambda store: _listed(store, query))
     if as_json:
         for row in rows:
-            print_json(outward(row))
-        return
+            print_json(picked(row, names) if names else outward(row))
+    elif rows:
+        Console().print(_picked_table(rows, names) if names else _table(rows))
+    else:
+        click.echo("no records match")
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table("key", "title", "score", "class", "version", "changed", box=None)
     for row in rows:
         shown = outward(row)
         table.add_row(
-            escape(f"{shown['source']}/{shown['key']}"),
+            escape(cleaned(f"{shown['source']}/{shown['key']}")),
             escape(_title(shown)),
             _score(shown["score"]),
             escape(shown["grade"] or ""),
             str(shown["version"]),
             shown["changed_at"][:16],
         )
-    Console().print(table if rows else "no records match")
+    return table
+
+
+def _picked_table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> Listing:
+    table = Listing("key", *names)
+    for row in rows:
+        values = (one_line(written(value_of(row, name)), _TITLE) for name in names)
+        table.add(f"{row['source']}/{row['key']}", *values)
+    return table
 
 
 @command.command("show")
 @click.argument("key")
 @click.option("--source", help="The source, when several have such a key.")
+@click.option("--as-of", metavar="WHEN", help="As it was then: 2026-11-01 (UTC), or 2d, 3h ago.")
 @home_option
 @json_option
-def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+def show(
+    key: str, *, source: str | None, as_of: str | None, home: Path | None, as_json: bool
+) -> None:
     """Show one record with its quality explained, its notes and where its fields come from."""
-    row = with_store(home, lambda store: _found(store, key, source))
+    then = moment_of(as_of, "--as-of")
+    row = with_store(home, lambda store: found_record(store, key, source, as_of=then))
     if as_json:
         print_json(outward(row) | {"quality": row["about"].get("quality")})
         return
@@ -77,23 +129,6 @@ def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> N
 def count(*, home: Path | None, **filters: Any) -> None:
     """Count records, or those that match."""
     click.echo(with_store(home, lambda store: _counted(store, query_of(filters))))
-
-
-@command.command("stats")
-@home_option
-@json_option
-def stats(*, home: Path | None, as_json: bool) -> None:
-    """Show how many records each source has, and how good they are."""
-    rows = with_store(home, lambda store: store.records.statistics())
-    if as_json:
-        print_json(rows)
-        return
-    table = Table("source", "records", "mean score", "classes", box=None)
-    for row in rows:
-        grades = ", ".join(f"{name} {number}" for name, number in sorted(row["grades"].items()))
-        name = escape(row["source"])
-        table.add_row(name, str(row["records"]), _score(row["mean_score"]), escape(grades))
-    Console().print(table if rows else "no records yet; try: longline demo")
 
 
 @command.command("versions")
@@ -113,6 +148,10 @@ def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) 
         click.echo("it has never changed")
 
 
+for _other in (stats, quality, diff, changes, history):
+    command.add_command(_other)
+
+
 async def _listed(store: Store, query: RecordQuery) -> list[dict[str, Any]]:
     return await store.records.list(await with_whole_job(store, query))
 
@@ -121,19 +160,8 @@ async def _counted(store: Store, query: RecordQuery) -> int:
     return await store.records.count(await with_whole_job(store, query))
 
 
-async def _found(store: Store, key: str, source: str | None) -> dict[str, Any]:
-    """Return a record by its key, or by source/key as `list` shows it; a key may hold slashes."""
-    try:
-        return await store.records.get(key, source=source)
-    except UnknownRecord:
-        name, _, rest = key.partition("/")
-        if source or not rest:
-            raise
-    return await store.records.get(rest, source=name)
-
-
 async def _versions(store: Store, key: str, source: str | None) -> list[dict[str, Any]]:
-    row = await _found(store, key, source)
+    row = await found_record(store, key, source)
     return await store.records.versions(row["key"], source=row["source"])
 
 
@@ -167,19 +195,19 @@ def _origins(provenance: dict[str, str]) -> dict[str, list[str]]:
     """Return the fields by where they come from: a layer and the address it read."""
     fields: dict[str, list[str]] = {}
     for name, origin in provenance.items():
-        fields.setdefault(_CONTROLS.sub("�", origin), []).append(name)
+        fields.setdefault(cleaned(origin), []).append(name)
     return fields
 
 
 def _shortened(text: str) -> str:
-    text = _CONTROLS.sub("�", text)  # a site's text must not steer our terminal
+    text = cleaned(text)  # a site's text must not steer our terminal
     return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} chars)"
 
 
 def _title(shown: dict[str, Any]) -> str:
     data = shown["data"]
     title = str(data.get("title") or data.get("name") or shown["url"])
-    title = _CONTROLS.sub("�", title)
+    title = cleaned(title)
     return title if len(title) <= _TITLE else f"{title[: _TITLE - 1].rstrip()}…"
 
 

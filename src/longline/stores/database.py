@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import orjson
@@ -54,6 +55,18 @@ class Database:
         """Run `function(connection)` in this thread; for exports, which read for long."""
         return self._read_now(function)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Give a connection that sees the database as it is now for as long as it is held.
+
+        In this thread; for reading row by row what would not fit into memory.
+        """
+        try:
+            with self._reading.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise translated(error, self.address, self._patience) from error
+
     def close(self) -> None:
         """Commit what is queued and let go of the files."""
         self._writer.shutdown(wait=True)
@@ -74,11 +87,8 @@ class Database:
             raise translated(error, self.address, self._patience) from error
 
     def _read_now(self, function: Callable[[Connection], T]) -> T:
-        try:
-            with self._reading.connect() as connection:
-                return function(connection)
-        except DBAPIError as error:
-            raise translated(error, self.address, self._patience) from error
+        with self.snapshot() as connection:
+            return function(connection)
 
 
 def open_database(address: str, *, patience: float = _PATIENCE) -> Database:

@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-import orjson
-from sqlalchemy import (
-    Connection,
-    RowMapping,
-    Select,
-    Text,
-    bindparam,
-    cast,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
 
 from longline.errors import UnknownRecord
 from longline.model import Quality, Record
 from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.database import Database
+from longline.stores.history import History
 from longline.stores.schema import record_versions, records
+from longline.stores.selecting import RecordQuery, matching
+
+__all__ = ["RecordQuery", "Records", "store_records"]
 
 Row = dict[str, Any]
 Rows = list[Row]  # spelled out here, since `Records.list` hides the builtin below it
 _Deposit = tuple[Record, str | None, float]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordQuery:
-    """Which records; an empty query means all of them, oldest first."""
-
-    source: str | None = None
-    job: str | None = None
-    key: str | None = None
-    text: str | None = None
-    min_score: float | None = None
-    grade: str | None = None
-    since: float | None = None
-    limit: int | None = None
-    offset: int = 0
 
 
 class Records:
@@ -52,6 +28,7 @@ class Records:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.history = History(database)
 
     async def create(self, record: Record, *, at: float, job: str | None = None) -> bool:
         """Store a record; True when it is new or differs from what was stored before."""
@@ -94,7 +71,8 @@ class Records:
 
     async def count(self, query: RecordQuery | None = None) -> int:
         """Return how many records match."""
-        statement = matching(query or RecordQuery()).subquery()
+        # In no order: sorting what is only counted would be for nothing.
+        statement = matching(replace(query or RecordQuery(), order=())).subquery()
         total: int | None = await self._database.read(
             lambda connection: connection.scalar(select(func.count()).select_from(statement))
         )
@@ -124,51 +102,14 @@ class Records:
         return await self._database.read(_statistics)
 
     def stream(self, query: RecordQuery, *, size: int = 500) -> Iterator[Row]:
-        """Yield the records that match, in this thread, holding only `size` of them at once."""
-        last, left = 0, query.limit
-        while left is None or left > 0:
-            page = size if left is None else min(size, left)
-            statement = matching(query, after=last).limit(page)
-            rows = self._database.stream(
-                lambda connection, found=statement: [  # type: ignore[misc]  # bound now, not later
-                    _plain(row) for row in connection.execute(found).mappings()
-                ]
-            )
-            yield from rows
-            if len(rows) < page:
-                return
-            last = rows[-1]["id"]
-            left = None if left is None else left - len(rows)
+        """Yield the records that match, in this thread, holding only `size` of them at once.
 
-
-def matching(query: RecordQuery, *, after: int = 0) -> Select[Any]:
-    """Return the SELECT for a query, in the order of the records' ids."""
-    statement = select(records).order_by(records.c.id)
-    equal = {
-        records.c.source: query.source,
-        records.c.job_id: query.job,
-        records.c.key: query.key,
-        records.c.grade: query.grade,
-    }
-    for column, value in equal.items():
-        if value is not None:
-            statement = statement.where(column == value)
-    if query.min_score is not None:
-        statement = statement.where(records.c.score >= query.min_score)
-    if query.since is not None:
-        statement = statement.where(records.c.changed_at >= query.since)
-    if query.text:
-        written = orjson.dumps(query.text).decode()[1:-1]  # quotes have a backslash in the data
-        places = (
-            (cast(records.c.data, Text), written),
-            (records.c.url, query.text),
-            (records.c.key, query.text),
-        )
-        likes = (place.ilike(f"%{_escaped(text)}%", escape="\\") for place, text in places)
-        statement = statement.where(or_(*likes))
-    if after:
-        return statement.where(records.c.id > after)
-    return statement.limit(query.limit).offset(query.offset or None)
+        All are read from one snapshot: what is stored meanwhile is not among them.
+        """
+        statement = matching(query).execution_options(yield_per=size)
+        with self._database.snapshot() as connection:
+            for row in connection.execute(statement).mappings():
+                yield _plain(row)
 
 
 def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[bool]:
@@ -353,7 +294,3 @@ def _statistics(connection: Connection) -> list[Row]:
 def _plain(row: RowMapping) -> Row:
     # The names that SQLAlchemy gives are of a class of its own, which orjson refuses as keys.
     return {str(name): value for name, value in row.items()}
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

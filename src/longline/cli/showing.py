@@ -1,0 +1,124 @@
+"""How values, shares and histograms look in a terminal; what sites wrote cannot steer it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from longline.clock import moment
+
+# Control characters, and those that turn the direction of the text after them.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+NOTHING = "—"
+_LONGEST = 200  # of a cell
+_PADDING = 2  # of a column
+
+
+def cleaned(text: str) -> str:
+    """Return text that cannot steer a terminal."""
+    return _CONTROLS.sub("�", text)
+
+
+def one_line(text: str, length: int) -> str:
+    """Return text as one line of at most this length."""
+    line = " ".join(cleaned(text).split())
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
+
+
+def written(value: Any) -> str:
+    """Return a value as text: nothing as a dash, what is nested as JSON."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(value, default=str).decode()
+
+
+def number(value: float | None) -> str:
+    """Return a number as people read it."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int) or value.is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.2f}"
+
+
+def date_time(at: float | None) -> str:
+    """Return a moment to the minute, in UTC."""
+    return "now" if at is None else f"{moment(at):%Y-%m-%d %H:%M}"
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """Return a histogram of one line; whatever is not zero can be seen."""
+    most = max(counts, default=0)
+    if not most:
+        return ""
+    steps = len(_HEIGHTS) - 1
+    return "".join(_HEIGHTS[-(-count * steps // most)] for count in counts)
+
+
+def bar(share: float, width: int) -> str:
+    """Return a bar of a share between 0 and 1, in eighths of a character."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    if share > 0:
+        eighths = max(1, eighths)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+class Listing:
+    """A table that fits: narrow columns stay whole, and wide ones share what is left."""
+
+    def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
+        self._columns = [one_line(name, _LONGEST) for name in columns]
+        self._right = right
+        self._rows: list[list[str]] = []
+
+    def add(self, *cells: object, length: int = _LONGEST) -> None:
+        """Add a row of cells, each one line of at most this length; nothing in them is markup."""
+        self._rows.append([one_line(str(cell), length) for cell in cells])
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        del console  # its width is among the options
+        table = Table(box=None)
+        cells = zip(self._columns, *self._rows, strict=True)
+        wanted = [max(map(cell_len, column)) for column in cells]
+        widths = shared(wanted, options.max_width - _PADDING * len(wanted))
+        for name, width in zip(self._columns, widths, strict=True):
+            table.add_column(
+                Text(name),
+                justify="right" if name in self._right else "left",
+                max_width=width,
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        for row in self._rows:
+            table.add_row(*map(Text, row))
+        yield table
+
+
+def shared(wanted: Sequence[int], room: int) -> list[int]:
+    """Return widths that fit into the room: what wants little gets it, the others the same each."""
+    widths = [1] * len(wanted)
+    left, waiting = room, sorted(range(len(wanted)), key=lambda place: wanted[place])
+    while waiting:
+        place = waiting.pop(0)
+        widths[place] = max(1, min(wanted[place], left // (len(waiting) + 1)))
+        left -= widths[place]
+    return widths
+
+
+def plain_console() -> Console:
+    """Return a console that takes text for text."""
+    return Console(markup=False, highlight=False)

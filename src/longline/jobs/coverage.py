@@ -1,0 +1,74 @@
+"""How much of its site a run has seen: what it left out, as far as that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longline.model import OPEN_STATES, Job
+from longline.stores.store import Store
+
+_SCOPE = {"set": "--set", "params": "--param"}
+_PAGES = "most_pages"  # the setting that ends a list early
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """`gaps` are reasons why a run cannot have found everything; `notes` are worth knowing."""
+
+    gaps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def coverage_of(store: Store, job: Job) -> Coverage:
+    """Return what a run left out."""
+    gaps = _gaps(job)
+    limit = job.settings.get("limit")
+    if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
+        gaps.append(f"was limited to {limit} items")
+    if await _was_given_its_items(store, job.id):
+        gaps.append("was given a list of items to collect")
+    notes = [
+        str(event.data.get("text", ""))
+        for event in await store.journal.events(job.id, kind="discovery.note")
+    ]
+    gaps += [f"was cut short: {note}" for note in notes if _PAGES in note]
+    rest = [f"{job.id} noted: {note}" for note in dict.fromkeys(notes) if _PAGES not in note]
+    return Coverage(tuple(gaps), tuple(rest))
+
+
+async def _was_given_its_items(store: Store, job: str) -> bool:
+    """Say whether the items were there before the run began: nobody asked the site for more."""
+    found = await store.journal.events(job, kind="job.discovered", limit=1)
+    started = await store.journal.events(job, kind="job.started", limit=1)
+    return bool(found) and (not started or found[0].id < started[0].id)
+
+
+def differing_scope(older: Job, newer: Job) -> tuple[str, ...]:
+    """Return in what two runs were asked for different things."""
+    return tuple(
+        f"was asked for something else than {older.id} ({option} differs)"
+        for name, option in _SCOPE.items()
+        if (older.settings.get(name) or {}) != (newer.settings.get(name) or {})
+    )
+
+
+def _gaps(job: Job) -> list[str]:
+    gaps = []
+    if job.state in OPEN_STATES:
+        gaps.append(f"has not ended; it is {job.state.value}")
+    elif not job.is_discovered:
+        gaps.append(f"could not find all of its items ({job.state.value})")
+    if job.shortfall:
+        gaps.append(f"did not find all of its items: {job.shortfall}")
+    if _is_incremental(job.settings.get("manifest")):
+        gaps.append("asks only for what changed (incremental)")
+    return gaps
+
+
+def _is_incremental(manifest: Any) -> bool:
+    endpoints = (manifest or {}).get("endpoints")
+    if not isinstance(endpoints, Mapping):
+        return False
+    return any(isinstance(one, Mapping) and one.get("incremental") for one in endpoints.values())

@@ -1,0 +1,381 @@
+"""Between two runs: what appeared, changed and disappeared, and what nobody can know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from longline.errors import BadOption, FailureKind, UnknownJob
+from longline.jobs.changes import Changes, Fate, changes_between
+from longline.model import Item, Job, Outcome, Record, Verdict
+from longline.orchestrator import Orchestrator
+from longline.sources.base import Options, Source, layer
+from longline.sources.visit import Visit
+from longline.stores.adding import Discovered
+from longline.stores.finishing import Finish
+from longline.stores.jobs import NewJob
+from longline.stores.journal import fact
+from longline.stores.leases import Claim
+from longline.stores.store import Store, open_store
+from scripted_site import ScriptedSite
+from virtual import EPOCH, VirtualClock
+
+FAILED = Outcome(Verdict.FAIL, kind=FailureKind.SERVER, reason="it answered 500")
+WRONG = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="no price")
+GONE = Outcome(Verdict.SKIP, kind=FailureKind.GONE, reason="it answered 404")
+UNPAID = Outcome(Verdict.SKIP, kind=FailureKind.BUDGET, reason="the budget is spent")
+STEP = Outcome(Verdict.SKIP, reason="3 links")
+
+
+@dataclass
+class Runs:
+    """Makes runs of a shop, an hour apart."""
+
+    store: Store
+    at: float = EPOCH
+    made: list[Job] = field(default_factory=list)
+
+    async def __call__(
+        self,
+        things: Mapping[str, Mapping[str, Any] | Outcome | None],
+        *,
+        source: str = "shop",
+        is_finished: bool = True,
+        shortfall: str | None = None,
+        **settings: Any,
+    ) -> str:
+        """Run once: each thing becomes data, ends like an outcome, or stays queued (None)."""
+        self.at += 3600
+        job = await self.store.jobs.create(NewJob(source, settings, {}, self.at))
+        await self.store.jobs.start(job.id, self.at)
+        items = [Item(key, f"https://shop.test/{key}") for key in things]
+        found = Discovered(job.id, items, self.at, is_last=True, shortfall=shortfall)
+        await self.store.queue.add(found)
+        for lease in await self.store.queue.lease(Claim(job.id, "me", 99, self.at, self.at + 60)):
+            if (end := things[lease.item.key]) is not None:
+                self.at += 1
+                await self.store.queue.finish(
+                    Finish(lease, outcome(source, lease.item, end), self.at)
+                )
+        if is_finished:
+            await self.store.jobs.finish(job.id, self.at)
+        self.made.append(job)
+        return job.id
+
+
+def outcome(source: str, item: Item, end: Mapping[str, Any] | Outcome) -> Outcome:
+    if isinstance(end, Outcome):
+        return end
+    text = orjson.dumps(dict(end), option=orjson.OPT_SORT_KEYS).decode()
+    return Outcome(Verdict.STORE, record=Record(source, item.key, item.url, end, text))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+@pytest.fixture
+def run(store: Store) -> Runs:
+    return Runs(store)
+
+
+def keys(found: Changes) -> dict[str, list[str]]:
+    """Return the keys by fate, without the fates of none."""
+    told = {fate.value: [one.key for one in found.of(fate)] for fate in Fate}
+    return {name: some for name, some in told.items() if some}
+
+
+async def test_two_runs_are_compared_record_by_record(store: Store, run: Runs) -> None:
+    first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
+    second = await run({"d": {"price": 4}, "b": {"price": 9}, "a": {"price": 1}})
+
+    found = await changes_between(store, "shop")
+
+    assert (found.older, found.newer) == (first, second)
+    assert keys(found) == {"appeared": ["d"], "changed": ["b"], "disappeared": ["c"]}
+    assert found.counts[Fate.UNCHANGED] == 1
+    assert found.as_dict()["changed"] == {"b": [{"field": "price", "old": 2, "new": 9}]}
+    assert found.caveats == ()
+
+
+async def test_of_the_first_run_everything_appeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": FAILED})
+
+    found = await changes_between(store, "shop")
+
+    assert found.older is None
+    assert keys(found) == {"appeared": ["a"], "unknown": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (FAILED, "failed: it answered 500"),
+        (WRONG, "quarantined: no price"),
+        (UNPAID, "skipped: the budget is spent"),
+        (STEP, "skipped: 3 links"),
+    ],
+)
+async def test_what_could_not_be_read_has_not_disappeared(
+    store: Store, run: Runs, end: Outcome, reason: str
+) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"a": end, "b": {"price": 2}})
+
+    found = await changes_between(store)
+
+    assert found.as_dict()["unknown"] == {"a": reason}
+    assert found.counts[Fate.DISAPPEARED] == 0
+
+
+async def test_what_the_site_calls_gone_has_disappeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}, "never": GONE})
+    await run({"a": GONE, "b": {"price": 2}, "never": GONE})
+
+    assert keys(await changes_between(store)) == {"disappeared": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "caveat"),
+    [
+        ({"limit": 1}, "was limited to 1 items"),
+        ({"shortfall": "discovery ended early"}, "did not find all of its items"),
+        ({"set": {"city": "Bern"}}, "--set differs"),
+        ({"params": {"city": "Bern"}}, "--param differs"),
+        (
+            {"manifest": {"endpoints": {"ads": {"incremental": {"field": "at"}}}}},
+            "asks only for what changed",
+        ),
+    ],
+)
+async def test_a_run_that_could_not_see_all_cannot_tell_what_disappeared(
+    store: Store, run: Runs, settings: dict[str, Any], caveat: str
+) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"a": {"price": 1}}, **settings)
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"unknown": ["b"]}
+    assert found.caveats[0].startswith("what disappeared cannot be told: ")
+    assert caveat in found.caveats[0]
+
+
+async def test_a_limit_that_was_not_reached_hides_nothing(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"a": {"price": 1}}, limit=2)
+
+    assert keys(await changes_between(store)) == {"disappeared": ["b"]}
+
+
+async def test_a_list_that_was_cut_hides_what_comes_after(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    job = await run({"a": {"price": 1}})
+    text = "there is more after 5 index pages, where most_pages ends it"
+    await store.journal.append(fact(job, run.at, "discovery.note", field="discovery", text=text))
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"unknown": ["b"]}
+
+
+async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    job = await store.jobs.create(NewJob("shop", {}, {}, run.at + 10))
+    await store.queue.add(
+        Discovered(job.id, [Item("a", "https://shop.test/a")], run.at, is_last=True)
+    )
+    await store.jobs.start(job.id, run.at + 11)
+    (lease,) = await store.queue.lease(Claim(job.id, "me", 1, run.at + 11, run.at + 60))
+    changed = outcome("shop", lease.item, {"price": 5})
+    await store.queue.finish(Finish(lease, changed, run.at + 12))
+    await store.jobs.finish(job.id, run.at + 13)
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"changed": ["a"], "unknown": ["b"]}
+
+
+async def test_an_unfinished_run_tells_what_it_has_seen(store: Store, run: Runs) -> None:
+    first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
+    second = await run({"a": {"price": 7}, "b": None}, is_finished=False)
+
+    found = await changes_between(store, newer_job=second)
+
+    assert found.older == first
+    assert found.as_dict()["unknown"] == {
+        "b": "not reached yet",
+        "c": "the newer run did not reach it",
+    }
+    assert keys(found)["changed"] == ["a"]
+    assert "has not ended" in found.caveats[0]
+
+
+async def test_a_page_that_leads_to_others_hides_them_when_it_fails(
+    store: Store, run: Runs
+) -> None:
+    await run({"page 1": STEP, "a": {"price": 1}, "b": {"price": 2}})
+    await run({"page 1": FAILED, "a": {"price": 1}})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"unknown": ["page 1", "b"]}
+    assert "1 pages that lead to others could not be read" in found.caveats[0]
+
+
+async def test_what_an_older_run_could_not_read_is_compared_with_what_was_known(
+    store: Store, run: Runs
+) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 1}})
+    await run({"a": FAILED, "b": FAILED, "new": FAILED, "c": {"price": 1}})
+    await run({"a": {"price": 1}, "b": {"price": 2}, "new": {"price": 3}, "c": {"price": 1}})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"changed": ["b"], "unknown": ["new"]}
+    assert found.counts[Fate.UNCHANGED] == 2
+
+
+async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"a": {"price": 1}}, limit=1)
+    await run({"a": {"price": 1}, "b": {"price": 9}, "c": {"price": 3}})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"appeared": ["c"], "changed": ["b"]}
+    assert found.caveats[0].startswith("what appeared may have been there before: ")
+
+
+async def test_what_came_back_has_appeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"b": {"price": 2}})
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+
+    assert keys(await changes_between(store)) == {"appeared": ["a"]}
+
+
+async def test_runs_that_are_not_neighbours_are_compared_by_what_each_saw(
+    store: Store, run: Runs
+) -> None:
+    first = await run({"a": {"price": 1}, "b": {"price": 1}})
+    second = await run({"a": {"price": 2}, "b": {"price": 2}})
+    third = await run({"a": {"price": 3}, "b": {"price": 1}})
+
+    across = await changes_between(store, None, first, third)
+    before = await changes_between(store, "shop", first, second)
+    one_before = await changes_between(store, newer_job=second)
+
+    assert across.as_dict()["changed"] == {"a": [{"field": "price", "old": 1, "new": 3}]}
+    assert across.counts[Fate.UNCHANGED] == 1
+    assert keys(before) == {"changed": ["a", "b"]}
+    assert one_before == before
+
+
+async def test_a_later_run_that_failed_is_not_passed_over_in_silence(
+    store: Store, run: Runs
+) -> None:
+    await run({"a": {"price": 1}})
+    second = await run({"a": {"price": 1}})
+    third = await run({"a": FAILED})
+
+    found = await changes_between(store)
+
+    assert found.newer == second
+    assert found.caveats == (f"{third} is later and not compared: it failed",)
+
+
+async def test_only_as_many_as_wanted_are_told_but_all_are_counted(store: Store, run: Runs) -> None:
+    await run({})
+    await run({key: {"price": 1} for key in "abcde"})
+
+    found = await changes_between(store, most=2)
+
+    assert (len(found.of(Fate.APPEARED)), found.counts[Fate.APPEARED]) == (2, 5)
+
+
+async def test_runs_that_cannot_be_compared_are_refused(store: Store, run: Runs) -> None:
+    with pytest.raises(BadOption, match="no finished run of shop here"):
+        await changes_between(store, "shop")
+    first = await run({"a": {"price": 1}})
+    second = await run({"a": {"price": 1}})
+    other = await run({"a": {"price": 1}}, source="market")
+
+    with pytest.raises(BadOption, match="not of shop"):
+        await changes_between(store, "shop", first, other)
+    with pytest.raises(BadOption, match="with itself"):
+        await changes_between(store, "shop", first, first)
+    with pytest.raises(BadOption, match="the other way"):
+        await changes_between(store, "shop", second, first)
+    with pytest.raises(UnknownJob):
+        await changes_between(store, "shop", "nothing")
+
+
+# ---------------------------------------------------------------- through the whole engine
+
+
+class AdsOptions(Options):
+    site: str
+
+
+class Ads(Source):
+    """The ads that an index page names."""
+
+    name = "ads"
+    Options = AdsOptions
+
+    async def discover(self, visit: Visit) -> AsyncIterator[Item]:
+        for number in (await visit.fetch(f"{self.options.site}/index")).json:
+            yield Item(str(number), f"{self.options.site}/ad/{number}")
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        data: dict[str, Any] = (await visit.fetch(visit.item.url)).json
+        return data
+
+
+def publish(site: ScriptedSite, prices: Mapping[int, int]) -> None:
+    site.says("/index", orjson.dumps(list(prices)).decode())
+    for number, price in prices.items():
+        site.says(f"/ad/{number}", orjson.dumps({"title": f"Ad {number}", "price": price}).decode())
+
+
+async def test_of_400_ads_exactly_those_that_changed_vanished_or_came_are_reported(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    prices = {number: 1000 + number for number in range(400)}
+    raised = {number: price + 50 for number, price in prices.items() if number % 20 == 1}  # 5 %
+    vanished = {number for number in prices if number % 50 == 2}  # 2 %
+    fresh = dict.fromkeys(range(400, 412), 1)  # 3 %
+    later = {n: p for n, p in (prices | raised | fresh).items() if n not in vanished}
+    source = f"{__name__}:Ads"
+    options = {"site": site.url}
+    async with Orchestrator(
+        source, options, home=tmp_path, clock=clock, rate="unlimited"
+    ) as longline:
+        publish(site, prices)
+        await longline.execute(source)
+        await clock.sleep(3600)
+        publish(site, later)
+        await longline.execute(source)
+
+        found = await changes_between(longline.store, "ads")
+        versions = await longline.store.records.history.timeline("1", "price")
+        count = await longline.store.records.count()
+
+    assert {int(one.key) for one in found.of(Fate.APPEARED)} == set(fresh)
+    assert {int(one.key) for one in found.of(Fate.DISAPPEARED)} == vanished
+    assert found.as_dict()["changed"] == {
+        str(number): [{"field": "price", "old": price - 50, "new": price}]
+        for number, price in raised.items()
+    }
+    assert (found.counts[Fate.UNCHANGED], found.counts[Fate.UNKNOWN]) == (400 - 20 - 8, 0)
+    assert [point.value for point in versions] == [1001, 1051]
+    assert (count, found.caveats) == (412, ())
