@@ -119,7 +119,7 @@ async def test_data_that_does_not_validate_is_quarantined_with_what_it_was(
     held = [row for row in rows if row["state"] == ItemState.QUARANTINED]
     assert [(row["key"], row["kind"]) for row in held] == [("4", "invalid")]
     assert "text" in held[0]["reason"]
-    assert held[0]["raw"] == {"page": {"text": [1, 2]}, "extra": {"extra": None}}
+    assert held[0]["raw"]["results"] == {"page": {"text": [1, 2]}, "extra": {"extra": None}}
 
 
 async def test_the_failure_of_an_optional_layer_is_recorded_and_fails_nothing(

@@ -26,9 +26,8 @@ from longline.errors import (
 from longline.fetching.link import Link
 from longline.fetching.messages import origin_of
 from longline.model import Account, Failure, Item, Outcome, Record, Verdict
-from longline.pipeline.fingerprint import fingerprint
-from longline.pipeline.quality import score
-from longline.pipeline.validate import validated
+from longline.pipeline.material import Material
+from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source
 from longline.sources.visit import Visit
 
@@ -80,13 +79,18 @@ class Collector:
         *,
         bans: Callable[[str], Awaitable[int]] = _none_yet,
     ) -> None:
-        """Make one; `bans` tells how often an item was answered with a ban before."""
+        """Make one; `bans` tells how often an item was answered with a ban before.
+
+        Raises:
+            ConfigError: the pipeline of the source cannot be used, as written.
+        """
         self.source = source
         self._link = link
         self._clock = clock
         self._params = params or {}
         self._bans = bans
         self._layers = source.layers()
+        self._pipeline = Pipeline(source)
 
     def visit(self, item: Item | None = None, cursor: Mapping[str, Any] | None = None) -> Visit:
         """Return a fresh visit for an item, or for discovery."""
@@ -101,13 +105,16 @@ class Collector:
         started = self._clock.now()
         visit = self.visit(item)
         layers: dict[str, str] = {}
+        material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         try:
-            outcome = await self._attempt(visit, layers, tries)
+            outcome = await self._attempt(visit, layers, material, tries)
         except StoreError:
             raise  # no fault of the item: what cannot be kept ends the run, and says so
         except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job
             is_own_ban = await self._is_own_ban(error, item)
-            outcome = _judged(error, tries, visit, is_own_ban=is_own_ban)
+            parked = _parked(error, tries, visit, is_own_ban=is_own_ban)
+            is_whole = len(layers) == len(self._layers)
+            outcome = parked or refusal(error, material, is_whole=is_whole)
             self._note(error, outcome, visit, self._clock.now() - started)
         seconds = self._clock.now() - started
         return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
@@ -137,13 +144,16 @@ class Collector:
             return False
         return await self._bans(item.key) + 1 >= _MOST_BANS
 
-    async def _attempt(self, visit: Visit, layers: dict[str, str], tries: int) -> Outcome:
-        provenance: dict[str, str] = {}
+    async def _attempt(
+        self, visit: Visit, layers: dict[str, str], material: Material, tries: int
+    ) -> Outcome:
         for layer in self._layers:
             layers[layer.name] = await self._run_layer(layer, visit, tries)
             origin = f"{layer.name} {visit.address or ''}".strip()
-            provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
-        return Outcome(Verdict.STORE, record=self._record(visit, layers, provenance))
+            material.provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
+        record = self._pipeline.record(visit.item, material)
+        # Of no use unless it turns out that no database can hold the record.
+        return Outcome(Verdict.STORE, record=record, raw=material.as_raw())
 
     async def _run_layer(self, layer: Layer, visit: Visit, tries: int) -> str:
         missing = [name for name in layer.needs if name not in visit.results]
@@ -165,24 +175,6 @@ class Collector:
             return str(told)
         return "ok"
 
-    def _record(
-        self, visit: Visit, layers: Mapping[str, str], provenance: Mapping[str, str]
-    ) -> Record:
-        source, item = self.source, visit.item
-        composed = source.compose(item, visit.results)
-        data = validated(source.Record, composed, f"item {item.key}")
-        return Record(
-            source=source.name,
-            key=item.key,
-            url=item.url,
-            data=data,
-            fingerprint=fingerprint(data, volatile=source.volatile),
-            provenance={n: visit.origins.get(n, o) for n, o in provenance.items() if n in data},
-            notes=tuple(visit.notes),
-            layers=dict(layers),
-            quality=score(source, data, layers, visit.notes),
-        )
-
 
 def _told(layer: str, error: Exception) -> LonglineError:
     """Return the error in our words; what is not ours is a bug of the layer, with its place."""
@@ -193,20 +185,32 @@ def _told(layer: str, error: Exception) -> LonglineError:
     return LayerFailed(layer, f"{type(error).__name__}: {error}{place}")
 
 
-def _judged(error: Exception, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome:
+def refusal(error: Exception, material: Material, *, is_whole: bool) -> Outcome:
+    """Return what becomes of an item that raised; what it was made of is kept where that may help.
+
+    `is_whole` says that all layers had run: then even a bug can be mended without a request.
+    """
     if isinstance(error, NothingToStore):
         return Outcome(Verdict.SKIP, reason=error.reason)
     kind = kind_of(error)
-    if isinstance(error, CircuitOpen) and not is_own_ban:
-        # The domain rests: nobody's fault, however often.
-        return _parked(error, visit, is_for_domain=True)
-    if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
-        return _parked(error, visit, is_for_domain=error.is_for_domain)
     verdict = _VERDICTS.get(kind, Verdict.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
     reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
-    raw = dict(visit.results) if verdict is Verdict.QUARANTINE else None
+    # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
+    reason = reason.encode("utf-8", "backslashreplace").decode()
+    is_kept = verdict is Verdict.QUARANTINE or (is_whole and kind is FailureKind.BUG)
+    raw = material.as_raw(error) if is_kept else None
     return Outcome(verdict, kind=kind, reason=reason, raw=raw)
+
+
+def _parked(error: Exception, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
+    """Return the outcome of an item that has to wait; None when it has not."""
+    if isinstance(error, CircuitOpen) and not is_own_ban:
+        # The domain rests: nobody's fault, however often.
+        return _later(error, visit, is_for_domain=True)
+    if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
+        return _later(error, visit, is_for_domain=error.is_for_domain)
+    return None
 
 
 def _is_to_be_had_later(error: Exception, item: Item, tries: int) -> bool:
@@ -218,7 +222,7 @@ def _is_to_be_had_later(error: Exception, item: Item, tries: int) -> bool:
     return isinstance(error, CircuitOpen) or tries < _MOST_POSTPONEMENTS
 
 
-def _parked(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:
+def _later(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:
     # An item may ask several hosts: only its own one's rest says something about its neighbours.
     is_own = _is_of(visit.item, error)
     return Outcome(

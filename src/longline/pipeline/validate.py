@@ -1,32 +1,74 @@
-"""The stage that checks a record's data against the model of its source."""
+"""The stage that checks a record's data: against a pydantic model, or against a JSON Schema."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
-from longline.errors import UnexpectedShape
+from longline.errors import Misfit
+from longline.pipeline.stages import Draft
 
-_SHOWN = 3
+Rules = type[BaseModel] | Mapping[str, Any] | Path
+
+
+class Validate:
+    """Quarantines what does not fit, with every rule that is broken and where.
+
+    Args:
+        rules: a pydantic model, whose data is taken as it understands it; or a JSON Schema (Draft
+            2020-12, formats checked), or the path of one, which changes nothing.
+    """
+
+    name = "validate"
+
+    def __init__(self, rules: Rules) -> None:
+        self._model = rules if isinstance(rules, type) else None
+        self._problems = None if isinstance(rules, type) else _checker(rules)
+
+    def __call__(self, draft: Draft) -> Draft:
+        where = f"item {draft.key}"
+        if self._problems is None:
+            return draft.with_data(validated(self._model, draft.data, where))
+        if problems := self._problems(_as_stored(draft.data, where)):
+            raise Misfit(where, problems)
+        return draft
 
 
 def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the data as the model understands it; without a model, as it is.
 
     Raises:
-        UnexpectedShape: the data does not fit; names the first fields and what is wrong.
+        Misfit: the data does not fit; names every field and what is wrong with it.
     """
     if model is None:
         return dict(data)
     try:
         return model.model_validate(data).model_dump()
     except ValidationError as error:
-        problems = [
+        problems = (
             f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
-            for problem in error.errors()[:_SHOWN]
-        ]
-        rest = error.error_count() - len(problems)
-        more = f" and {rest} more" if rest > 0 else ""
-        raise UnexpectedShape(where, "; ".join(problems) + more) from error
+            for problem in error.errors(include_url=False)
+        )
+        raise Misfit(where, tuple(problems)) from error
+
+
+def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]]:
+    # Imported only where somebody writes a schema: most sources have none.
+    from longline.config.manifests.json_schema import read_schema  # noqa: PLC0415
+    from longline.pipeline.validate_schema import SchemaCheck  # noqa: PLC0415  # the same
+
+    is_named = isinstance(rules, Mapping) and set(rules) == {"file"}
+    path = Path(rules["file"]) if is_named and isinstance(rules, Mapping) else rules
+    return SchemaCheck(read_schema(path) if isinstance(path, Path) else path).problems
+
+
+def _as_stored(data: Mapping[str, Any], where: str) -> Any:
+    """Return data as the database is going to hold it: a date is text there, NaN is null."""
+    try:
+        return orjson.loads(orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS))
+    except TypeError as error:  # half a surrogate pair, say
+        raise Misfit(where, (f"it cannot be stored: {error}",)) from error

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, null, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.errors import FailureKind, LeaseLost
-from longline.model import Account, Item, ItemState, Lease, Outcome, Verdict
+from longline.model import Account, Item, ItemState, Lease, Note, Outcome, Verdict
 from longline.stores.adding import Discovered, add
 from longline.stores.bulk import BulkUpdate, as_json
 from longline.stores.journal import Fact, add_up, append, fact, happened
@@ -116,7 +117,7 @@ def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
         "b_state": state,
         "b_kind": outcome.kind,
         "b_reason": outcome.reason,
-        "b_raw": None if outcome.raw is None else as_json(outcome.raw),
+        "b_raw": None if outcome.raw is None or outcome.record else as_json(outcome.raw),
         "b_due": outcome.due or 0.0,
         "b_seconds": finish.seconds,
         "b_finished": None if state is ItemState.QUEUED else finish.at,
@@ -157,9 +158,29 @@ def unstorable(finish: Finish, error: Exception) -> Finish:
     """Return the try as one that is quarantined because no database can hold what it made."""
     cause = error.orig if isinstance(error, StatementError) else error
     outcome = Outcome(
-        Verdict.QUARANTINE, kind=FailureKind.INVALID, reason=f"it cannot be stored: {cause}"
+        Verdict.QUARANTINE,
+        kind=FailureKind.INVALID,
+        reason=f"it cannot be stored: {cause}",
+        raw=_packed(finish.outcome.raw),
     )
     return replace(finish, outcome=outcome, found=())
+
+
+def _packed(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return what a try was made of as ASCII, which every database holds; None: even that fails.
+
+    The library's own JSON writes half a surrogate pair and numbers of any size.
+    """
+    try:
+        return None if raw is None else {"packed": json.dumps(raw, default=_plain)}
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return asdict(value) if isinstance(value, Note) else str(value)
 
 
 def _queue_found(connection: Connection, finishes: list[Finish]) -> None:

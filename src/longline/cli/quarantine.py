@@ -1,0 +1,175 @@
+"""longline quarantine: data that did not fit, and its way into the records without a request."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from longline.cli.options import home_option, json_option, print_json
+from longline.cli.reading import with_store
+from longline.clock import SystemClock, moment
+from longline.errors import FailureKind
+from longline.jobs.quarantine import Replay, replay, source_now
+from longline.pipeline.material import material_of
+from longline.stores.quarantine import Group, Held
+from longline.stores.store import Store
+
+_KINDS = [FailureKind.INVALID.value, FailureKind.BUG.value]
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SHOWN = 20  # items; --json has them all
+
+
+@click.group("quarantine")
+def command() -> None:
+    """Look at what did not fit, and run it through mended rules without a request."""
+
+
+@command.command("list")
+@click.argument("job", required=False)
+@click.option("--kind", type=click.Choice(_KINDS), help="Only what failed in this way.")
+@click.option("--reason", default="", help="Only reasons that hold this text.")
+@home_option
+@json_option
+def list_groups(
+    job: str | None, *, kind: str | None, reason: str, home: Path | None, as_json: bool
+) -> None:
+    """List why items are in quarantine, with how many there are of each reason."""
+
+    async def look(store: Store) -> list[Group]:
+        name = (await store.jobs.get(job)).id if job else None
+        chosen = FailureKind(kind) if kind else None
+        return await store.quarantine.groups(name, kind=chosen, text=reason)
+
+    groups = with_store(home, look)
+    if as_json:
+        print_json([asdict(group) for group in groups])
+        return
+    table = Table(Column("items", justify="right"), "job", "reason", "such as", box=None)
+    for one in groups:
+        texts = (str(one.count), one.job, one.reason, ", ".join(one.keys))
+        table.add_row(*(Text(_clean(text)) for text in texts))
+    Console().print(table if groups else "nothing is in quarantine")
+
+
+@command.command("show")
+@click.argument("job")
+@click.argument("key")
+@home_option
+@json_option
+def show(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
+    """Show why an item is in quarantine, all that is wrong with it, and what it was made of."""
+
+    async def look(store: Store) -> Held:
+        return await store.quarantine.get((await store.jobs.get(job)).id, key)
+
+    held = with_store(home, look)
+    told = _told(held)
+    if as_json:
+        # What no database could hold, no line of UTF-8 can either: escapes can.
+        click.echo(orjson.dumps(told).decode())
+        return
+    _print(told)
+
+
+@command.command("replay")
+@click.argument("job")
+@click.option("--source", help="The mended source: FILE.yaml, FILE.py, a name, or mod:Class.")
+@click.option("--key", "keys", multiple=True, help="Only this item; may be given several times.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would come of it.")
+@home_option
+@json_option
+def replay_items(
+    job: str,
+    *,
+    source: str | None,
+    keys: tuple[str, ...],
+    dry_run: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Make records of the quarantined items of JOB with its source as it is now.
+
+    Not one request is made. Exits with 3 when something is still in quarantine afterwards.
+    """
+
+    async def again(store: Store) -> Replay:
+        found = await store.jobs.get(job)
+        made = source_now(found, source)
+        return await replay(store, found, made, SystemClock(), keys=keys, dry_run=dry_run)
+
+    result = with_store(home, again)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _print_replay(result)
+    sys.exit(result.exit_code)
+
+
+def _told(held: Held) -> dict[str, Any]:
+    material = material_of(held.raw)
+    return {
+        "job": held.job,
+        "key": held.item.key,
+        "url": held.item.url,
+        "kind": held.kind,
+        "reason": held.reason,
+        "problems": list(material.problems) or [held.reason],
+        "at": moment(held.finished_at).isoformat(timespec="seconds"),
+        "layers": dict(material.layers),
+        "notes": [asdict(note) for note in material.notes],
+        "raw": _storable(material.results),
+    }
+
+
+def _storable(value: Any) -> Any:
+    """Return a value as JSON can show it: half a surrogate pair as its escape."""
+    if isinstance(value, dict):
+        return {_storable(name): _storable(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_storable(one) for one in value]
+    if isinstance(value, int) and value.bit_length() > 63:  # noqa: PLR2004  # orjson's largest
+        return str(value)
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _print(told: dict[str, Any]) -> None:
+    console = Console(markup=False, highlight=False)  # what sites write may look like markup
+    console.print(_clean(f"{told['job']} {told['key']}"), style="bold", end=" ", soft_wrap=True)
+    console.print(_clean(told["url"]), soft_wrap=True)
+    for problem in told["problems"]:
+        console.print(f"  {_clean(problem)}", soft_wrap=True)
+    for layer, fields in told["raw"].items():
+        console.print(f"\n{_clean(layer)} found", style="bold")
+        table = Table.grid(padding=(0, 2))
+        for name, value in fields.items():
+            text = value if isinstance(value, str) else orjson.dumps(value).decode()
+            table.add_row(Text(f"  {_clean(name)}"), Text(_clean(text)))
+        console.print(table)
+    for note in told["notes"]:
+        console.print(_clean(f"  note on {note['field']}: {note['text']}"), soft_wrap=True)
+
+
+def _print_replay(result: Replay) -> None:
+    told = result.as_dict()
+    would = "would be " if result.is_dry else ""
+    counts = ", ".join(f"{count} {would}{state}" for state, count in result.ends.items())
+    click.echo(f"{result.items} items of {result.job}: {counts or 'nothing done'}; no request")
+    for key, reason in [*result.still.items(), *result.left.items()][:_SHOWN]:
+        click.echo(f"still in quarantine {_clean(key)}: {_clean(reason)}")
+    if (more := len(result.still) + len(result.left) - _SHOWN) > 0:
+        click.echo(f"and {more} items more; --json shows them all")
+    if not result.is_dry:
+        click.echo(f"the job is {told['state']}")
+
+
+def _clean(text: str) -> str:
+    return _CONTROLS.sub("�", text)  # a site's text must not steer our terminal

@@ -1,0 +1,63 @@
+"""The stage that adds to a record what can be worked out here and now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from longline.config.manifests.pipeline import ENRICHERS, Enrichers
+from longline.config.plugins import load_plugin
+from longline.errors import BadOption
+from longline.model import Note
+from longline.pipeline.enrichers.base import Enricher
+from longline.pipeline.enrichers.currency import CurrencyEnricher
+from longline.pipeline.enrichers.geocode import GeocodeEnricher
+from longline.pipeline.stages import Draft
+
+
+class Enrich:
+    """Lets enrichers add fields, one after the other; what a site said is never replaced."""
+
+    name = "enrich"
+
+    def __init__(self, *enrichers: Enricher) -> None:
+        self._enrichers = enrichers
+
+    @classmethod
+    def from_written(cls, written: Enrichers) -> Enrich:
+        """Make one from what stands under `enrich` in a manifest.
+
+        Raises:
+            ConfigError: an enricher is unknown, or does not take what was written.
+        """
+        return cls(*(_made(name, options) for name, options in written.written().items()))
+
+    def __call__(self, draft: Draft) -> Draft:
+        for enricher in self._enrichers:
+            draft = _enriched(draft, enricher)
+        return draft
+
+
+def _enriched(draft: Draft, enricher: Enricher) -> Draft:
+    addition = enricher.enrich(draft.data)
+    taken = [name for name in addition.fields if draft.data.get(name) is not None]
+    fields = {name: value for name, value in addition.fields.items() if name not in taken}
+    notes = [note for note in addition.notes if note.field not in taken]
+    notes += [Note(name, f"it was there before {enricher.name}, and stays") for name in taken]
+    origins = dict.fromkeys(fields, addition.origin or enricher.name)
+    provenance = {**draft.provenance, **origins}
+    return draft.with_data({**draft.data, **fields}, *notes, provenance=provenance)
+
+
+def _made(name: str, options: Any) -> Enricher:
+    if name == CurrencyEnricher.name:
+        return CurrencyEnricher(options)
+    if name == GeocodeEnricher.name:
+        return GeocodeEnricher(options)
+    make = load_plugin(ENRICHERS, name)
+    if make is None:
+        raise BadOption("enrich", f"there is no enricher {name!r} here")
+    enricher: Enricher = make(**options) if isinstance(options, Mapping) else make(options)
+    if not callable(getattr(enricher, "enrich", None)):
+        raise BadOption("enrich", f"the plugin {name!r} is no enricher: it has no enrich()")
+    return enricher

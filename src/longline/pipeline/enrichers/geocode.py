@@ -1,0 +1,116 @@
+"""Places from a table of one's own: coordinates, regions and whatever else it knows of a name."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic_core import PydanticCustomError
+
+from longline.config.documents import read_content
+from longline.config.manifests.pipeline import Geocode, check_row
+from longline.errors import BadFile
+from longline.pipeline.enrichers.base import Addition, nothing
+from longline.pipeline.written import checked_step
+
+_NUMBERS = ("lat", "lon")
+Name = tuple[str, ...]
+
+
+class GeocodeEnricher:
+    """Looks a place up by its names, whatever the case; of two of one name it takes neither."""
+
+    name = "geocode"
+
+    def __init__(self, spec: Geocode) -> None:
+        self._spec = spec
+        rows = spec.table if spec.table is not None else _read(Path(spec.file or ""), spec.by)
+        self._places, self._ambiguous = _indexed(rows, spec.by)
+        self._origin = f"geocode, by {', '.join(spec.by.values())}"
+
+    @classmethod
+    def with_options(cls, **options: Any) -> GeocodeEnricher:
+        """Make one from what stands under `geocode` in a manifest.
+
+        Raises:
+            ConfigError: something of it does not fit, or the table cannot be read.
+        """
+        return cls(checked_step(Geocode, **options))
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        into, fields = self._spec.into, self._spec.by.values()
+        missing = [field for field in fields if data.get(field) in (None, "")]
+        if missing:
+            return nothing(into, f"{missing[0]} is empty", self._origin)
+        name = _name(data[field] for field in fields)
+        if name in self._ambiguous:
+            why = f"the table has several places called {', '.join(name)}"
+            return nothing(into, why, self._origin)
+        if name not in self._places:
+            return nothing(into, f"the table has no {', '.join(name)}", self._origin)
+        return Addition({into: self._places[name]}, (), self._origin)
+
+
+def _indexed(
+    rows: Iterable[Mapping[str, Any]], by: Mapping[str, str]
+) -> tuple[dict[Name, Mapping[str, Any]], set[Name]]:
+    places: dict[Name, Mapping[str, Any]] = {}
+    ambiguous: set[Name] = set()
+    for row in rows:
+        name = _name(row[column] for column in by)
+        place = {column: value for column, value in row.items() if column not in by}
+        if places.setdefault(name, place) != place:
+            ambiguous.add(name)
+    return places, ambiguous
+
+
+def _name(parts: Iterable[Any]) -> Name:
+    return tuple(" ".join(str(part).split()).casefold() for part in parts)
+
+
+def _read(path: Path, by: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    content = read_content(path)
+    rows = _json_rows(path, content) if path.suffix == ".json" else _csv_rows(path, content)
+    for number, row in enumerate(rows, start=1):
+        try:
+            check_row(row, by)
+        except PydanticCustomError as error:
+            raise BadFile(str(path), f"row {number}: {error}") from None
+        yield row
+
+
+def _json_rows(path: Path, content: bytes) -> list[Mapping[str, Any]]:
+    try:
+        rows = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise BadFile(
+            str(path), f"it is not JSON: {error.msg}", error.lineno, error.colno
+        ) from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadFile(str(path), "a table in JSON is a list of objects")
+    return rows
+
+
+def _csv_rows(path: Path, content: bytes) -> Iterator[Mapping[str, Any]]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFile(str(path), "it is not UTF-8 text; save it as UTF-8") from None
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        # What a short line lacks is None, what a long one has too much stands under None.
+        yield {name: _cell(name, cell) for name, cell in row.items() if name is not None}
+
+
+def _cell(name: str, text: str | None) -> Any:
+    if not text:
+        return None
+    if name not in _NUMBERS:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text  # told by whoever checks the row

@@ -1,0 +1,88 @@
+"""The stage that renames, picks and drops fields; where each comes from goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from longline.config.manifests.pipeline import REST, Step
+from longline.errors import UnexpectedShape
+from longline.model import Note
+from longline.pipeline.paths import look_up, roots_of
+from longline.pipeline.stages import Draft
+from longline.pipeline.written import checked_step
+
+
+class Map:
+    """Makes the fields of a record from those that were collected.
+
+    Args:
+        fields: names of the record, each with the path (jmespath) it is found at, `{"value": …}`
+            for a constant, or None to drop it. `"*": "*"` keeps all other fields as they are.
+    """
+
+    name = "map"
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        written = checked_step(Step, map=dict(fields)).map or {}
+        self._keeps_rest = REST in written
+        self._picks = {name: pick for name, pick in written.items() if name != REST}
+        self._roots = {
+            name: roots_of(pick.path)
+            for name, pick in self._picks.items()
+            if pick is not None and pick.path is not None
+        }
+
+    def __call__(self, draft: Draft) -> Draft:
+        data = draft.data
+        rest = {n: v for n, v in data.items() if self._keeps_rest and n not in self._picks}
+        picked = {name: self._value(draft, name) for name in self._picks if not self._drops(name)}
+        origins = {name: origin for name in picked if (origin := self._origin(draft, name))}
+        kept = {name: origin for name, origin in draft.provenance.items() if name in rest}
+        return Draft(
+            draft.key,
+            draft.url,
+            draft.source,
+            {**rest, **picked},
+            (*self._notes(draft, picked), *self._gaps(draft, picked)),
+            {**kept, **origins},
+        )
+
+    def _drops(self, name: str) -> bool:
+        return self._picks[name] is None
+
+    def _value(self, draft: Draft, name: str) -> Any:
+        pick = self._picks[name]
+        if pick is None or pick.path is None:
+            return pick and pick.value
+        try:
+            return look_up(pick.path, draft.data)
+        except ValueError as error:
+            raise UnexpectedShape(f"item {draft.key}", f"{name}: {error}") from error
+
+    def _origin(self, draft: Draft, name: str) -> str:
+        if name not in self._roots:
+            return "map, a constant"
+        found = (draft.provenance.get(root) for root in sorted(self._roots[name]))
+        return "; ".join(dict.fromkeys(origin for origin in found if origin))
+
+    def _notes(self, draft: Draft, picked: Iterable[str]) -> Iterator[Note]:
+        """Yield the notes under the new names of their fields; those of dropped ones are gone."""
+        new_names = {
+            root: [name for name in picked if self._roots.get(name) == frozenset({root})]
+            for root in {note.field for note in draft.notes if note.field in draft.data}
+        }
+        for note in draft.notes:
+            is_kept = self._keeps_rest and note.field not in self._picks
+            if note.field not in new_names or is_kept:
+                yield note
+            yield from (Note(name, note.text) for name in new_names.get(note.field, ()))
+
+    def _gaps(self, draft: Draft, picked: Mapping[str, Any]) -> Iterator[Note]:
+        """Yield a note for each field of which nothing was found, and nothing said yet."""
+        noted = {note.field for note in draft.notes}
+        for name, value in picked.items():
+            roots = self._roots.get(name)
+            if value is None and roots is not None and not (len(roots) == 1 and roots <= noted):
+                pick = self._picks[name]
+                yield Note(name, f"{pick and pick.path!r} finds nothing")

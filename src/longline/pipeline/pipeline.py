@@ -1,0 +1,119 @@
+"""The pipeline of a source: from what the layers found to a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longline.config.manifests.pipeline import Step
+from longline.errors import BadSource, LonglineError, StageFailed
+from longline.model import Item, Record
+from longline.pipeline.enrich import Enrich
+from longline.pipeline.filter import Filter
+from longline.pipeline.fingerprint import fingerprint
+from longline.pipeline.map import Map
+from longline.pipeline.material import Material
+from longline.pipeline.quality import score
+from longline.pipeline.stages import Draft, Stage
+from longline.pipeline.validate import Validate, validated
+from longline.sources.base import Source
+
+
+class Pipeline:
+    """Makes records: compose, the stages of the source, fingerprint, score; asks nobody.
+
+    Raises:
+        ConfigError: a stage cannot be used, as written.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._stages = stages_of(source)
+
+    def record(self, item: Item, material: Material) -> Record:
+        """Return the record of an item.
+
+        Raises:
+            NothingToStore: a filter leaves it out.
+            UnexpectedShape: the data does not fit.
+            StageFailed: a stage raised something of its own.
+        """
+        if self._stages:
+            return self._staged(item, material)
+        source, origins = self._source, material.origins
+        composed = source.compose(item, material.results)
+        data = validated(source.Record, composed, f"item {item.key}")
+        return Record(
+            source=source.name,
+            key=item.key,
+            url=item.url,
+            data=data,
+            fingerprint=fingerprint(data, volatile=source.volatile),
+            provenance={n: origins.get(n, o) for n, o in material.provenance.items() if n in data},
+            notes=tuple(material.notes),
+            layers=dict(material.layers),
+            quality=score(source, data, material.layers, material.notes),
+        )
+
+    def _staged(self, item: Item, material: Material) -> Record:
+        source = self._source
+        composed = source.compose(item, material.results)
+        provenance = {n: material.origins.get(n, o) for n, o in material.provenance.items()}
+        draft = Draft(item.key, item.url, source.name, composed, tuple(material.notes), provenance)
+        for stage in self._stages:
+            draft = _passed(stage, draft)
+        data = draft.data
+        return Record(
+            source=source.name,
+            key=item.key,
+            url=item.url,
+            data=data,
+            fingerprint=fingerprint(data, volatile=source.volatile),
+            provenance={name: o for name, o in draft.provenance.items() if name in data},
+            notes=draft.notes,
+            layers=dict(material.layers),
+            quality=score(source, data, material.layers, draft.notes),
+        )
+
+
+def stages_of(source: Source) -> tuple[Stage, ...]:
+    """Return the stages of a source, ready to run; its `Record` is checked where it belongs.
+
+    That is after the maps and filters that come first: from there on, the data has its shape.
+
+    Raises:
+        ConfigError: a stage cannot be used.
+    """
+    stages = [_stage(source, one) for one in source.pipeline]
+    if not stages or source.Record is None:
+        return tuple(stages)
+    place = next((n for n, one in enumerate(stages) if not isinstance(one, Map | Filter)), None)
+    stages.insert(len(stages) if place is None else place, Validate(source.Record))
+    return tuple(stages)
+
+
+def _stage(source: Source, one: Any) -> Stage:
+    if isinstance(one, Step):
+        return _from_step(one)
+    if not callable(one) or not isinstance(getattr(one, "name", None), str):
+        raise BadSource(source.name, f"{one!r:.60} in pipeline is no stage: it has no name")
+    stage: Stage = one
+    return stage
+
+
+def _from_step(step: Step) -> Stage:
+    if step.map is not None:
+        return Map(step.map)
+    if step.filter is not None:
+        return Filter(step.filter)
+    if step.rules is not None:
+        return Validate(step.rules)
+    return Enrich.from_written(step.enrich) if step.enrich is not None else Enrich()
+
+
+def _passed(stage: Stage, draft: Draft) -> Draft:
+    try:
+        return stage(draft)
+    except LonglineError:
+        raise
+    except Exception as error:
+        raise StageFailed(stage.name, f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,182 @@
+"""longline quarantine: what did not fit, why, and its way into the records."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+
+GOODS = [
+    {"sku": "a", "title": "Hook [/b]", "price": 5},
+    {"sku": "b", "title": "Reel \x1b[31m", "price": "five"},
+    {"sku": "c", "price": -1, "title": None},
+]
+STRICT = """
+pipeline:
+  - validate:
+      required: [title]
+      properties: {title: {type: string}, price: {type: number, minimum: 0}}
+"""
+MENDED = """
+pipeline:
+  - filter: title
+  - validate: {required: [title]}
+"""
+
+
+def write_manifest(path: Path, pipeline: str, name: str = "goods") -> None:
+    script = path.parent / "goods.py"
+    lines = "\n".join(json.dumps(one) for one in GOODS)
+    script.write_text(f"print({lines!r})")
+    command = json.dumps([sys.executable, str(script)])
+    path.write_text(f"manifest: command\nname: {name}\ncommand: {command}\nkey: sku\n{pipeline}")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    path = tmp_path / "goods.yaml"
+    write_manifest(path, STRICT)
+    return path
+
+
+@pytest.fixture
+def job(longline: Terminal, manifest: Path) -> str:
+    """Return a job of three goods, of which two do not fit."""
+    answer = longline("run", manifest, "--json")
+    assert (answer.code, answer.last["quarantined"]) == (3, 2)
+    name: str = answer.last["job"]
+    return name
+
+
+def test_reasons_are_listed_with_their_counts(longline: Terminal, job: str) -> None:
+    answer = longline("quarantine", "list", job, "--json")
+
+    told = {one["reason"]: one["count"] for one in answer.last}
+    assert told == {
+        "price: must be a number, not a text": 1,
+        "price: must be 0 or more; title: must be a text, not null": 1,
+    }
+
+
+def test_people_see_a_table(longline: Terminal, job: str) -> None:
+    answer = longline("quarantine", "list")
+
+    assert answer.code == 0
+    assert "price: must be a number, not a text" in answer.out
+    assert job in answer.out
+
+
+def test_reasons_can_be_searched(longline: Terminal, job: str) -> None:
+    assert len(longline("quarantine", "list", job, "--reason", "NULL", "--json").last) == 1
+    assert longline("quarantine", "list", job, "--kind", "bug", "--json").last == []
+
+
+def test_an_empty_quarantine_says_so(longline: Terminal) -> None:
+    assert "nothing is in quarantine" in longline("quarantine", "list").out
+
+
+def test_an_item_is_shown_with_all_that_is_wrong_and_what_it_was_made_of(
+    longline: Terminal, job: str
+) -> None:
+    told = longline("quarantine", "show", job, "c", "--json").last
+
+    assert told["problems"] == ["price: must be 0 or more", "title: must be a text, not null"]
+    assert [fields["price"] for fields in told["raw"].values()] == [-1]
+
+
+def test_what_a_site_wrote_does_not_steer_the_terminal(longline: Terminal, job: str) -> None:
+    answer = longline("quarantine", "show", job, "b")
+
+    assert "price: must be a number, not a text" in answer.out
+    assert "five" in answer.out
+    assert "\x1b[31m" not in answer.out
+
+
+def test_a_mended_manifest_makes_records_of_what_was_held(
+    longline: Terminal, job: str, manifest: Path
+) -> None:
+    write_manifest(manifest, MENDED)
+
+    answer = longline("quarantine", "replay", job, "--json")
+
+    told = answer.last
+    assert (answer.code, told["items"], told["stored"], told["skipped"]) == (0, 2, 1, 1)
+    assert (told["state"], told["requests"]) == ("complete", 0)
+    assert longline("jobs", job, "--json").last["state"] == "complete"
+    assert longline("records", "show", "b", "--json").last["data"]["price"] == "five"
+
+
+def test_a_manifest_can_be_named_and_tried_first(
+    longline: Terminal, job: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "mended.yaml"
+    write_manifest(other, MENDED)
+
+    answer = longline("quarantine", "replay", job, "--source", other, "--dry-run")
+
+    assert "1 would be stored, 1 would be skipped; no request" in answer.out
+    assert len(longline("quarantine", "list", "--json").last) == 2
+
+
+def test_without_a_change_everything_stays(longline: Terminal, job: str) -> None:
+    answer = longline("quarantine", "replay", job)
+
+    assert answer.code == 3
+    assert "2 quarantined; no request" in answer.out
+    assert "still in quarantine b: item b: price: must be a number, not a text" in answer.out
+    assert "the job is partial" in answer.out
+
+
+def test_a_file_that_is_gone_leaves_the_copy_of_the_job(
+    longline: Terminal, job: str, manifest: Path
+) -> None:
+    manifest.unlink()
+
+    assert longline("quarantine", "replay", job, "--json").last["quarantined"] == 2
+
+
+def test_one_item_can_be_replayed(longline: Terminal, job: str, manifest: Path) -> None:
+    write_manifest(manifest, MENDED)
+
+    told = longline("quarantine", "replay", job, "--key", "b", "--json").last
+
+    assert (told["stored"], told["state"]) == (1, "partial")
+
+
+def test_another_source_is_one_sentence(longline: Terminal, job: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    write_manifest(other, MENDED, name="other")
+
+    answer = longline("quarantine", "replay", job, "--source", other)
+
+    assert answer.code == 2
+    assert "is one of 'goods', and this source is 'other'" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words", [("list", "nowhere"), ("show", "nowhere", "a"), ("replay", "nowhere")]
+)
+def test_a_job_that_there_is_not_is_one_sentence(longline: Terminal, words: tuple[str]) -> None:
+    answer = longline("quarantine", *words)
+
+    assert answer.code == 2
+    assert "there is no job 'nowhere' here" in answer.err
+
+
+def test_an_item_that_is_not_held_is_one_sentence(longline: Terminal, job: str) -> None:
+    answer = longline("quarantine", "show", job, "a")
+
+    assert answer.code == 2
+    assert "nothing called 'a' is quarantined in job" in answer.err
+
+
+@pytest.mark.parametrize("name", ["list", "show", "replay"])
+def test_the_commands_of_quarantine_have_help_too(longline: Terminal, name: str) -> None:
+    answer = longline("quarantine", name, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: longline quarantine {name}")

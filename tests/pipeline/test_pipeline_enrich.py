@@ -1,0 +1,196 @@
+"""Local enrichers: what they add, and what they leave empty with a reason: nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longline.config.manifests.pipeline import Enrichers
+from longline.errors import BadFile, BadOption
+from longline.model import Note
+from longline.pipeline.enrich import Enrich
+from longline.pipeline.enrichers.base import Addition
+from longline.pipeline.enrichers.currency import CurrencyEnricher
+from longline.pipeline.enrichers.geocode import GeocodeEnricher
+from pipeline.drafts import draft
+
+RATES = {"to": "EUR", "rates": {"BGN": 0.51129, "USD": 0.9}, "date": "2026-01-02"}
+TABLE = [
+    {"city": "Sofia", "country": "BG", "lat": 42.7, "lon": 23.3, "region": "Sofia-grad"},
+    {"city": "Paris", "country": "FR", "lat": 48.9, "lon": 2.4},
+    {"city": "Paris", "country": "US", "lat": 33.7, "lon": -95.6},
+]
+
+
+class Shouting:
+    name = "shouting"
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        return Addition({"title": data["title"].upper(), "loud": True})
+
+
+def euros(data: dict[str, Any], **options: Any) -> Addition:
+    return CurrencyEnricher.with_options(field="price", **{**RATES, **options}).enrich(data)
+
+
+def place(data: dict[str, Any], **options: Any) -> Addition:
+    return GeocodeEnricher.with_options(**{"by": "city", "table": TABLE, **options}).enrich(data)
+
+
+@pytest.mark.parametrize(
+    ("price", "worth"),
+    [
+        ({"amount": 100, "currency": "BGN"}, 51.13),
+        ({"amount": 0, "currency": "BGN"}, 0.0),
+        ({"amount": 7.005, "currency": "EUR"}, 7.01),
+        ({"amount": 10, "currency": "usd"}, 9.0),
+    ],
+)
+def test_money_is_converted_by_the_table(price: dict[str, Any], worth: float) -> None:
+    added = euros({"price": price})
+
+    assert added.fields == {"price_eur": worth}
+    assert added.origin == "currency, price by the rates of 2026-01-02"
+
+
+def test_a_number_takes_its_currency_from_another_field_or_from_what_was_written() -> None:
+    assert euros({"price": 10, "unit": "USD"}, currency="unit").fields == {"price_eur": 9.0}
+    assert euros({"price": 10}, assume="USD", into="worth").fields == {"worth": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("price", "why"),
+    [
+        (None, "price is no amount"),
+        ("10", "price is no amount"),
+        (True, "price is no amount"),
+        (float("inf"), "price is no amount"),
+        (10, "price names no currency"),
+        ({"amount": None, "currency": "BGN"}, "price is no amount"),
+        ({"amount": 1, "currency": "GBP"}, "there is no rate for GBP in the table of 2026-01-02"),
+        ({"amount": 1e300, "currency": "BGN"}, "price is too large"),
+    ],
+)
+def test_what_cannot_be_converted_is_null_with_the_reason(price: Any, why: str) -> None:
+    added = euros({"price": price})
+
+    assert added.fields == {"price_eur": None}
+    assert added.notes == (Note("price_eur", why),)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rates": {}}, {"rates": {"BGN": 0}}, {"rates": {"lev": 1}}, {"date": None}]
+)
+def test_a_table_of_rates_needs_rates_and_their_day(options: dict[str, Any]) -> None:
+    with pytest.raises(BadOption):
+        euros({}, **options)
+
+
+def test_a_place_is_found_whatever_the_case() -> None:
+    added = place({"city": "  soFIA "})
+
+    assert added.fields["place"] == {
+        "country": "BG",
+        "lat": 42.7,
+        "lon": 23.3,
+        "region": "Sofia-grad",
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ({"city": "Plovdiv"}, "the table has no plovdiv"),
+        ({"city": "Paris"}, "the table has several places called paris"),
+        ({"city": None}, "city is empty"),
+        ({}, "city is empty"),
+    ],
+)
+def test_a_place_that_is_not_known_for_sure_is_null(data: dict[str, Any], why: str) -> None:
+    added = place(data)
+
+    assert added.fields == {"place": None}
+    assert added.notes == (Note("place", why),)
+
+
+def test_two_names_tell_places_of_one_name_apart() -> None:
+    added = place({"city": "Paris", "land": "us"}, by={"city": "city", "country": "land"})
+
+    assert added.fields["place"] == {"lat": 33.7, "lon": -95.6}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("towns.csv", "city,lat,lon,region\nSofia,42.7,23.3,\n"),
+        ("towns.json", '[{"city": "Sofia", "lat": 42.7, "lon": 23.3, "region": null}]'),
+    ],
+)
+def test_a_table_may_stand_in_a_file(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+
+    added = place({"city": "Sofia"}, table=None, file=str(path))
+
+    assert added.fields["place"] == {"lat": 42.7, "lon": 23.3, "region": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("towns.csv", "city,lat\nSofia,north\n", "row 1: lat must be a number"),
+        ("towns.csv", "city,lat\nSofia,91\n", "from -90 to 90"),
+        ("towns.csv", "town,lat\nSofia,42\n", "row 1: a row has no city"),
+        ("towns.json", "{}", "a list of objects"),
+        ("towns.json", "[", "it is not JSON"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_told(
+    tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+
+    with pytest.raises(BadFile, match=problem):
+        place({}, table=None, file=str(path))
+
+
+def test_a_stage_adds_with_provenance_and_never_replaces_what_a_site_said() -> None:
+    given = draft({"title": "Flat"}, title="page a")
+
+    enriched = Enrich(Shouting())(given)
+
+    assert enriched.data == {"title": "Flat", "loud": True}
+    assert enriched.provenance == {"title": "page a", "loud": "shouting"}
+    assert enriched.notes == (Note("title", "it was there before shouting, and stays"),)
+
+
+def test_enrichers_are_made_of_what_is_written() -> None:
+    written = Enrichers.model_validate(
+        {"currency": {"field": "price", **RATES}, "geocode": {"by": "city", "table": TABLE}}
+    )
+
+    enriched = Enrich.from_written(written)(
+        draft({"price": {"amount": 1, "currency": "USD"}, "city": "Sofia"})
+    )
+
+    assert enriched.data["price_eur"] == 0.9
+    assert enriched.data["place"]["region"] == "Sofia-grad"
+
+
+def test_an_enricher_may_come_from_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path / "loudness-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: loudness\nVersion: 1\n")
+    entry = "[longline.stages]\nloud = pipeline.test_pipeline_enrich:Shouting\n"
+    (folder / "entry_points.txt").write_text(entry)
+
+    written = Enrichers.model_validate({"loud": {}})
+
+    assert Enrich.from_written(written)(draft({"title": "Flat"})).data["loud"] is True

@@ -1,0 +1,216 @@
+"""The stages of a pipeline: what each makes of a draft, and that none changes what it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longline.errors import BadOption, NothingToStore, UnexpectedShape
+from longline.model import Note
+from longline.pipeline.filter import Filter
+from longline.pipeline.frozen import FrozenDict, FrozenList, frozen
+from longline.pipeline.map import Map
+from longline.pipeline.stages import Draft
+from pipeline.drafts import draft
+
+FLAT = {
+    "title": "Flat",
+    "price": {"amount": 12.5, "currency": "BGN"},
+    "rooms": [{"m2": 20}, {"m2": 12}],
+    "agent": None,
+}
+LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | st.text()
+VALUES = st.recursive(
+    LEAVES, lambda below: st.lists(below) | st.dictionaries(st.text(), below), max_leaves=20
+)
+CHANGES = [
+    lambda data: data.update(title="x"),
+    lambda data: data.pop("title"),
+    lambda data: data.setdefault("new", 1),
+    lambda data: data.__setitem__("title", "x"),
+    lambda data: data.__delitem__("title"),
+    lambda data: data["price"].clear(),
+    lambda data: data["price"].popitem(),
+    lambda data: data["rooms"].append(1),
+    lambda data: data["rooms"].sort(),
+    lambda data: data["rooms"][0].__setitem__("m2", 1),
+    lambda data: data["rooms"].__iadd__([1]),
+    lambda data: data.__ior__({"title": "x"}),
+]
+
+
+@given(VALUES)
+def test_frozen_data_is_what_it_was_for_all_who_read_it(value: Any) -> None:
+    again = frozen(value)
+
+    assert again == value
+    assert orjson.dumps(again) == orjson.dumps(value)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_stage_that_changes_its_draft_fails_loudly(change: Any) -> None:
+    with pytest.raises(TypeError, match="not changed between stages"):
+        change(draft(FLAT).data)
+
+
+@pytest.mark.parametrize(("kind", "base"), [(FrozenDict, dict), (FrozenList, list)])
+def test_every_way_to_change_a_dict_or_a_list_is_closed(kind: type, base: type) -> None:
+    ways = {"__setitem__", "__delitem__", "__ior__", "__iadd__", "__imul__", "append", "clear"}
+    ways |= {"extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort"}
+    ways |= {"update"}
+
+    still_open = {way for way in ways & set(dir(base)) if getattr(kind, way) is getattr(base, way)}
+
+    assert still_open == set()
+
+
+def test_freezing_what_is_frozen_copies_nothing() -> None:
+    data = frozen(FLAT)
+
+    assert frozen(data) is data
+
+
+# ---------------------------------------------------------------- map
+
+
+def test_a_map_renames_and_picks_by_path_and_drops_the_rest() -> None:
+    mapped = Map({"name": "title", "amount": "price.amount", "sizes": "rooms[].m2"})(draft(FLAT))
+
+    assert mapped.data == {"name": "Flat", "amount": 12.5, "sizes": [20, 12]}
+
+
+def test_a_map_keeps_the_others_when_it_says_so_and_drops_what_is_null() -> None:
+    mapped = Map({"*": "*", "amount": "price.amount", "price": None})(draft(FLAT))
+
+    assert mapped.data == {
+        "title": "Flat",
+        "rooms": FLAT["rooms"],
+        "agent": None,
+        "amount": 12.5,
+    }
+
+
+def test_a_constant_is_only_what_somebody_wrote() -> None:
+    mapped = Map({"country": {"value": "BG"}, "none": {"value": None}})(draft(FLAT))
+
+    assert mapped.data == {"country": "BG", "none": None}
+    assert mapped.provenance["country"] == "map, a constant"
+
+
+def test_provenance_follows_the_field() -> None:
+    given = draft(FLAT, title="page a h1", price="page a .price", rooms="extra b")
+
+    mapped = Map({"name": "title", "sum": "sum(rooms[].m2)", "both": "[title, price.amount]"})(
+        given
+    )
+
+    assert mapped.provenance == {
+        "name": "page a h1",
+        "sum": "extra b",
+        "both": "page a .price; page a h1",
+    }
+
+
+def test_a_note_follows_its_field_and_goes_with_one_that_is_dropped() -> None:
+    notes = (Note("agent", "not shown"), Note("price", "odd"), Note("layer", "timed out"))
+
+    mapped = Map({"seller": "agent"})(draft(FLAT, *notes))
+
+    assert mapped.notes == (Note("seller", "not shown"), Note("layer", "timed out"))
+
+
+def test_a_path_that_finds_nothing_is_null_with_a_note() -> None:
+    mapped = Map({"city": "address.city"})(draft(FLAT))
+
+    assert mapped.data == {"city": None}
+    assert mapped.notes == (Note("city", "'address.city' finds nothing"),)
+
+
+def test_a_path_that_cannot_be_followed_is_quarantined() -> None:
+    with pytest.raises(UnexpectedShape, match=r"item 7: sum: the path .* cannot be followed"):
+        Map({"sum": "sum(title)"})(draft(FLAT))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"a": "b."}, "not a path"),
+        ({"a": 5}, "write a path such as"),
+        ({}, "at least 1"),
+        ({"*": "title"}, "stands for all other fields"),
+    ],
+)
+def test_a_map_that_cannot_be_used_says_why(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadOption, match=problem):
+        Map(fields)
+
+
+# ---------------------------------------------------------------- filter
+
+
+def test_what_passes_a_filter_is_the_same_draft() -> None:
+    given = draft(FLAT)
+
+    assert Filter("price.amount > `10`")(given) is given
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("price.amount > `20`", "filtered out: price.amount > `20` is not true"),
+        ("area > `20`", "cannot be told, since a value is missing"),
+        ([{"field": "price.amount", "at_least": 13}], "price.amount is less than 13.0"),
+        ([{"field": "price.amount", "at_most": 12}], "price.amount is more than 12.0"),
+        ([{"field": "price.amount", "above": 12.5}], "price.amount is not above 12.5"),
+        ([{"field": "price.amount", "below": 12.5}], "price.amount is not below 12.5"),
+        ([{"field": "agent", "filled": True}], "agent is empty"),
+        ([{"field": "title", "filled": False}], "title is filled"),
+        ([{"field": "title", "equals": "House"}], "title is not House"),
+        ([{"field": "title", "differs": "Flat"}], "title is Flat"),
+        ([{"field": "title", "one_of": ["House"]}], r"title is none of \['House'\]"),
+        ([{"field": "title", "contains": "house"}], "title does not contain house"),
+        ([{"field": "title", "matches": "^H"}], r"title does not match \^H"),
+        ([{"field": "agent", "above": 1}], "agent is empty"),
+        (["title", {"field": "price.currency", "equals": "EUR"}], "price.currency is not EUR"),
+    ],
+)
+def test_what_does_not_pass_is_skipped_with_the_reason(condition: Any, reason: str) -> None:
+    with pytest.raises(NothingToStore, match=reason):
+        Filter(condition)(draft(FLAT))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        [{"field": "title", "contains": "fLA"}],
+        [{"field": "price.currency", "one_of": ["EUR", "BGN"]}, "title"],
+        [{"field": "agent", "equals": None}],
+        [{"field": "agent", "filled": False}],
+        [{"field": "price.amount", "at_least": 12.5}, {"field": "price.amount", "at_most": 12.5}],
+        "length(rooms) == `2`",
+        "`0`",
+    ],
+)
+def test_what_passes_passes(condition: Any) -> None:
+    given = draft(FLAT)
+
+    assert Filter(condition)(given) is given
+
+
+@pytest.mark.parametrize("condition", ["sum(title)", [{"field": "title", "above": 3}]])
+def test_what_cannot_be_compared_is_quarantined_and_not_skipped(condition: Any) -> None:
+    with pytest.raises(UnexpectedShape, match="item 7: filter: "):
+        Filter(condition)(draft(FLAT))
+
+
+def test_a_draft_is_a_new_one_after_a_stage() -> None:
+    given = draft(FLAT)
+
+    mapped = Map({"title": "title"})(given)
+
+    assert isinstance(mapped, Draft)
+    assert given.data == FLAT

@@ -1,0 +1,246 @@
+"""The whole pipeline: stages as a source declares them, in Python and in a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from longline.config.manifests.kinds import make_manifest, read_manifest
+from longline.config.manifests.pipeline import with_files
+from longline.errors import BadFile, BadSource, Misfit, NothingToStore, StageFailed
+from longline.model import Item, Note, Record
+from longline.pipeline.enrich import Enrich
+from longline.pipeline.enrichers.currency import CurrencyEnricher
+from longline.pipeline.filter import Filter
+from longline.pipeline.map import Map
+from longline.pipeline.material import Material
+from longline.pipeline.pipeline import Pipeline
+from longline.pipeline.stages import Draft
+from longline.pipeline.validate import Validate
+from longline.sources.adapters.html import html_source
+from longline.sources.base import Source, layer
+from longline.sources.visit import Visit
+
+ITEM = Item("7", "https://shop.test/7")
+FOUND = {"name": "Flat", "price": {"amount": 10, "currency": "USD"}, "city": "Sofia"}
+MANIFEST = """
+manifest: html
+name: shop
+start: https://shop.test
+fields: {name: h1, price: .price, city: .city}
+pipeline:
+  - map: {title: name, price_usd: price.amount, price: price, city: city}
+  - filter: "price_usd > `0`"
+  - validate: {type: object, required: [title], properties: {title: {type: string}}}
+  - enrich:
+      currency: {field: price, to: EUR, rates: {USD: 0.9}, date: 2026-01-02}
+      geocode: {by: city, table: [{city: Sofia, lat: 42.7, lon: 23.3}]}
+"""
+
+
+class Flat(BaseModel):
+    title: str
+    amount: float
+
+
+class Shop(Source):
+    name = "shop"
+
+    @layer()
+    async def page(self, visit: Visit) -> Mapping[str, Any]:
+        return visit.item.data
+
+
+class Plain(Shop):
+    Record = Flat
+
+
+class Staged(Shop):
+    Record = Flat
+    pipeline = (
+        Map({"title": "name", "amount": "price.amount", "price": "price"}),
+        Filter("amount > `0`"),
+        Enrich(
+            CurrencyEnricher.with_options(
+                field="amount", assume="USD", to="EUR", rates={"USD": 0.9}, date="2026-01-02"
+            )
+        ),
+    )
+
+
+class Vandal:
+    name = "vandal"
+
+    def __call__(self, draft: Draft) -> Draft:
+        draft.data["name"] = "mine"  # type: ignore[index]  # that is what must not work
+        return draft
+
+
+def record_of(source: Source, found: Mapping[str, Any] | None = None) -> Record:
+    material = Material(
+        {"page": found or FOUND},
+        (Note("city", "from the map"),),
+        dict.fromkeys(FOUND, "page https://shop.test/7"),
+        {"city": "page .city"},
+        {"page": "ok"},
+    )
+    return Pipeline(source).record(ITEM, material)
+
+
+def manifested(text: str, tmp_path: Path) -> Source:
+    path = tmp_path / "shop.yaml"
+    path.write_text(dedent(text))
+    return html_source(read_manifest(path))()  # type: ignore[arg-type]  # of the kind it says
+
+
+def test_a_source_without_a_pipeline_makes_records_as_ever() -> None:
+    record = record_of(Shop())
+
+    assert record.data == FOUND
+    assert type(record.data) is dict
+    assert record.provenance["city"] == "page .city"
+    assert record.notes == (Note("city", "from the map"),)
+
+
+def test_the_model_is_checked_without_a_pipeline() -> None:
+    with pytest.raises(Misfit, match="title: Field required"):
+        record_of(Plain())
+
+
+def test_the_model_is_checked_after_maps_and_filters_and_before_what_is_added() -> None:
+    record = record_of(Staged())
+
+    assert record.data == {"title": "Flat", "amount": 10.0, "amount_eur": 9.0}
+    assert record.provenance == {
+        "title": "page https://shop.test/7",
+        "amount": "page https://shop.test/7",
+        "amount_eur": "currency, amount by the rates of 2026-01-02",
+    }
+
+
+def test_a_filter_of_the_pipeline_leaves_an_item_out() -> None:
+    with pytest.raises(NothingToStore, match="filtered out: amount > `0` is not true"):
+        record_of(Staged(), {**FOUND, "price": {"amount": 0}})
+
+
+def test_the_same_data_has_the_same_fingerprint_with_and_without_stages() -> None:
+    class Kept(Shop):
+        pipeline = (Map({"*": "*"}),)
+
+    assert record_of(Kept()).fingerprint == record_of(Shop()).fingerprint
+
+
+def test_a_stage_that_changes_data_is_named() -> None:
+    class Vandalised(Shop):
+        pipeline = (Vandal(),)
+
+    with pytest.raises(StageFailed, match="stage vandal raised TypeError: data is not changed"):
+        record_of(Vandalised())
+
+
+def test_what_is_no_stage_is_told_before_the_first_item() -> None:
+    class Odd(Shop):
+        pipeline = ("map",)
+
+    with pytest.raises(BadSource, match="'map' in pipeline is no stage"):
+        Pipeline(Odd())
+
+
+def test_a_manifest_declares_its_stages(tmp_path: Path) -> None:
+    record = record_of(manifested(MANIFEST, tmp_path))
+
+    assert record.data == {
+        "title": "Flat",
+        "price_usd": 10,
+        "price": {"amount": 10, "currency": "USD"},
+        "city": "Sofia",
+        "price_eur": 9.0,
+        "place": {"lat": 42.7, "lon": 23.3},
+    }
+
+
+def test_a_manifest_keeps_its_pipeline_in_a_job(tmp_path: Path) -> None:
+    values = {"manifest": "html", "name": "shop", "start": "https://shop.test"}
+    values |= {"fields": {"name": "h1"}, "pipeline": [{"filter": "name"}]}  # type: ignore[dict-item]
+
+    kept = make_manifest(values)
+
+    assert len(kept.pipeline) == 1
+    assert manifested(MANIFEST, tmp_path).pipeline != ()
+
+
+@pytest.mark.parametrize(
+    ("stage", "place", "problem"),
+    [
+        ("- mapp: {a: b}", "7:5", "there is no such setting; did you mean 'map'"),
+        ("- map: {a: b.}", "7:11", "'b.' is not a path"),
+        ("- {map: {a: b}, filter: a}", "7", "a stage is one of map, filter, validate, enrich"),
+        ("- validate: {type: text}", "7:16", "it is no JSON Schema"),
+        ("- enrich: {fortune: {}}", "7", "there is no enricher 'fortune' here"),
+        ("- enrich: {currency: {field: p, to: EUR, rates: {USD: 1}}}", "7", "date"),
+        ("- enrich: {geocode: {by: city}}", "7", "write the rows under table"),
+        ("- filter: [{field: a, above: 1, below: 2}]", "7", "a field and one of"),
+    ],
+)
+def test_a_broken_stage_is_told_with_its_place(
+    tmp_path: Path, stage: str, place: str, problem: str
+) -> None:
+    text = f"""\
+    manifest: html
+    name: shop
+    start: https://shop.test
+    fields:
+      name: h1
+    pipeline:
+      {stage}
+    """
+
+    with pytest.raises(BadFile, match=problem.replace("'", ".")) as told:
+        manifested(text, tmp_path)
+
+    assert f":{place}" in str(told.value)
+
+
+def test_files_beside_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "flat.json").write_text('{"required": ["title"]}')
+    steps = [
+        {"validate": {"file": "flat.json"}},
+        {"enrich": {"geocode": {"by": "city", "file": "towns.csv"}}},
+        {"filter": "title"},
+    ]
+
+    found = with_files({"name": "shop", "pipeline": steps}, tmp_path)
+
+    assert found["pipeline"][0] == {"validate": {"required": ["title"]}}
+    assert found["pipeline"][1]["enrich"]["geocode"]["file"] == str(tmp_path / "towns.csv")
+    assert found["pipeline"][2] == {"filter": "title"}
+
+
+@pytest.mark.parametrize("values", [{}, {"pipeline": "x"}, {"pipeline": [5, {"enrich": 5}]}])
+def test_what_is_no_pipeline_is_left_to_whoever_checks_it(values: dict[str, Any]) -> None:
+    assert with_files(values, Path()) == values
+
+
+def test_a_schema_of_a_manifest_may_stand_where_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flat.json").write_text('{"required": ["nothing"]}')
+    source = manifested(
+        MANIFEST.partition("pipeline:")[0] + "pipeline: [{validate: {file: flat.json}}]", tmp_path
+    )
+
+    with pytest.raises(Misfit, match="nothing: is missing"):
+        record_of(source)
+
+
+def test_a_validate_stage_takes_a_model_too() -> None:
+    class Modelled(Shop):
+        pipeline = (Map({"title": "name", "amount": "price.amount"}), Validate(Flat))
+
+    assert record_of(Modelled()).data == {"title": "Flat", "amount": 10.0}

@@ -1,0 +1,180 @@
+"""The quarantine as rows: grouped by reason, read in pages, settled once and all together."""
+
+from __future__ import annotations
+
+import pytest
+
+from longline.errors import BadOption, FailureKind, LeaseLost
+from longline.model import ItemState, Job, JobState, Outcome, Verdict
+from longline.stores.database import Database
+from longline.stores.finishing import Finish
+from longline.stores.ledger import LedgerQuery
+from longline.stores.quarantine import Held, Mended, Quarantine
+from longline.stores.store import Store
+from stores.given import leased, queued, record
+from virtual import EPOCH
+
+LATER = EPOCH + 60
+
+
+@pytest.fixture
+def quarantine(database: Database) -> Quarantine:
+    return Quarantine(database)
+
+
+async def held_job(store: Store, *keys: str, reason: str = "item {}: title: is missing") -> Job:
+    """Return a job that has ended, with all its items in quarantine."""
+    job = await queued(store, *keys, is_last=True)
+    for lease in await leased(store, job, len(keys)):
+        outcome = Outcome(
+            Verdict.QUARANTINE,
+            kind=FailureKind.INVALID,
+            reason=reason.format(lease.item.key),
+            raw={"page": {"n": lease.item.key}},
+        )
+        await store.queue.finish(Finish(lease, outcome, EPOCH, seconds=2.5))
+    await store.jobs.finish(job.id, EPOCH)
+    return await store.jobs.get(job.id)
+
+
+def mended(held: Held) -> Mended:
+    return Mended(held, Outcome(Verdict.STORE, record=record(held.item.key)))
+
+
+async def test_items_of_one_reason_are_one_group(store: Store, quarantine: Quarantine) -> None:
+    job = await held_job(store, "a", "b", "c", "d")
+    await held_job(store, "e", reason="https://shop.test/{}: no price")
+
+    first, second = await quarantine.groups()
+
+    assert (first.job, first.reason, first.count) == (job.id, "title: is missing", 4)
+    assert first.keys == ("a", "b", "c")
+    assert (second.reason, second.count) == ("no price", 1)
+
+
+async def test_groups_can_be_chosen(store: Store, quarantine: Quarantine) -> None:
+    job = await held_job(store, "a")
+    other = await held_job(store, "b", reason="no price")
+
+    assert [one.job for one in await quarantine.groups(other.id)] == [other.id]
+    assert [one.job for one in await quarantine.groups(text="TITLE")] == [job.id]
+    assert await quarantine.groups(kind=FailureKind.BUG) == []
+
+
+async def test_items_are_read_in_pages(store: Store, quarantine: Quarantine) -> None:
+    job = await held_job(store, "a", "b", "c")
+
+    first = await quarantine.held(job.id, limit=2)
+    rest = await quarantine.held(job.id, limit=2, after=first[-1].id)
+
+    assert [one.item.key for one in [*first, *rest]] == ["a", "b", "c"]
+    assert first[0].item.data == {"n": "a"}
+    assert first[0].raw == {"page": {"n": "a"}}
+
+
+async def test_an_item_that_is_not_held_is_told(store: Store, quarantine: Quarantine) -> None:
+    job = await held_job(store, "a")
+
+    with pytest.raises(BadOption, match="nothing called 'b' is quarantined"):
+        await quarantine.get(job.id, "b")
+
+
+async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a", "b")
+    held = await quarantine.held(job.id)
+    before = await store.journal.statistics(job.id)
+
+    await quarantine.reopen(job.id, LATER, 2)
+    ends = await quarantine.settle([mended(one) for one in held], LATER)
+    state = await store.jobs.finish(job.id, LATER)
+
+    assert ends == [ItemState.STORED, ItemState.STORED]
+    assert state is JobState.COMPLETE
+    assert await store.records.count() == 2
+    assert await store.journal.statistics(job.id) == before
+    row = (await store.queue.finished(job.id))[0]
+    assert (row["seconds"], row["finished_at"], row["raw"]) == (2.5, LATER, None)
+    assert (row["lease_owner"], row["reason"], row["kind"]) == (None, None, None)
+    kinds = [event.kind for event in await store.journal.events(job.id)]
+    assert kinds[-4:] == ["job.reopened", "item.stored", "item.stored", "job.complete"]
+
+
+async def test_what_was_settled_once_is_not_settled_again(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a", "b")
+    first, second = await quarantine.held(job.id)
+    await quarantine.settle([mended(first)], LATER)
+
+    ends = await quarantine.settle([mended(first), mended(second)], LATER)
+
+    assert isinstance(ends[0], LeaseLost)
+    assert ends[1] is ItemState.STORED
+    assert len(await store.journal.events(job.id, kind="item.stored")) == 2
+
+
+async def test_what_is_queued_again_meanwhile_is_left_alone(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a")
+    (held,) = await quarantine.held(job.id)
+    await store.ledger.requeue(LedgerQuery(job.id), LATER)
+
+    (end,) = await quarantine.settle([mended(held)], LATER)
+
+    assert isinstance(end, LeaseLost)
+    assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 1
+    assert await store.records.count() == 0
+
+
+async def test_an_old_lease_cannot_commit_after_a_replay(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await queued(store, "a", is_last=True)
+    (lease,) = await leased(store, job)
+    await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
+    (held,) = await quarantine.held(job.id)
+    await quarantine.settle([mended(held)], LATER)
+
+    with pytest.raises(LeaseLost):
+        await store.queue.finish(Finish(lease, Outcome(Verdict.FAIL, reason="late"), LATER))
+
+
+async def test_what_cannot_be_stored_takes_nobody_along(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a", "b")
+    first, second = await quarantine.held(job.id)
+    odd = Outcome(Verdict.STORE, record=record("a", {"title": "\ud800"}), raw={"page": {}})
+
+    ends = await quarantine.settle([Mended(first, odd), mended(second)], LATER)
+
+    assert ends == [ItemState.QUARANTINED, ItemState.STORED]
+    assert (await quarantine.get(job.id, "a")).reason.startswith("it cannot be stored: ")
+
+
+async def test_a_job_that_has_not_ended_is_not_reopened(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await queued(store, "a")
+
+    await quarantine.reopen(job.id, LATER, 1)
+
+    assert (await store.jobs.get(job.id)).state is JobState.RUNNING
+    assert await store.journal.events(job.id, kind="job.reopened") == []
+
+
+async def test_a_failure_is_held_only_when_something_was_kept_of_it(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await queued(store, "a", "b", is_last=True)
+    one, other = await leased(store, job, 2)
+    bug = Outcome(Verdict.FAIL, kind=FailureKind.BUG, reason="KeyError: 'x'", raw={"page": {}})
+    gone = Outcome(Verdict.FAIL, kind=FailureKind.TIMEOUT, reason="too late")
+    await store.queue.finish_all([Finish(one, bug, EPOCH), Finish(other, gone, EPOCH)])
+
+    held = await quarantine.held(job.id)
+
+    assert [(found.item.key, found.state) for found in held] == [("a", ItemState.FAILED)]
