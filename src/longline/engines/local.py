@@ -13,38 +13,30 @@ from dataclasses import dataclass
 
 from longline.clock import Clock
 from longline.engines.committing import Committer
-from longline.engines.finding import Chunk, find_in_chunks
+from longline.engines.discovering import IDLE_LOOK, LEASE, Discovery
 from longline.engines.lanes import Lanes
 from longline.engines.resting import Rests
 from longline.engines.tuning import tuned_memory
 from longline.errors import (
     BudgetSpent,
-    CircuitOpen,
     DiscoveryFailed,
     FailureKind,
     LonglineError,
-    Postponed,
     RobotsDisallowed,
-    StoreError,
 )
 from longline.jobs.collector import Collector
+from longline.jobs.drifting import Drifting
 from longline.jobs.owner import dead_among, this_run
 from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
 from longline.resilience.budget import Budget, Spent, exceeded
-from longline.sources.visit import Visit
-from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
-from longline.stores.journal import fact
 from longline.stores.leases import Claim
 from longline.stores.store import Store
 
-_LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
 _HEARTBEAT = 5.0
-_IDLE_LOOK = 0.5  # seconds between looks at a queue whose items are all with others
 _PARKED_LOOK = 3.0  # and at one whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
 _WIDEST = 64  # domains with a full stock at the same time
-_SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 _PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
 
 
@@ -84,7 +76,6 @@ class LocalEngine:
         self._started = clock.now()
         self._owner = this_run()
         self._stop_reason: str | None = None
-        self._failure: LonglineError | None = None
         self._wake = asyncio.Event()
         self._rests = Rests()
         self._last_lane = ""
@@ -92,7 +83,17 @@ class LocalEngine:
             store.queue, options.concurrency * 16, self._count, lambda: self._in_hand
         )
         self._in_hand = 0
-        self._is_finding = False
+        self._drift = Drifting(store, collector.source, clock)
+        self._discovery = Discovery(
+            store,
+            collector,
+            clock,
+            self._owner,
+            limit=options.limit,
+            patience=options.patience,
+            is_stopped=lambda: self._stop_reason is not None,
+            on_found=self._look_again,
+        )
         self._is_dry = False  # the last look found nothing to lease, and nothing came since
         self._last_finish = clock.now()
 
@@ -104,7 +105,8 @@ class LocalEngine:
     @property
     def closed_host(self) -> str | None:
         """The host whose robots.txt stopped discovery, if one did."""
-        return self._failure.host if isinstance(self._failure, RobotsDisallowed) else None
+        failure = self._discovery.failure
+        return failure.host if isinstance(failure, RobotsDisallowed) else None
 
     async def run(self, job: Job) -> JobState:
         """Run a job to its end, or until it is stopped; return the state it is left in.
@@ -113,6 +115,7 @@ class LocalEngine:
             StoreError: the database does not take any more; all that was committed is safe.
         """
         await self._reclaim(job.id)
+        await self._drift.begin(job)
         try:
             with tuned_memory():
                 await self._run_tasks(job)
@@ -123,7 +126,7 @@ class LocalEngine:
     async def _run_tasks(self, job: Job) -> None:
         async with asyncio.TaskGroup() as group:
             beats = group.create_task(self._beat(job.id))
-            finding = group.create_task(self._find(job))
+            finding = group.create_task(self._discovery.run(job.id))
             committing = group.create_task(self._committer.run())
             lanes = Lanes(group, self._work, self._options.concurrency, self._look_again)
             await self._feed(job.id, finding, lanes)
@@ -135,119 +138,17 @@ class LocalEngine:
             await asyncio.wait([committing])
             beats.cancel()
 
-    # ------------------------------------------------------------ discovery
-
-    async def _find(self, job: Job) -> None:
-        """Discover, if nobody else does; a failure ends discovery, not the items already found."""
-        self._is_finding = True
-        try:
-            while not self._stop_reason and await self._is_to_be_discovered(job.id):
-                pass
-        finally:
-            self._is_finding = False
-            self._wake.set()
-
-    async def _is_to_be_discovered(self, job: str) -> bool:
-        """Take one turn at discovery; False when there is nothing more to do about it."""
-        if (await self._store.jobs.get(job)).is_discovered:
-            return False
-        if not await self._take_discovery(job):
-            await self._clock.sleep(_IDLE_LOOK)
-            return True
-        visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
-        try:
-            await self._collector.source.prepare(visit)
-            await self._queue_all(job, visit)
-        except StoreError:
-            raise  # not the source's fault: the run ends, and says so
-        except BudgetSpent as error:
-            problem = f"discovery ended early, {error.limit} is spent"
-            await self._queue(job, Chunk(), visit, shortfall=problem)
-        except RobotsDisallowed as error:
-            self._failure = error
-        except (CircuitOpen, Postponed) as error:
-            return await self._is_sat_out(job, error)
-        except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
-            problem = str(error) if isinstance(error, LonglineError) else repr(error)
-            self._failure = DiscoveryFailed(self._collector.source.name, problem)
-            self._failure.__cause__ = error
-        finally:
-            await self._close_discovery(job, visit)
-        return False
-
-    async def _is_sat_out(self, job: str, error: CircuitOpen | Postponed) -> bool:
-        """Wait until the site may be asked again; False when that is not worth waiting for."""
-        wait = error.until - self._clock.now()
-        is_banned = error.kind is FailureKind.BLOCKED
-        if is_banned or wait > self._options.patience:
-            self._failure = error
-            return False
-        is_silent = isinstance(error, Postponed) and error.kind in _SILENT
-        if is_silent and not sum((await self._store.queue.counts(job)).values()):
-            # A site that has never said anything may as well be a wrong address.
-            self._failure = DiscoveryFailed(self._collector.source.name, str(error))
-            return False
-        await self._clock.sleep(max(wait, _IDLE_LOOK))
-        return True
-
-    async def _close_discovery(self, job: str, visit: Visit) -> None:
-        await self._queue(job, Chunk(), visit)  # what was spent and met with since the last chunk
-        now = self._clock.now()
-        notes = [
-            fact(job, now, "discovery.note", field=note.field, text=note.text)
-            for note in visit.notes
-        ]
-        await self._store.journal.append(*notes)
-
-    async def _take_discovery(self, job: str) -> bool:
-        now = self._clock.now()
-        dead = dead_among(await self._store.queue.owners(job))
-        return await self._store.jobs.take_discovery(job, self._owner, now, now + _LEASE, dead)
-
-    async def _queue_all(self, job: str, visit: Visit) -> None:
-        async def queue_up(chunk: Chunk) -> bool:
-            total = await self._queue(job, chunk, visit)
-            limit = self._options.limit
-            return not self._stop_reason and (limit is None or total < limit)
-
-        await find_in_chunks(self._collector.source.discover(visit), queue_up)
-        if not self._stop_reason:
-            await self._queue(job, Chunk(), visit, is_last=True)
-
-    async def _queue(
-        self,
-        job: str,
-        chunk: Chunk,
-        visit: Visit,
-        *,
-        is_last: bool = False,
-        shortfall: str | None = None,
-    ) -> int:
-        await visit.account.settle()
-        found = Discovered(
-            job,
-            chunk.items,
-            self._clock.now(),
-            cursor=chunk.cursor.value if chunk.cursor else None,
-            is_last=is_last or shortfall is not None,
-            limit=self._options.limit,
-            account=visit.account.take(),
-            shortfall=shortfall,
-        )
-        total = await self._store.queue.add(found)
-        self._look_again()
-        return total
-
     # ------------------------------------------------------------ collection
 
     async def _feed(self, job: str, finding: asyncio.Task[None], lanes: Lanes) -> None:
         """Keep the workers supplied until the job has ended, stops, or has to rest."""
         while not self._stop_reason:
             self._wake.clear()
+            await self._drift.look()
             if not self._is_dry and await self._lease(job, lanes):
                 continue
             if self._in_hand:
-                await self._nap(_IDLE_LOOK)
+                await self._nap(IDLE_LOOK)
             elif await self._is_over(job, finding):
                 return
             else:
@@ -266,7 +167,7 @@ class LocalEngine:
             self._owner,
             stock,
             now,
-            now + _LEASE,
+            now + LEASE,
             holds=lanes.waiting(),
             resting=self._rests.resting(now),
             last=self._last_lane,
@@ -281,11 +182,22 @@ class LocalEngine:
         return bool(leases)
 
     async def _is_over(self, job: str, finding: asyncio.Task[None]) -> bool:
-        if await self._store.jobs.finish(job, self._clock.now()) is not None:
+        if await self._is_ended(job):
             return True
-        if finding.done() and self._failure and await self._store.queue.next_due(job) is None:
+        if (
+            finding.done()
+            and self._discovery.failure
+            and await self._store.queue.next_due(job) is None
+        ):
             return True
         return (await self._store.jobs.get(job)).state not in OPEN_STATES
+
+    async def _is_ended(self, job: str) -> bool:
+        """End the job if all its items are finished, with what its records have to say."""
+        if not await self._store.jobs.is_over(job):
+            return False
+        ending = await self._drift.ending()
+        return await self._store.jobs.finish(job, self._clock.now(), ending) is not None
 
     async def _rest(self, job: str) -> None:
         """Wait for parked items to fall due, for discovery, or for other processes."""
@@ -294,12 +206,12 @@ class LocalEngine:
         due = self._rests.next_due(waiting)
         if due is None:
             await self._reclaim(job)  # what is left is with others, who may have died
-            await self._nap(_IDLE_LOOK)
+            await self._nap(IDLE_LOOK)
             return
         if await self._is_time_up(job, now):
             return
         block = self._rests.block(waiting, now)
-        if block is not None and not self._is_finding:
+        if block is not None and not self._discovery.is_under_way:
             self.stop(block)
         elif due > now and now - self._last_finish > self._options.patience:
             self.stop("every item is parked: the site has not answered for too long")
@@ -310,7 +222,7 @@ class LocalEngine:
         """Give up what is parked once the budget of time is spent."""
         seconds = self._options.seconds
         limit = exceeded(Budget(seconds=seconds), Spent(), now - self._started)
-        if limit is None or self._is_finding:
+        if limit is None or self._discovery.is_under_way:
             return False
         reason = str(BudgetSpent("", limit))
         await self._store.queue.give_up(job, FailureKind.BUDGET, reason, now)
@@ -345,6 +257,7 @@ class LocalEngine:
     def _count(self, finish: Finish, state: ItemState | None) -> None:
         """Note that a try was committed as this state, or that its item is somebody else's now."""
         self._in_hand -= 1
+        self._drift.tell(finish, state)
         if finish.found:
             self._is_dry = False
         self._wake.set()
@@ -357,7 +270,7 @@ class LocalEngine:
     async def _beat(self, job: str) -> None:
         while True:
             await self._clock.sleep(_HEARTBEAT)
-            await self._store.queue.renew(job, self._owner, self._clock.now() + _LEASE)
+            await self._store.queue.renew(job, self._owner, self._clock.now() + LEASE)
             await self._reclaim(job)
             await self._wake_up()
 
@@ -375,18 +288,19 @@ class LocalEngine:
         await self._store.queue.reclaim(job, self._clock.now(), dead_among(owners))
 
     async def _end(self, job: str) -> JobState:
-        now = self._clock.now()
         # The last commit may have come after the last look.
-        if await self._store.jobs.finish(job, now) is None:
-            await self._leave_open(job, now)
+        if not await self._is_ended(job):
+            await self._drift.look()
+            await self._leave_open(job, self._clock.now())
         return (await self._store.jobs.get(job)).state
 
     async def _leave_open(self, job: str, now: float) -> None:
         found = sum((await self._store.queue.counts(job)).values())
-        if isinstance(self._failure, DiscoveryFailed) and not found:
-            await self._store.jobs.fail(job, now, str(self._failure))
-        elif self._failure or self._stop_reason:
-            await self._store.jobs.pause(job, now, str(self._failure or self._stop_reason))
+        failure = self._discovery.failure
+        if isinstance(failure, DiscoveryFailed) and not found:
+            await self._store.jobs.fail(job, now, str(failure))
+        elif failure or self._stop_reason:
+            await self._store.jobs.pause(job, now, str(failure or self._stop_reason))
 
 
 def _first(several: BaseExceptionGroup[LonglineError]) -> LonglineError:

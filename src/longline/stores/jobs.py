@@ -16,6 +16,7 @@ from longline.errors import FailureKind, UnknownJob
 from longline.model import FINAL_STATES, OPEN_STATES, ItemState, Job, JobState
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
+from longline.stores.profiles import Ending, keep
 from longline.stores.queue import counts
 from longline.stores.schema import items, jobs
 
@@ -85,12 +86,17 @@ class Jobs:
         """End a job that could not do its work."""
         await self._database.write(_end, (job, at, JobState.FAILED, reason))
 
-    async def finish(self, job: str, at: float) -> JobState | None:
+    async def is_over(self, job: str) -> bool:
+        """Say whether `finish` would end a job: all is found, and every item is finished."""
+        return await self._database.read(lambda connection: _is_over(connection, job))
+
+    async def finish(self, job: str, at: float, ending: Ending | None = None) -> JobState | None:
         """End a job whose items are all finished; None when some are not, or another was first.
 
         A paused one as well: of two processes one may have paused it while the other went on.
+        `ending` is what its records say beside the counts; its profile is kept with the end.
         """
-        state: JobState | None = await self._database.write(_finish, (job, at))
+        state: JobState | None = await self._database.write(_finish, (job, at, ending))
         return state
 
     async def _read(self, query: Any) -> JobList:
@@ -212,21 +218,32 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
         append(connection, [fact(job, at, f"job.{state.value}", reason=reason)])
 
 
-def _finish(connection: Connection, argument: tuple[str, float]) -> JobState | None:
-    job, at = argument
-    row = connection.execute(
-        select(jobs.c.state, jobs.c.is_discovered, jobs.c.shortfall).where(jobs.c.id == job)
-    )
-    state, is_discovered, shortfall = row.one()
+def _is_over(connection: Connection, job: str) -> bool:
+    query = select(jobs.c.state, jobs.c.is_discovered).where(jobs.c.id == job)
+    state, is_discovered = connection.execute(query).one()
+    if JobState(state) not in OPEN_STATES or not is_discovered:
+        return False
     found = counts(connection, job)
-    total, done = sum(found.values()), sum(found[final] for final in FINAL_STATES)
-    if JobState(state) not in OPEN_STATES or not is_discovered or done < total:
+    return sum(found.values()) == sum(found[final] for final in FINAL_STATES)
+
+
+def _finish(connection: Connection, argument: tuple[str, float, Ending | None]) -> JobState | None:
+    job, at, ending = argument
+    if not _is_over(connection, job):
         return None
+    query = select(jobs.c.source, jobs.c.shortfall).where(jobs.c.id == job)
+    source, shortfall = connection.execute(query).one()
+    found = counts(connection, job)
     missing = [shortfall] if shortfall else []
     missing += _not_asked(connection, job)
-    ended = _verdict(found, total, is_short=bool(missing))
-    _end(connection, (job, at, ended, "; ".join([*_explained(found), *missing]) or None))
-    return ended
+    told: list[str] = []
+    if ending is not None:
+        missing += [f"drift: {'; '.join(ending.drift)}"] if ending.drift else []
+        told += ending.warnings
+        keep(connection, job, source, at, ending)
+    state = _verdict(found, sum(found.values()), is_short=bool(missing))
+    _end(connection, (job, at, state, "; ".join([*_explained(found), *missing, *told]) or None))
+    return state
 
 
 def _not_asked(connection: Connection, job: str) -> list[str]:

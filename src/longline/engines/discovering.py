@@ -1,0 +1,162 @@
+"""Discovery of a job: one process at a time finds items and queues them, and goes on after others.
+
+A failure ends discovery, not the work on the items that were found before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from longline.clock import Clock
+from longline.engines.finding import Chunk, find_in_chunks
+from longline.errors import (
+    BudgetSpent,
+    CircuitOpen,
+    DiscoveryFailed,
+    FailureKind,
+    LonglineError,
+    Postponed,
+    RobotsDisallowed,
+    StoreError,
+)
+from longline.jobs.collector import Collector
+from longline.jobs.owner import dead_among
+from longline.sources.visit import Visit
+from longline.stores.adding import Discovered
+from longline.stores.journal import fact
+from longline.stores.store import Store
+
+LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
+IDLE_LOOK = 0.5  # seconds between looks at what others are at
+_SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
+
+
+class Discovery:
+    """Finds the items of one job; one object a run.
+
+    `is_stopped` says that nothing more is to be begun, `on_found` is told that items were queued.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        collector: Collector,
+        clock: Clock,
+        owner: str,
+        *,
+        limit: int | None,
+        patience: float,
+        is_stopped: Callable[[], bool],
+        on_found: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._collector = collector
+        self._clock = clock
+        self._owner = owner
+        self._limit = limit
+        self._patience = patience
+        self._is_stopped = is_stopped
+        self._on_found = on_found
+        self.failure: LonglineError | None = None
+        """Why not all could be found."""
+        self.is_under_way = False
+
+    async def run(self, job: str) -> None:
+        """Discover, if nobody else does, until all is found."""
+        self.is_under_way = True
+        try:
+            while not self._is_stopped() and await self._is_to_be_discovered(job):
+                pass
+        finally:
+            self.is_under_way = False
+            self._on_found()
+
+    async def _is_to_be_discovered(self, job: str) -> bool:
+        """Take one turn at discovery; False when there is nothing more to do about it."""
+        if (await self._store.jobs.get(job)).is_discovered:
+            return False
+        if not await self._take_discovery(job):
+            await self._clock.sleep(IDLE_LOOK)
+            return True
+        visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
+        try:
+            await self._collector.source.prepare(visit)
+            await self._queue_all(job, visit)
+        except StoreError:
+            raise  # not the source's fault: the run ends, and says so
+        except BudgetSpent as error:
+            problem = f"discovery ended early, {error.limit} is spent"
+            await self._queue(job, Chunk(), visit, shortfall=problem)
+        except RobotsDisallowed as error:
+            self.failure = error
+        except (CircuitOpen, Postponed) as error:
+            return await self._is_sat_out(job, error)
+        except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
+            problem = str(error) if isinstance(error, LonglineError) else repr(error)
+            self.failure = DiscoveryFailed(self._collector.source.name, problem)
+            self.failure.__cause__ = error
+        finally:
+            await self._close_discovery(job, visit)
+        return False
+
+    async def _is_sat_out(self, job: str, error: CircuitOpen | Postponed) -> bool:
+        """Wait until the site may be asked again; False when that is not worth waiting for."""
+        wait = error.until - self._clock.now()
+        is_banned = error.kind is FailureKind.BLOCKED
+        if is_banned or wait > self._patience:
+            self.failure = error
+            return False
+        is_silent = isinstance(error, Postponed) and error.kind in _SILENT
+        if is_silent and not sum((await self._store.queue.counts(job)).values()):
+            # A site that has never said anything may as well be a wrong address.
+            self.failure = DiscoveryFailed(self._collector.source.name, str(error))
+            return False
+        await self._clock.sleep(max(wait, IDLE_LOOK))
+        return True
+
+    async def _close_discovery(self, job: str, visit: Visit) -> None:
+        await self._queue(job, Chunk(), visit)  # what was spent and met with since the last chunk
+        now = self._clock.now()
+        notes = [
+            fact(job, now, "discovery.note", field=note.field, text=note.text)
+            for note in visit.notes
+        ]
+        await self._store.journal.append(*notes)
+
+    async def _take_discovery(self, job: str) -> bool:
+        now = self._clock.now()
+        dead = dead_among(await self._store.queue.owners(job))
+        return await self._store.jobs.take_discovery(job, self._owner, now, now + LEASE, dead)
+
+    async def _queue_all(self, job: str, visit: Visit) -> None:
+        async def queue_up(chunk: Chunk) -> bool:
+            total = await self._queue(job, chunk, visit)
+            return not self._is_stopped() and (self._limit is None or total < self._limit)
+
+        await find_in_chunks(self._collector.source.discover(visit), queue_up)
+        if not self._is_stopped():
+            await self._queue(job, Chunk(), visit, is_last=True)
+
+    async def _queue(
+        self,
+        job: str,
+        chunk: Chunk,
+        visit: Visit,
+        *,
+        is_last: bool = False,
+        shortfall: str | None = None,
+    ) -> int:
+        await visit.account.settle()
+        found = Discovered(
+            job,
+            chunk.items,
+            self._clock.now(),
+            cursor=chunk.cursor.value if chunk.cursor else None,
+            is_last=is_last or shortfall is not None,
+            limit=self._limit,
+            account=visit.account.take(),
+            shortfall=shortfall,
+        )
+        total = await self._store.queue.add(found)
+        self._on_found()
+        return total

@@ -1,0 +1,74 @@
+"""What there is to see of drift: a source's fields as they were, and as the last run has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longline.errors import BadOption
+from longline.jobs.drifting import NOTICED, enough, merged
+from longline.monitoring.profiles import Profile
+from longline.stores.profiles import KeptProfile
+from longline.stores.store import Store
+
+Row = dict[str, Any]
+
+
+async def sources_watched(store: Store) -> list[Row]:
+    """Return the last run of each source, the newest first."""
+    profiles = store.profiles
+    found = [await profiles.last(source) for source in await profiles.sources()]
+    return [await _run(store, one) for one in found if one is not None]
+
+
+async def drift_of(store: Store, source: str) -> Row:
+    """Return the last run of a source, and its fields beside what is usual for them.
+
+    Raises:
+        BadOption: no run of this source has ended yet.
+    """
+    last = await store.profiles.last(source)
+    if last is None:
+        listed = ", ".join(sorted(await store.profiles.sources())) or "none"
+        raise BadOption("SOURCE", f"no run of {source!r} has ended here; known are: {listed}")
+    measure = enough(await store.profiles.measure(source, but=last.job))
+    before, now = merged(measure) or Profile(), Profile.from_json(last.profile)
+    names = dict.fromkeys([*now.fields, *before.fields])
+    return {
+        **await _run(store, last),
+        "baseline": {"runs": len(measure), "records": before.records},
+        "fields": [
+            {"field": name, "before": _figures(before, name), "now": _figures(now, name)}
+            for name in names
+        ],
+    }
+
+
+async def _run(store: Store, kept: KeptProfile) -> Row:
+    job = await store.jobs.get(kept.job)
+    events = await store.journal.events(kept.job, kind=NOTICED)
+    return {
+        "source": kept.source,
+        "job": kept.job,
+        "at": kept.at,
+        "records": kept.profile["records"],
+        "is_sound": kept.is_sound,
+        "is_accepted": kept.is_accepted,
+        "state": job.state.value,
+        "reason": job.reason,
+        "noticed": [dict(event.data) for event in events],
+    }
+
+
+def _figures(profile: Profile, name: str) -> Row | None:
+    known = profile.fields.get(name)
+    if known is None or not profile.seen(name):
+        return None
+    kind = max(known.kinds, key=lambda one: known.kinds[one]) if known.kinds else None
+    sketch = known.sizes.get(kind) if kind else None
+    return {
+        "filled": round(profile.share(name), 4),
+        "kind": kind,
+        "middle": sketch.quantile(0.5) if sketch else None,
+        "lowest": sketch.low if sketch else None,
+        "highest": sketch.high if sketch else None,
+    }

@@ -1,0 +1,313 @@
+"""What the records of a run look like, field by field: bounded, mergeable, and plain JSON.
+
+A share or a median of a whole run hides that a site lists its flats first and its garages last.
+So a profile also keeps, of every figure, the extremes that a block of records in a row has shown:
+what has been seen in one block before is no news in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from longline.monitoring.shapes import Shape
+
+BLOCK = 20  # records in a row whose figures are kept as extremes
+_MOST_FIELDS = 200
+_MOST_VALUES = 64  # of a sketch; more of them are thinned out evenly
+MEASURED = ("number", "text", "list")
+
+
+@dataclass(slots=True)
+class Tally:
+    """One field over a few records: how many have it, of what kind, how large, how many values.
+
+    `mentions` are items without a record that failed on this field.
+    """
+
+    filled: int = 0
+    mentions: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, list[float]] = field(default_factory=dict)
+    values: set[Any] = field(default_factory=set)
+
+    def merge(self, other: Tally) -> None:
+        """Take in more records."""
+        self.filled += other.filled
+        self.mentions += other.mentions
+        for kind, count in other.kinds.items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + count
+        for kind, sizes in other.sizes.items():
+            self.sizes.setdefault(kind, []).extend(sizes)
+        self.values |= other.values
+
+
+@dataclass(slots=True)
+class Tallies:
+    """All fields over a few records in a row."""
+
+    valid: int
+    invalid: int
+    fields: dict[str, Tally]
+
+    def seen(self, name: str) -> int:
+        """Return how many items say something about a field: for a part, those with the whole."""
+        one, whole = self.fields.get(name), self.fields.get(name.rpartition(".")[0])
+        having = whole.kinds.get("object", 0) if whole else self.valid
+        return having + (one.mentions if one else 0)
+
+
+def tally(shapes: Iterable[Shape]) -> Tallies:
+    """Count what these records show."""
+    fields: dict[str, Tally] = {}
+    valid = invalid = 0
+    for shape in shapes:
+        if shape.is_valid:
+            valid += 1
+        else:
+            invalid += 1
+        for name, cell in shape.cells.items():
+            one = fields.get(name)
+            if one is None:
+                one = fields[name] = Tally()
+            if cell is None:
+                one.mentions += not shape.is_valid
+                continue
+            kind = cell.kind
+            one.filled += 1
+            one.kinds[kind] = one.kinds.get(kind, 0) + 1
+            if kind in MEASURED:
+                one.sizes.setdefault(kind, []).append(cell.size)
+                one.values.add(cell.value)
+    return Tallies(valid, invalid, fields)
+
+
+def together(several: Iterable[Tallies]) -> Tallies:
+    """Return several tallies as one."""
+    whole = Tallies(0, 0, {})
+    for part in several:
+        whole.valid += part.valid
+        whole.invalid += part.invalid
+        for name, one in part.fields.items():
+            whole.fields.setdefault(name, Tally()).merge(one)
+    return whole
+
+
+@dataclass(slots=True)
+class Sketch:
+    """Numbers of which an even sample is kept, their count and their extremes."""
+
+    count: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    stride: int = 1
+    values: list[float] = field(default_factory=list)
+
+    def add(self, numbers: Iterable[float]) -> None:
+        """Take in more numbers."""
+        for number in numbers:
+            self.low = number if not self.count else min(self.low, number)
+            self.high = number if not self.count else max(self.high, number)
+            if self.count % self.stride == 0:
+                self.values.append(number)
+            self.count += 1
+            if len(self.values) >= 2 * _MOST_VALUES:
+                self._thin()
+
+    def merge(self, other: Sketch) -> None:
+        """Take in another sketch; each keeps its part of the sample."""
+        if not other.count:
+            return
+        self.low = min(self.low, other.low) if self.count else other.low
+        self.high = max(self.high, other.high) if self.count else other.high
+        theirs = other.values[:: max(1, self.stride // other.stride)]
+        while self.stride < other.stride:
+            self._thin()
+        self.values += theirs
+        self.count += other.count
+        while len(self.values) >= 2 * _MOST_VALUES:
+            self._thin()
+
+    def quantile(self, share: float) -> float:
+        """Return the value below which this share of the sample lies."""
+        ordered = sorted(self.values)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def _thin(self) -> None:
+        self.values = self.values[::2]
+        self.stride *= 2
+
+
+@dataclass(slots=True)
+class FieldProfile:
+    """One field of a source over a run, or over several.
+
+    `extremes` has, by figure, the lowest and the highest that a block has shown: `filled`,
+    `distinct`, `kind KIND` as shares, `size KIND` as medians.
+    """
+
+    filled: int = 0
+    mentions: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, Sketch] = field(default_factory=dict)
+    extremes: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, one: Tally, seen: int) -> None:
+        """Take in a block, in which so many items say something about the field."""
+        self.filled += one.filled
+        self.mentions += one.mentions
+        for kind, count in one.kinds.items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + count
+        for kind, sizes in one.sizes.items():
+            self.sizes.setdefault(kind, Sketch()).add(sizes)
+        if seen >= BLOCK // 2:  # fewer say little about what is usual
+            self._widen(one, seen)
+
+    def merge(self, other: FieldProfile) -> None:
+        """Take in another run."""
+        self.filled += other.filled
+        self.mentions += other.mentions
+        for kind, count in other.kinds.items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + count
+        for kind, sketch in other.sizes.items():
+            self.sizes.setdefault(kind, Sketch()).merge(sketch)
+        for name, (low, high) in other.extremes.items():
+            self.reach(name, low, high)
+
+    def reach(self, figure: str, low: float, high: float) -> None:
+        """Note that a block has shown this much."""
+        before = self.extremes.get(figure, (low, high))
+        self.extremes[figure] = (min(before[0], low), max(before[1], high))
+
+    def _widen(self, one: Tally, seen: int) -> None:
+        share = one.filled / seen
+        self.reach("filled", share, share)
+        for kind in {*self.kinds, *one.kinds} if one.filled >= BLOCK // 4 else ():
+            share = one.kinds.get(kind, 0) / one.filled
+            self.reach(f"kind {kind}", share, share)
+        for kind, sizes in one.sizes.items():
+            middle = median(sizes)
+            self.reach(f"size {kind}", middle, middle)
+        if one.filled >= BLOCK // 2:
+            share = len(one.values) / one.filled
+            self.reach("distinct", share, share)
+
+
+@dataclass(slots=True)
+class Profile:
+    """The fields of a source over a run, or over several.
+
+    `quiet` are fields that are always empty, which a person has said is fine.
+    """
+
+    records: int = 0
+    invalid: int = 0
+    fields: dict[str, FieldProfile] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)
+
+    def add(self, block: Tallies) -> None:
+        """Take in what a few records in a row have shown."""
+        for name, one in block.fields.items():
+            if name in self.fields or len(self.fields) < _MOST_FIELDS:
+                self._field(name).add(one, block.seen(name))
+        nothing = Tally()
+        for name, known in self.fields.items():
+            if name not in block.fields:
+                known.add(nothing, block.seen(name))
+        self.records += block.valid
+        self.invalid += block.invalid
+
+    def merge(self, other: Profile) -> None:
+        """Take in another run of the source."""
+        for name, one in other.fields.items():
+            self._field(name).merge(one)
+        for name in self.fields.keys() - other.fields.keys() if other.records else ():
+            self.fields[name].reach("filled", 0.0, 0.0)
+        self.records += other.records
+        self.invalid += other.invalid
+        self.quiet |= other.quiet
+
+    def seen(self, name: str) -> int:
+        """Return how many items say something about a field: for a part, those with the whole."""
+        known, whole = self.fields.get(name), self.fields.get(name.rpartition(".")[0])
+        having = whole.kinds.get("object", 0) if whole else self.records
+        return having + (known.mentions if known else 0)
+
+    def share(self, name: str) -> float:
+        """Return the share of those that have a field; 0 when there are none."""
+        known, seen = self.fields.get(name), self.seen(name)
+        return known.filled / seen if known and seen else 0.0
+
+    def _field(self, name: str) -> FieldProfile:
+        known = self.fields.get(name)
+        if known is None:
+            known = self.fields[name] = FieldProfile()
+            if self.seen(name):
+                known.reach("filled", 0.0, 0.0)  # all records so far were without it
+        return known
+
+    def steady(self, share: float) -> dict[str, str]:
+        """Return the kinds of the fields that at least this share of the records has."""
+        return {
+            name: max(one.kinds, key=lambda kind: one.kinds[kind])
+            for name, one in self.fields.items()
+            if self.share(name) >= share and one.kinds
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "records": self.records,
+            "invalid": self.invalid,
+            "quiet": sorted(self.quiet),
+            "fields": {name: _plain(one) for name, one in self.fields.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Profile:
+        """Return what `as_json` has written."""
+        fields = {name: _profile(one) for name, one in value["fields"].items()}
+        return cls(value["records"], value["invalid"], fields, set(value["quiet"]))
+
+
+def profile_of(shapes: Iterable[Shape]) -> Profile:
+    """Return the profile of records in the order in which they came; a block is of one site."""
+    profile, blocks = Profile(), dict[str, list[Shape]]()
+    for shape in shapes:
+        block = blocks.setdefault(shape.site, [])
+        block.append(shape)
+        if len(block) == BLOCK:
+            profile.add(tally(block))
+            block.clear()
+    for block in blocks.values():
+        if block:
+            profile.add(tally(block))
+    return profile
+
+
+def _plain(one: FieldProfile) -> dict[str, Any]:
+    return {
+        "filled": one.filled,
+        "mentions": one.mentions,
+        "kinds": one.kinds,
+        "sizes": {
+            kind: [sketch.count, sketch.low, sketch.high, sketch.stride, sketch.values]
+            for kind, sketch in one.sizes.items()
+        },
+        "extremes": {name: list(ends) for name, ends in one.extremes.items()},
+    }
+
+
+def _profile(value: Mapping[str, Any]) -> FieldProfile:
+    return FieldProfile(
+        value["filled"],
+        value["mentions"],
+        dict(value["kinds"]),
+        {
+            kind: Sketch(one[0], one[1], one[2], one[3], list(one[4]))
+            for kind, one in value["sizes"].items()
+        },
+        {name: (ends[0], ends[1]) for name, ends in value["extremes"].items()},
+    )

@@ -1,0 +1,76 @@
+"""The shape of one record: which fields are filled, with what kind of value, and how large."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+SCORE = "@score"
+"""The quality score, watched like a field."""
+_DEEPEST = 3
+_LARGEST = 1e300  # beyond it, and for what is not a number, JSON has no words
+_WIDEST = 30  # an object with more names than this is a table of its own, not a part of the record
+_NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable)|(?:^|: |; )([\w.-]+): ")
+
+
+class Cell(NamedTuple):
+    """A filled field: its kind, its size (a number's value, a text's or list's length), itself."""
+
+    kind: str
+    size: float
+    value: Any
+
+
+@dataclass(slots=True)
+class Shape:
+    """What one item showed. An item without a record names only the fields it failed on.
+
+    `site` is the host it came from: each site has a layout of its own.
+    """
+
+    key: str
+    cells: dict[str, Cell | None] = field(default_factory=dict)
+    is_valid: bool = True
+    site: str = ""
+
+
+def shape_of(
+    key: str, data: Mapping[str, Any], score: float | None = None, *, site: str = ""
+) -> Shape:
+    """Return the shape of a record's data; an empty field is there as None."""
+    shape = Shape(key, site=site)
+    _add(shape.cells, "", data, _DEEPEST)
+    if score is not None:
+        shape.cells[SCORE] = Cell("number", score, score)
+    return shape
+
+
+def shape_of_failure(key: str, reason: str | None, *, site: str = "") -> Shape:
+    """Return the shape of an item that is no record; its reason may name the fields at fault."""
+    names = (first or second for first, second in _NAMED.findall(reason or ""))
+    return Shape(key, dict.fromkeys(names), is_valid=False, site=site)
+
+
+def _add(cells: dict[str, Cell | None], path: str, data: Mapping[str, Any], depth: int) -> None:
+    for name, value in data.items():
+        place = f"{path}{name}"
+        cell = cells[place] = _cell(value)
+        if cell is not None and cell.kind == "object" and depth > 1 and cell.size <= _WIDEST:
+            _add(cells, f"{place}.", value, depth - 1)
+
+
+def _cell(value: Any) -> Cell | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Cell("text", len(value), value) if value else None
+    if isinstance(value, int | float):
+        kind = "flag" if isinstance(value, bool) else "number"
+        return Cell(kind, float(value), value) if -_LARGEST < value < _LARGEST else None
+    if isinstance(value, Mapping | list | tuple):
+        kind = "object" if isinstance(value, Mapping) else "list"
+        return Cell(kind, len(value), None) if value else None
+    text = str(value)  # a date, a decimal: what the store will write
+    return Cell("text", len(text), text)

@@ -1,0 +1,223 @@
+"""What is called drift, how soon, and above all what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from longline.monitoring.drift import Notice, Watch, judge
+from longline.monitoring.profiles import Profile, profile_of
+from longline.monitoring.shapes import Shape, shape_of, shape_of_failure
+from monitoring.drifting_shapes import Change, put, shapes_of, without
+
+
+def watched(shapes: list[Shape], history: Profile | None = None) -> dict[str, Notice]:
+    """Return what a watch tells of these records, by field."""
+    watch = Watch(history)
+    return {
+        notice.field: notice
+        for place, shape in enumerate(shapes, 1)
+        for notice in watch.add(shape, place)
+    }
+
+
+def history_of(seed: int, count: int = 200) -> Profile:
+    return Profile.from_json(profile_of(shapes_of(seed, count, start=10_000)).as_json())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_normal_variation_is_no_drift_in_a_first_run(seed: int) -> None:
+    assert watched(shapes_of(seed, 600)) == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_normal_variation_is_no_drift_after_earlier_runs(seed: int) -> None:
+    judgement = judge(shapes_of(seed, 300), history_of(seed), runs=1)
+
+    assert (judgement.drift, judgement.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [1, 5, 15])
+def test_a_small_site_is_no_drift(seed: int, count: int) -> None:
+    history = history_of(seed + 1, count=15)
+
+    assert judge(shapes_of(seed, count), history, runs=1).drift == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["price", "title", "stock", "text"])
+def test_a_field_that_empties_is_told_within_twenty_items(seed: int, name: str) -> None:
+    shapes = shapes_of(seed, 100) + shapes_of(seed, 50, without(name), start=100)
+
+    notices = watched(shapes)
+
+    assert set(notices) == {name}
+    assert 100 < notices[name].place <= 120
+
+
+CHANGES: dict[str, tuple[str, Change]] = {
+    "number to text": ("price", put("price", str)),
+    "text collapses": ("text", put("text", lambda _: "…")),
+    "text grows": ("title", put("title", lambda text: text * 20)),
+    "all equal": ("title", put("title", lambda _: "Welcome to our shop")),
+    "half of them have it": ("signed", without("signed")),
+    "object to text": ("seller", put("seller", lambda one: one["name"])),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_field_that_changes_is_told_within_fifty_items(case: str) -> None:
+    name, change = CHANGES[case]
+    shapes = shapes_of(1, 200) + shapes_of(1, 50, change, start=200)
+
+    notices = watched(shapes)
+
+    assert set(notices) == {name}
+    assert 200 < notices[name].place <= 250
+
+
+@pytest.mark.parametrize("factor", [0.01, 100])
+def test_numbers_in_another_unit_are_told_by_earlier_runs(factor: float) -> None:
+    shapes = shapes_of(1, 100, put("price", lambda price: price * factor))
+
+    assert set(watched(shapes, history_of(1))) == {"price"}
+
+
+def test_a_worse_score_is_told_when_no_field_tells_it() -> None:
+    worse = [shape_of(str(n), {"title": f"Thing {n}"}, 40 + n % 5) for n in range(60)]
+    usual = profile_of([shape_of(str(n), {"title": f"Thing {n}"}, 85 + n % 9) for n in range(200)])
+
+    notices = watched(worse, usual)
+
+    assert list(notices) == ["@score"]
+    assert str(notices["@score"]).startswith("the quality score is about 42, 89 before")
+
+
+def test_items_that_fail_on_a_field_speak_for_it() -> None:
+    reason = "http://shop.test/1: the required field price is missing: nothing at .price"
+    failed = [shape_of_failure(str(n), reason) for n in range(100, 130)]
+
+    notices = watched(shapes_of(1, 100) + failed)
+
+    assert set(notices) == {"price"}
+    assert (notices["price"].place <= 120, notices["price"].since) == (True, "100")
+
+
+@pytest.mark.parametrize(
+    "reason", ["item 3: price: Input should be a number", "price: 'x' finds nothing", "a; price: b"]
+)
+def test_a_reason_names_the_field_in_several_ways(reason: str) -> None:
+    assert "price" in shape_of_failure("3", reason).cells
+
+
+def test_items_that_fail_for_no_named_field_are_told_as_a_whole() -> None:
+    failed = [shape_of_failure(str(n), "KeyError: 'no table'") for n in range(100, 130)]
+
+    notices = watched(shapes_of(1, 100) + failed)
+
+    assert list(notices) == ["@valid"]
+    assert "the share of items that are valid is" in str(notices["@valid"])
+
+
+def test_a_list_that_is_sorted_by_price_is_no_drift() -> None:
+    shapes = [shape_of(str(n), {"price": float(n), "text": "x" * (n // 4)}) for n in range(400)]
+
+    assert watched(shapes) == {}
+
+
+def test_numbers_of_their_own_may_go_up_from_run_to_run() -> None:
+    earlier = profile_of([shape_of(str(n), {"id": n}) for n in range(200)])
+
+    assert watched([shape_of(str(n), {"id": n}) for n in range(9000, 9100)], earlier) == {}
+
+
+def flats_and_garages() -> list[Shape]:
+    """Return a list of which the second half never has bedrooms."""
+    return [
+        shape_of(str(n), {"title": f"t{n}", "bedrooms": 2 + n % 3 if n < 200 else None})
+        for n in range(400)
+    ]
+
+
+def test_what_a_part_of_an_earlier_run_has_shown_is_no_news() -> None:
+    judgement = judge(flats_and_garages(), profile_of(flats_and_garages()), runs=1)
+
+    assert (judgement.drift, judgement.warnings) == ((), ())
+
+
+def test_sites_are_watched_each_by_itself() -> None:
+    sites = [
+        shape_of(str(n), {"title": f"t{n}", "price": 5 if n < 200 else None}, site=f"s{n // 200}")
+        for n in range(400)
+    ]
+
+    assert watched(sites) == {}
+
+
+def test_a_field_is_told_once_and_its_parts_not_at_all() -> None:
+    shapes = shapes_of(1, 100) + shapes_of(1, 200, without("seller"), start=100)
+
+    assert set(watched(shapes)) == {"seller"}
+
+
+def test_what_was_noticed_before_is_not_told_again() -> None:
+    watch = Watch(noticed=["price"])
+    shapes = shapes_of(1, 100) + shapes_of(1, 50, without("price"), start=100)
+
+    assert [one for n, shape in enumerate(shapes, 1) for one in watch.add(shape, n)] == []
+
+
+def test_a_column_that_is_empty_in_a_whole_run_of_a_few_is_drift() -> None:
+    judgement = judge(shapes_of(1, 8, without("title")), history_of(1), runs=1)
+
+    assert judgement.fields == ("title",)
+    assert not judgement.is_sound
+
+
+def test_an_empty_column_without_history_is_a_warning() -> None:
+    judgement = judge(shapes_of(1, 120, without("price")), None)
+
+    assert judgement.drift == ()
+    assert judgement.warnings == ("price is empty in all 120 records",)
+
+
+def test_a_column_that_is_seldom_filled_may_be_empty_in_a_short_run() -> None:
+    judgement = judge(shapes_of(1, 20, without("reserve")), history_of(1), runs=1)
+
+    assert judgement.warnings == ()
+
+
+def test_a_word_in_the_reason_of_a_failure_is_no_empty_column() -> None:
+    shapes = [*shapes_of(1, 200), shape_of_failure("x", "KeyError: 'no table'")]
+
+    assert judge(shapes, None).warnings == ()
+
+
+def test_a_declared_field_that_never_came_is_a_warning() -> None:
+    rows: list[dict[str, Any]] = [{"title": f"t{n}"} for n in range(20)]
+    shapes = [shape_of(str(n), row) for n, row in enumerate(rows)]
+
+    assert judge(shapes, None, declared=["title", "price"]).warnings == (
+        "price is empty in all 20 records",
+    )
+
+
+def test_a_column_that_may_be_empty_is_silent() -> None:
+    history = profile_of(shapes_of(2, 100, without("price")))
+    history.quiet = {"price"}
+
+    judgement = judge(shapes_of(1, 100, without("price")), history, runs=1)
+
+    assert judgement.warnings == ()
+    assert judgement.profile.quiet == {"price"}
+
+
+def test_a_field_that_was_never_there_is_a_warning_only() -> None:
+    history = history_of(1)
+
+    judgement = judge(shapes_of(2, 60, lambda data: {**data, "phone": "1"}), history, runs=1)
+
+    assert judgement.drift == ()
+    assert judgement.warnings == ("phone is filled in 100% of the records, in none before",)
