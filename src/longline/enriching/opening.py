@@ -1,0 +1,54 @@
+"""A task in, somebody to ask out: the dialect that it names, at the pace that it wants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from longline.clock import Clock
+from longline.config.enriching import EnrichTask
+from longline.enriching.base import Enricher
+from longline.enriching.ollama import OllamaEnricher
+from longline.enriching.openai import OpenAiEnricher
+from longline.enriching.speaking import Speaker
+from longline.fetching.pacing import Pacing
+from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.resilience.keepers.base import PaceKeeper
+from longline.resilience.keepers.cells import Cells
+from longline.resilience.learning import Learned
+from longline.resilience.limiter import RateLimiter
+
+_ROOT = "/v1"
+
+
+def limiter_of(
+    task: EnrichTask,
+    clock: Clock,
+    keeper: PaceKeeper | None = None,
+    learned: Cells[Learned] | None = None,
+) -> RateLimiter:
+    """Return what keeps the pace of the task's server; with a keeper, in all processes."""
+    rate = None if task.rate == "unlimited" else task.rate
+    return RateLimiter(rate, task.concurrency, clock=clock, keeper=keeper, learned=learned)
+
+
+@asynccontextmanager
+async def open_enricher(
+    task: EnrichTask, limiter: RateLimiter, clock: Clock
+) -> AsyncIterator[Enricher]:
+    """Open connections to the model that a task asks.
+
+    Raises:
+        UnknownSecret: the key of the server cannot be read.
+    """
+    options = HttpOptions(timeout=task.server.timeout, connections=task.concurrency + 1)
+    transport = HttpTransport(options, clock)
+    speaker = Speaker(task.server, Pacing(transport, limiter, clock))
+    try:
+        if task.server.dialect == "ollama":
+            yield OllamaEnricher(speaker)
+        else:
+            has_root = task.server.url.rstrip("/").endswith(_ROOT)
+            yield OpenAiEnricher(speaker, root="" if has_root else _ROOT)
+    finally:
+        await transport.close()

@@ -1,0 +1,62 @@
+"""Queueing: which records of a task have something new to ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from longline.clock import Clock
+from longline.config.enriching import EnrichTask
+from longline.enriching.prompts import wish_of
+from longline.stores.questions import Questions
+from longline.stores.records import Records, Row
+from longline.stores.selecting import RecordQuery, parse_condition
+
+_SIZE = 500  # records in one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """How many records fit a task, how many of them ask something new, and how much that is."""
+
+    records: int
+    asking: int
+    questions: int
+
+
+def queries_of(task: EnrichTask) -> list[RecordQuery]:
+    """Return which records a task is about.
+
+    Raises:
+        BadOption: a condition is none.
+    """
+    where = tuple(parse_condition(text) for text in task.where)
+    return [RecordQuery(source=source, where=where) for source in dict.fromkeys(task.sources)]
+
+
+async def queue_records(
+    task: EnrichTask, records: Records, questions: Questions, clock: Clock
+) -> Queued:
+    """Queue what is new; a record that asks what it asked before costs a look and no write."""
+    seen = asking = new = 0
+    for query in queries_of(task):
+        async for rows in _pages(records.stream(query)):
+            wishes = {row["id"]: wish_of(task, row) for row in rows}
+            known = await questions.asked_by(task.enrich, list(wishes))
+            fresh = [
+                wish
+                for record, wish in wishes.items()
+                if known.get(record) != (wish.question.id, wish.version)
+            ]
+            new += await questions.queue(task.enrich, fresh, clock.now()) if fresh else 0
+            seen, asking = seen + len(rows), asking + len(fresh)
+    await questions.tidy(task.enrich)
+    return Queued(seen, asking, new)
+
+
+async def _pages(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
+    # The stream reads in the thread that asks it, so it is asked in another than the loop's.
+    while page := await asyncio.to_thread(lambda: list(islice(rows, _SIZE))):
+        yield page

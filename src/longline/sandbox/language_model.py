@@ -1,0 +1,292 @@
+"""A stand-in for a language model's server: Ollama's shapes and OpenAI's, with faults on order."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+from aiohttp import web
+
+from longline.clock import Clock, SystemClock
+from longline.sandbox.draws import Picks, chance, draw
+from longline.sandbox.language_answers import fitting
+from longline.sandbox.site import reply
+
+_KEEP_ALIVE = 86_400.0  # on virtual time an idle hour passes in no time: never hang up first
+_LAST_WORDS = 0.1
+_NONSENSE = "Certainly! Here is what I think about it: it depends."
+
+
+class ModelFault(StrEnum):
+    """One way in which a model, or the server before it, fails."""
+
+    SLOW = "slow"
+    NONSENSE = "nonsense"
+    CUT = "cut"
+    WRONG = "wrong"
+    TOO_MANY = "429"
+    ERROR = "500"
+    BROKEN = "error under 200"
+    NO_MODEL = "404"
+    DROPPED = "dropped"
+
+
+_TOO_MANY = 429
+_ERRORS = {
+    ModelFault.TOO_MANY: (_TOO_MANY, "too many requests"),
+    ModelFault.ERROR: (500, "the model runner has stopped"),
+    ModelFault.BROKEN: (200, "the model broke down while it was writing"),
+}
+# What may befall any question now and then; a missing model is missing for all.
+_LOT = tuple(fault for fault in ModelFault if fault is not ModelFault.NO_MODEL)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What the stand-in is like.
+
+    `faults` is the share of texts whose first question or two go wrong. `slow` and `latency` are
+    seconds, `retry_after` what a 429 asks for. With a `key`, others are refused.
+    """
+
+    models: tuple[str, ...] = ("practice",)
+    seed: int = 7
+    faults: float = 0.0
+    latency: float = 0.0
+    slow: float = 20.0
+    retry_after: float = 5.0
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class ModelTally:
+    """What it was asked and what it said, by text; what nobody was there to hear is not said."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    conversations: list[list[dict[str, str]]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON knows them."""
+        return {
+            "asked": dict(self.asked),
+            "answered": dict(self.answered),
+            "faults": dict(self.faults),
+        }
+
+
+class LanguageModel:
+    """Answers every question with JSON that fits its schema, unless a fault is on order.
+
+    `script` holds faults for the next questions, None for a sound answer; when it is empty, the
+    seed decides. `spoils` names texts that always go wrong.
+    """
+
+    def __init__(
+        self,
+        options: ModelOptions = ModelOptions(),  # noqa: B008  # frozen, so sharing it is safe
+        *,
+        clock: Clock | None = None,
+        script: Sequence[ModelFault | None] = (),
+        port: int = 0,
+    ) -> None:
+        self.options = options
+        self.tally = ModelTally()
+        self.script = deque(script)
+        self.spoils: dict[str, ModelFault] = {}
+        self.url = ""
+        self._clock = clock or SystemClock()
+        self._port = port
+        self._dead_until = 0.0
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=2**24)
+        app.add_routes(
+            [
+                web.get("/", self._root),
+                web.get("/api/version", self._version),
+                web.get("/api/tags", self._tags),
+                web.get("/v1/models", self._models),
+                web.post("/api/chat", self._ollama),
+                web.post("/v1/chat/completions", self._openai),
+                web.get("/__practice__/tally", self._tallied),
+            ]
+        )
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            keepalive_timeout=_KEEP_ALIVE,
+            shutdown_timeout=_LAST_WORDS,
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def die(self, seconds: float) -> None:
+        """Hang up on everybody for so long."""
+        self._dead_until = self._clock.now() + seconds
+
+    # ------------------------------------------------------------ what stands at which address
+
+    async def _root(self, request: web.Request) -> web.StreamResponse:
+        return self._hang_up(request) or web.Response(text="Ollama is running")
+
+    async def _version(self, request: web.Request) -> web.StreamResponse:
+        return self._hang_up(request) or reply({"version": "0.0.0-practice"})
+
+    async def _tags(self, request: web.Request) -> web.StreamResponse:
+        models = [{"name": name, "model": name} for name in self.options.models]
+        return self._hang_up(request) or reply({"models": models})
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        models = [{"id": name, "object": "model"} for name in self.options.models]
+        return self._hang_up(request) or reply({"object": "list", "data": models})
+
+    async def _tallied(self, _request: web.Request) -> web.StreamResponse:
+        return reply(self.tally.as_dict())
+
+    async def _ollama(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        return await self._answer(request, _Asked.of(body, body.get("format") or {}, is_own=True))
+
+    async def _openai(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        shape = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+        return await self._answer(request, _Asked.of(body, shape, is_own=False))
+
+    # ------------------------------------------------------------ one question
+
+    async def _answer(self, request: web.Request, asked: _Asked) -> web.StreamResponse:
+        self.tally.asked[asked.text] += 1
+        self.tally.conversations.append(asked.messages)
+        if gone := self._hang_up(request):
+            return gone
+        fault = self._fault(asked)
+        if fault is not None:
+            self.tally.faults[fault] += 1
+        await self._clock.sleep(self.options.latency)
+        if fault is ModelFault.SLOW:
+            await self._clock.sleep(self.options.slow)
+        refusal = self._refusal(request, asked, fault)
+        if refusal is not None:
+            return refusal
+        self.tally.answered[asked.text] += fault in (None, ModelFault.SLOW)
+        return reply(asked.said(*_content(asked, fault)))
+
+    def _fault(self, asked: _Asked) -> ModelFault | None:
+        if asked.text in self.spoils:
+            return self.spoils[asked.text]
+        if self.script:
+            return self.script.popleft()
+        seed, text = self.options.seed, asked.text
+        times = 1 + Picks(draw(seed, "times", text)).below(2)
+        is_due = self.tally.asked[text] <= times
+        if not is_due or chance(seed, "faulty", text) >= self.options.faults:
+            return None
+        return Picks(draw(seed, "fault", text)).of(_LOT)
+
+    def _refusal(
+        self, request: web.Request, asked: _Asked, fault: ModelFault | None
+    ) -> web.StreamResponse | None:
+        """Return the answer when it is none of the model's."""
+        key = self.options.key
+        if key is not None and request.headers.get("authorization") != f"Bearer {key}":
+            return asked.error(401, "this key is not known")
+        if fault is ModelFault.DROPPED:
+            return _dropped(request)
+        if fault is ModelFault.NO_MODEL or asked.model not in self.options.models:
+            return asked.error(404, f"model '{asked.model}' not found")
+        if fault in _ERRORS:
+            status, message = _ERRORS[fault]
+            pause = {"retry-after": f"{self.options.retry_after:g}"}
+            return asked.error(status, message, pause if status == _TOO_MANY else None)
+        return None
+
+    def _hang_up(self, request: web.Request) -> web.StreamResponse | None:
+        return _dropped(request) if self._clock.now() < self._dead_until else None
+
+
+def _content(asked: _Asked, fault: ModelFault | None) -> tuple[str, bool]:
+    """Return what the model says, and whether it was stopped in the middle."""
+    whole = orjson.dumps(fitting(asked.schema, asked.text)).decode()
+    if fault is ModelFault.NONSENSE:
+        return _NONSENSE, False
+    if fault is ModelFault.WRONG:
+        return '{"unheard_of": [1, {"nested": "}"}]}', False
+    if fault is ModelFault.CUT:
+        return whole[: len(whole) // 2], True
+    return whole, False
+
+
+def _dropped(request: web.Request) -> web.StreamResponse:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question in either shape, and its answer in the same."""
+
+    model: str
+    messages: list[dict[str, str]]
+    schema: Mapping[str, Any]
+    is_own: bool
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], schema: Any, *, is_own: bool) -> _Asked:
+        shape = schema if isinstance(schema, Mapping) else {}
+        return cls(str(body.get("model")), list(body.get("messages", [])), shape, is_own)
+
+    @property
+    def text(self) -> str:
+        """What was asked first; what comes after it is about bad answers."""
+        return next((one["content"] for one in self.messages if one["role"] == "user"), "")
+
+    def said(self, content: str, is_cut: bool) -> dict[str, Any]:  # noqa: FBT001  # of a pair
+        message = {"role": "assistant", "content": content}
+        reason = "length" if is_cut else "stop"
+        asked, answered = len(self.text.split()), len(content.split())
+        if self.is_own:
+            return {
+                "model": self.model,
+                "message": message,
+                "done": True,
+                "done_reason": reason,
+                "prompt_eval_count": asked,
+                "eval_count": answered,
+            }
+        return {
+            "object": "chat.completion",
+            "model": self.model,
+            "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+            "usage": {
+                "prompt_tokens": asked,
+                "completion_tokens": answered,
+                "total_tokens": asked + answered,
+            },
+        }
+
+    def error(
+        self, status: int, message: str, headers: dict[str, str] | None = None
+    ) -> web.Response:
+        told: Any = message if self.is_own else {"message": message, "type": "practice"}
+        return reply({"error": told}, status=status, headers=headers)

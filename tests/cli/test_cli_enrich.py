@@ -1,0 +1,212 @@
+"""longline enrich: asking about records, looking at how far it is and what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from cli.terminal import Terminal
+from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
+
+TASK = """\
+enrich: moods
+sources: [shop]
+server: {{url: "{url}"{more}}}
+model: practice
+version: v3
+prompt: "What mood? {{title}}"
+schema:
+  type: object
+  properties: {{mood: {{enum: [plain, "[/b]eager"]}}}}
+  required: [mood]
+  additionalProperties: false
+rate: unlimited
+"""
+
+
+@pytest.fixture
+def model() -> Iterator[LanguageModel]:
+    """A model in a thread: commands bring an event loop of their own."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    model = LanguageModel(ModelOptions(slow=1.0))
+    asyncio.run_coroutine_threadsafe(model.__aenter__(), loop).result()
+    yield model
+    asyncio.run_coroutine_threadsafe(model.__aexit__(None, None, None), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def task(tmp_path: Path, model: LanguageModel) -> Path:
+    path = tmp_path / "task.yaml"
+    path.write_text(TASK.format(url=model.url, more=""))
+    return path
+
+
+@pytest.fixture
+def collected(longline: Terminal, shop: Path) -> Terminal:
+    """The command line in a home with three records."""
+    assert longline("run", shop, "--json").code == 0
+    return longline
+
+
+def test_a_task_is_run_and_says_how_it_ended(collected: Terminal, task: Path) -> None:
+    answer = collected("enrich", "run", task)
+
+    assert answer.code == 0
+    assert "complete  moods: 3 records (3 answered)" in answer.out
+    assert "3 records, 3 with something new to ask, 3 new questions" in answer.err
+
+
+def test_json_is_one_object_on_the_last_line(collected: Terminal, task: Path) -> None:
+    answer = collected("enrich", "run", task, "--json")
+
+    last = answer.last
+    assert (answer.code, answer.err) == (0, "")
+    assert (last["task"], last["state"], last["requests"]) == ("moods", "complete", 3)
+    assert last["records"] == {"queued": 0, "leased": 0, "answered": 3, "failed": 0, "skipped": 0}
+
+
+def test_a_limit_leaves_the_rest_for_the_next_run(
+    collected: Terminal, task: Path, model: LanguageModel
+) -> None:
+    first = collected("enrich", "run", task, "--limit", "1", "--json")
+    second = collected("enrich", "run", task, "--json")
+
+    assert (first.code, first.last["state"], first.last["records"]["queued"]) == (0, "limited", 2)
+    assert (second.last["state"], second.last["requests"]) == ("complete", 2)
+    assert model.tally.asked.total() == 3
+
+
+def test_what_failed_is_told_with_its_reason_and_can_be_retried(
+    collected: Terminal, task: Path, model: LanguageModel
+) -> None:
+    model.spoils["What mood? Thing [/b] 1"] = ModelFault.NONSENSE
+
+    ended = collected("enrich", "run", task)
+    status = collected("enrich", "status", "moods")
+    model.spoils.clear()
+    retried = collected("enrich", "retry", task)
+    mended = collected("enrich", "run", task, "--json")
+
+    assert ended.code == 3
+    assert "longline enrich status moods" in ended.out
+    assert "1 failed: no answer of 3 could be used; the last: answer: it is not JSON" in status.out
+    assert "1 questions of moods are queued again" in retried.out
+    assert (mended.code, mended.last["state"]) == (0, "complete")
+
+
+def test_a_server_that_is_away_pauses_the_run(collected: Terminal, task: Path) -> None:
+    task.write_text(TASK.format(url="http://127.0.0.1:9", more=", patience: 0"))
+
+    answer = collected("enrich", "run", task)
+
+    assert answer.code == 4
+    assert "paused" in answer.out
+    assert "could not be reached" in answer.out
+
+
+class Ringing(deque[ModelFault | None]):
+    """A script that presses ctrl-c as its first line is read."""
+
+    is_rung = False
+
+    def popleft(self) -> ModelFault | None:
+        if not self.is_rung:
+            self.is_rung = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().popleft()
+
+
+def test_an_interrupt_stops_it_well(collected: Terminal, task: Path, model: LanguageModel) -> None:
+    model.script = Ringing([ModelFault.SLOW] * 3)
+
+    answer = collected("enrich", "run", task, "--json")
+
+    assert (answer.code, answer.last["state"]) == (130, "interrupted")
+    assert answer.last["records"]["leased"] == 0
+    assert answer.last["records"]["answered"] == model.tally.answered.total() > 0
+
+
+def test_status_lists_the_tasks_of_a_home(collected: Terminal, task: Path) -> None:
+    before = collected("enrich", "status")
+    collected("enrich", "run", task, "--json")
+
+    shown = collected("enrich", "status")
+    told = collected("enrich", "status", "--json").last
+
+    assert "no task was run yet" in before.out
+    assert "moods" in shown.out
+    assert told[0]["states"] == {"answered": {"records": 3, "questions": 3}}
+    assert (told[0]["models"], told[0]["prompt_versions"]) == (["practice"], ["v3"])
+
+
+def test_show_says_that_a_machine_made_it(collected: Terminal, task: Path) -> None:
+    collected("enrich", "run", task, "--json")
+
+    shown = collected("enrich", "show", "shop/1")
+    told = collected("enrich", "show", "1", "--json").last
+
+    assert shown.code == 0
+    assert "machine-made: practice, prompt version v3, 20" in shown.out
+    assert "mood: " in shown.out
+    assert told["enrichments"][0]["made_by"] == "machine"
+    assert told["enrichments"][0]["answer"]["mood"] in {"plain", "[/b]eager"}
+
+
+def test_show_of_a_record_that_nobody_asked_about_says_so(collected: Terminal) -> None:
+    assert "nothing was asked about it" in collected("enrich", "show", "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("run", "nowhere.yaml"), "No such file"),
+        (("run", "shop.py"), "shop.py"),
+        (("show", "nobody"), "there is no record 'nobody' here"),
+        (("status", "nothing"), "no task 'nothing' was run here"),
+        (("retry", "nothing"), "no task 'nothing' was run here"),
+        (("retry", "nowhere.yaml"), "No such file"),
+        (("run", "task.yaml", "--limit", "0"), "--limit"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("task")
+def test_bad_input_is_told_in_one_sentence(
+    collected: Terminal, words: tuple[str, ...], problem: str
+) -> None:
+    answer = collected("enrich", *words)
+
+    assert answer.code == 2
+    assert problem in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_wrong_condition_is_told_before_anything_is_asked(
+    collected: Terminal, task: Path, model: LanguageModel
+) -> None:
+    task.write_text(TASK.format(url=model.url, more="") + "where: [price]\n")
+
+    answer = collected("enrich", "run", task)
+
+    assert answer.code == 2
+    assert "is no condition" in answer.err
+    assert model.tally.asked.total() == 0
+
+
+@pytest.mark.parametrize("name", ["run", "status", "show", "retry"])
+def test_every_command_of_enrich_has_help(longline: Terminal, name: str) -> None:
+    answer = longline("enrich", name, "--help")
+
+    assert answer.code == 0
+    assert answer.out.startswith(f"Usage: longline enrich {name}")

@@ -1,0 +1,168 @@
+"""The stand-in for a language model: both shapes, every fault, honest counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import ClientError, ClientSession
+from jsonschema import Draft202012Validator
+
+from longline.sandbox.language_answers import fitting
+from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
+from virtual import VirtualClock
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "rooms": {"type": "integer", "minimum": 2, "maximum": 4},
+        "share": {"type": "number", "minimum": 0, "maximum": 1},
+        "is_new": {"type": "boolean"},
+        "kind": {"enum": ["flat", "house"]},
+        "note": {"type": ["string", "null"], "maxLength": 20},
+        "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}, "minItems": 1},
+    },
+    "required": ["rooms", "share", "is_new", "kind", "tags"],
+    "additionalProperties": False,
+    "$defs": {"tag": {"type": "object", "properties": {"name": {"const": "x"}}}},
+}
+ASKED = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "How many?"}]
+OLLAMA = {"model": "practice", "messages": ASKED, "stream": False, "format": SCHEMA}
+OPENAI = {
+    "model": "practice",
+    "messages": ASKED,
+    "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}},
+}
+
+
+async def post(
+    client: ClientSession, url: str, body: dict[str, Any], **more: Any
+) -> tuple[int, Any]:
+    async with client.post(url, json=body, **more) as answer:
+        return answer.status, await answer.json()
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_what_it_says_fits_the_schema_and_depends_on_the_text_alone(number: int) -> None:
+    value = fitting(SCHEMA, f"text {number}")
+
+    assert list(Draft202012Validator(SCHEMA).iter_errors(value)) == []
+    assert fitting(SCHEMA, f"text {number}") == value
+
+
+async def test_it_answers_as_ollama_does(client: ClientSession, clock: VirtualClock) -> None:
+    async with LanguageModel(clock=clock) as model:
+        status, answer = await post(client, f"{model.url}/api/chat", OLLAMA)
+
+    assert (status, answer["done"], answer["done_reason"]) == (200, True, "stop")
+    assert answer["message"]["role"] == "assistant"
+    assert answer["prompt_eval_count"] > 0
+    assert model.tally.asked == model.tally.answered == {"How many?": 1}
+
+
+async def test_it_answers_as_openai_does(client: ClientSession, clock: VirtualClock) -> None:
+    async with LanguageModel(clock=clock) as model:
+        status, answer = await post(client, f"{model.url}/v1/chat/completions", OPENAI)
+
+    assert (status, answer["choices"][0]["finish_reason"]) == (200, "stop")
+    assert answer["usage"]["total_tokens"] > 0
+
+
+async def test_it_tells_which_models_it_has(client: ClientSession, clock: VirtualClock) -> None:
+    async with LanguageModel(ModelOptions(models=("a", "b")), clock=clock) as model:
+        async with client.get(f"{model.url}/api/tags") as answer:
+            tags = await answer.json()
+        async with client.get(f"{model.url}/v1/models") as answer:
+            models = await answer.json()
+
+    assert [one["name"] for one in tags["models"]] == ["a", "b"]
+    assert [one["id"] for one in models["data"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "said"),
+    [
+        (ModelFault.TOO_MANY, 429, "too many requests"),
+        (ModelFault.ERROR, 500, "the model runner has stopped"),
+        (ModelFault.BROKEN, 200, "the model broke down while it was writing"),
+        (ModelFault.NO_MODEL, 404, "model 'practice' not found"),
+    ],
+)
+async def test_an_error_is_told_in_the_shape_of_the_dialect(
+    client: ClientSession, clock: VirtualClock, fault: ModelFault, status: int, said: str
+) -> None:
+    async with LanguageModel(clock=clock, script=[fault, fault]) as model:
+        own = await post(client, f"{model.url}/api/chat", OLLAMA)
+        other = await post(client, f"{model.url}/v1/chat/completions", OPENAI)
+
+    assert own == (status, {"error": said})
+    assert other == (status, {"error": {"message": said, "type": "practice"}})
+    assert model.tally.faults == {fault: 2}
+    assert model.tally.answered.total() == 0
+
+
+async def test_json_that_is_cut_says_so(client: ClientSession, clock: VirtualClock) -> None:
+    async with LanguageModel(clock=clock, script=[ModelFault.CUT]) as model:
+        _, cut = await post(client, f"{model.url}/api/chat", OLLAMA)
+        _, whole = await post(client, f"{model.url}/api/chat", OLLAMA)
+
+    assert cut["done_reason"] == "length"
+    assert whole["message"]["content"].startswith(cut["message"]["content"])
+
+
+async def test_a_refusal_for_its_pace_says_how_long(
+    client: ClientSession, clock: VirtualClock
+) -> None:
+    script = [ModelFault.TOO_MANY]
+    async with (
+        LanguageModel(ModelOptions(retry_after=12), clock=clock, script=script) as model,
+        client.post(f"{model.url}/api/chat", json=OLLAMA) as answer,
+    ):
+        assert answer.headers["retry-after"] == "12"
+
+
+async def test_a_slow_answer_takes_its_time(client: ClientSession, clock: VirtualClock) -> None:
+    async with LanguageModel(clock=clock, script=[ModelFault.SLOW]) as model:
+        started = clock.now()
+        status, _ = await post(client, f"{model.url}/api/chat", OLLAMA)
+
+    assert status == 200
+    assert clock.now() - started == pytest.approx(20, abs=1)
+
+
+async def test_a_dead_server_hangs_up_until_it_is_back(
+    client: ClientSession, clock: VirtualClock
+) -> None:
+    async with LanguageModel(clock=clock) as model:
+        model.die(30)
+        with pytest.raises(ClientError):
+            await post(client, f"{model.url}/api/chat", OLLAMA)
+        await clock.sleep(31)
+        status, _ = await post(client, f"{model.url}/api/chat", OLLAMA)
+
+    assert status == 200
+
+
+async def test_a_server_with_a_key_refuses_others(
+    client: ClientSession, clock: VirtualClock
+) -> None:
+    async with LanguageModel(ModelOptions(key="k"), clock=clock) as model:
+        url = f"{model.url}/api/chat"
+        without, _ = await post(client, url, OLLAMA)
+        having, _ = await post(client, url, OLLAMA, headers={"authorization": "Bearer k"})
+
+    assert (without, having) == (401, 200)
+
+
+async def test_a_text_with_a_seeded_fault_is_answered_in_the_end(
+    client: ClientSession, clock: VirtualClock
+) -> None:
+    async with LanguageModel(ModelOptions(faults=1.0), clock=clock) as model:
+        for _ in range(4):
+            try:
+                status, answer = await post(client, f"{model.url}/api/chat", OLLAMA)
+            except ClientError:
+                continue
+
+    assert (status, "message" in answer) == (200, True)
+    assert 1 <= model.tally.faults.total() <= 2
