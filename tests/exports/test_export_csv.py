@@ -11,12 +11,13 @@ import pytest
 
 from exports.rows_of import row, rows
 from longline.exports.base import Rows
+from longline.exports.destinations import Wish
 from longline.exports.files import export_stream
 
 
 def cells(source: Rows) -> list[dict[str, str]]:
     target = io.BytesIO()
-    export_stream(target, source, form="csv")
+    export_stream(target, source, Wish("-", "csv"))
     text = io.StringIO(target.getvalue().decode("utf-8"), newline="")
     return list(csv.DictReader(text, strict=True))
 
@@ -107,5 +108,5 @@ def test_text_of_any_sort_comes_back_as_it_was() -> None:
 def test_no_records_are_a_header() -> None:
     target = io.BytesIO()
 
-    assert export_stream(target, rows(), form="csv") == 0
+    assert export_stream(target, rows(), Wish("-", "csv")).records == 0
     assert target.getvalue().startswith(b"source,key,url,")

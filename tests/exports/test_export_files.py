@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from exports.rows_of import Tap, rows
-from longline.errors import BadOption, DestinationUnwritable
-from longline.exports.base import written_whole
-from longline.exports.files import FORMATS, Exported, export_stream, export_to
+from longline.errors import BadOption, DestinationUnwritable, MissingExtra
+from longline.exports.base import Row, written_whole
+from longline.exports.destinations import Exported, Wish
+from longline.exports.files import export, export_stream, export_to
+from longline.exports.formats import FORMATS
 
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [("a.jsonl", "jsonl"), ("a.NDJSON", "jsonl"), ("a.json", "json"), ("a.b.csv", "csv")],
+    [
+        *[("a.jsonl", "jsonl"), ("a.NDJSON", "jsonl"), ("a.json", "json"), ("a.b.csv", "csv")],
+        *[("a.jsonl.gz", "jsonl.gz"), ("a.csv.zst", "csv.zst"), ("a.db", "sqlite")],
+    ],
 )
 def test_the_ending_says_the_format(tmp_path: Path, name: str, form: str) -> None:
     path = tmp_path / name
@@ -31,7 +42,7 @@ def test_the_format_can_be_said(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "records.txt").read_text())) == 2
 
 
-@pytest.mark.parametrize("name", ["records", "records.xlsx", "records.json.gz"])
+@pytest.mark.parametrize("name", ["records", "records.doc", "records.gz", "records.doc.gz"])
 def test_an_ending_that_says_nothing_names_those_that_do(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadOption, match="jsonl, json, csv"):
         export_to(tmp_path / name, Tap(1))
@@ -113,9 +124,9 @@ def test_of_a_link_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
 def test_however_many_records_there_are_only_a_few_are_held_at_once(form: str) -> None:
     tap = Tap(2000)
 
-    written = export_stream(io.BytesIO(), tap, form=form)
+    written = export_stream(io.BytesIO(), tap, Wish("-", form))
 
-    assert written == 2000
+    assert written.records == 2000
     assert tap.most_held <= 2  # the one that is written, and the one that is read next
 
 
@@ -123,3 +134,95 @@ def test_nothing_is_kept_of_what_was_written(tmp_path: Path) -> None:
     assert export_to(tmp_path / "a.jsonl", rows({"a": 1})).records == 1
     assert export_to(tmp_path / "a.jsonl", rows()).records == 0
     assert (tmp_path / "a.jsonl").read_text() == ""
+
+
+def test_a_file_that_is_packed_is_read_by_those_who_unpack(tmp_path: Path) -> None:
+    export_to(tmp_path / "a.jsonl.gz", Tap(3))
+    export_to(tmp_path / "a.csv.zst", Tap(3))
+
+    with gzip.open(tmp_path / "a.jsonl.gz") as lines:
+        assert [json.loads(line)["key"] for line in lines] == ["0", "1", "2"]
+    with pa.input_stream(str(tmp_path / "a.csv.zst"), compression="zstd") as text:
+        assert text.read().count(b"\r\n") == 4
+
+
+def test_the_same_records_make_the_same_packed_file(tmp_path: Path) -> None:
+    export_to(tmp_path / "a.jsonl.gz", Tap(3))
+    export_to(tmp_path / "b.jsonl.gz", Tap(3))
+
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+
+
+def test_what_packs_itself_is_not_packed_again(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match=r"parquet is packed already; leave \.gz out"):
+        export_to(tmp_path / "a.parquet.gz", Tap(1))
+
+
+def test_a_number_goes_before_the_endings_and_nothing_is_replaced(tmp_path: Path) -> None:
+    wish = Wish(str(tmp_path / "a.jsonl.gz"), is_numbered=True, has_schema=False)
+    (tmp_path / "a-0007.jsonl.gz").write_text("an earlier one")
+
+    first = export(wish, Tap(1))
+    second = export(wish, Tap(1))
+
+    assert first.path.endswith("/a-0008.jsonl.gz")
+    assert second.path.endswith("/a-0009.jsonl.gz")
+    assert (tmp_path / "a-0007.jsonl.gz").read_text() == "an earlier one"
+
+
+def test_of_two_with_one_number_the_second_gives_way(tmp_path: Path) -> None:
+    path = tmp_path / "a-0001.jsonl"
+
+    def meanwhile() -> Iterator[Row]:
+        path.write_text("first")
+        yield from Tap(1)()
+
+    with pytest.raises(DestinationUnwritable, match="exists"):
+        export(Wish(str(tmp_path / "a.jsonl"), is_numbered=True), meanwhile)
+
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"output": "ftp://x/y.csv"}, "--output: ftp://… is neither"),
+        ({"output": "x.csv", "table": "t"}, "--table: that does not go with a file"),
+        ({"output": "x.csv", "endpoint": "http://x"}, "--endpoint: that does not go with a file"),
+        ({"output": "s3://b/x.csv", "partition": "a"}, "--partition: that does not go with s3"),
+        ({"output": "s3://b", "form": "csv"}, "an address of S3 is s3://bucket/name.ending"),
+        ({"output": "x.csv", "columns": ("a", "a")}, "--columns: 'a' is there twice"),
+        ({"output": "x.csv", "columns": ("@a",)}, "--columns: '@a' is none of @source, @key"),
+        ({"output": "x.csv", "columns": ("a..b",)}, "--columns: 'a..b' is no field"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(BadOption, match=re.escape(told)):
+        export(Wish(**options), Tap(1))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "library", "extra"),
+    [
+        *[("a.parquet", "pyarrow", "parquet"), ("a.csv.zst", "pyarrow", "parquet")],
+        *[("a.xlsx", "xlsxwriter", "excel"), ("a.duckdb", "duckdb", "duckdb")],
+        *[("postgresql://h/d", "psycopg", "postgres"), ("s3://b/a.csv", "boto3", "s3")],
+    ],
+)
+def test_a_library_that_is_not_there_is_told_by_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, library: str, extra: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, library, None)
+
+    with pytest.raises(MissingExtra, match=rf"longline\[{extra}\]"):
+        export(Wish(output), Tap(1))
+
+    assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ import pytest
 
 from exports.rows_of import rows
 from longline.exports.base import Rows
+from longline.exports.destinations import Wish
 from longline.exports.files import export_stream
 
 DATA: list[dict[str, Any]] = [
@@ -22,7 +23,7 @@ DATA: list[dict[str, Any]] = [
 
 def written(form: str, source: Rows) -> str:
     target = io.BytesIO()
-    export_stream(target, source, form=form)
+    export_stream(target, source, Wish("-", form))
     return target.getvalue().decode("utf-8")
 
 
@@ -64,3 +65,21 @@ def test_what_is_no_number_is_null_and_never_breaks_the_file() -> None:
     (found,) = json.loads(written("json", rows({"a": math.nan, "b": math.inf})))
 
     assert found["data"] == {"a": None, "b": None}
+
+
+def test_a_number_of_any_length_keeps_its_digits() -> None:
+    (found,) = json.loads(written("json", rows({"n": 10**30, "deep": [{"m": -(10**25)}]})))
+
+    assert found["data"] == {"n": 10**30, "deep": [{"m": -(10**25)}]}
+
+
+def test_chosen_columns_make_flat_objects_in_their_order() -> None:
+    target = io.BytesIO()
+    chosen = ("price.amount", "key", "tags.1", "gone")
+
+    done = export_stream(
+        target, rows({"price": {"amount": 5}, "tags": ["a", "b"]}), Wish("-", columns=chosen)
+    )
+
+    assert target.getvalue() == b'{"price.amount":5,"key":"0","tags.1":"b","gone":null}\n'
+    assert done.notes == ("no record has gone",)

@@ -17,14 +17,17 @@ Rows = Callable[[], Iterable[Row]]
 
 
 class Export(Protocol):
-    """Writes records in one format, in bounded memory."""
+    """Writes records in one format, in bounded memory; packages add some by entry points.
+
+    It is given the records as JSON Lines shows them.
+    """
 
     def __call__(self, rows: Rows, target: BinaryIO) -> int:
         """Write all rows; return how many."""
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]:
     """Open a file beside `path` and rename it into place when all of it is on disk.
 
     Raises:
@@ -41,9 +44,21 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             yield target
             target.flush()
             os.fsync(target.fileno())
-        beside.replace(place)
+        if may_replace:
+            beside.replace(place)
+        else:
+            place.hardlink_to(beside)  # unlike a rename, it fails when something is there
     except OSError as error:
         raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
     finally:
         with suppress(OSError):  # it never came to be, and the error above says why
             beside.unlink()
+
+
+def folder_of(target: BinaryIO) -> Path | None:
+    """Return where the work on a file may leave its own, which is where there is room for it.
+
+    Memory often stands behind the folder of temporary files; None when there is no better one.
+    """
+    name = getattr(target, "name", None)
+    return Path(name).parent if isinstance(name, str) and Path(name).is_file() else None

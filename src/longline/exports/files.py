@@ -1,70 +1,145 @@
-"""Formats by name, and the one call that exports."""
+"""The one call that exports: records in, a whole file, folder, object or table out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from longline.errors import BadOption
-from longline.exports.base import Export, Rows, written_whole
-from longline.exports.csv import write_csv
-from longline.exports.json import write_json, write_json_lines
+import orjson
 
-FORMATS: Mapping[str, Export] = {
-    "jsonl": write_json_lines,
-    "json": write_json,
-    "csv": write_csv,
-}
+from longline.errors import DestinationUnwritable
+from longline.exports.base import Row, Rows, written_whole
+from longline.exports.columns import Column, chosen_columns
+from longline.exports.destinations import Exported, Wish, place_of
+from longline.exports.formats import Form, Written, form_of, missing, write_rows
+from longline.exports.partitions import SCHEMA_FILE, folder_written_whole, write_parts
+from longline.exports.postgres import PostgresTable
+from longline.exports.redaction import Redactor
+from longline.exports.rows import outward
+from longline.exports.s3 import S3Object
+from longline.exports.survey import Survey
+from longline.exports.tables import tabled
+
+_POSTGRES = "postgresql"
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """What was written where."""
+def export(wish: Wish, rows: Rows) -> Exported:
+    """Write records where and as they are wished for, whole or not at all.
 
-    path: str
-    format: str
-    records: int
+    Raises:
+        BadOption: something that was asked for does not fit.
+        DestinationUnwritable: the place says no; what was there before is untouched.
+        MissingExtra: the library for it is not installed.
+        UnknownSecret: the login cannot be read.
+    """
+    chosen = chosen_columns(wish.columns)
+    shown = _shown(rows, wish.redactor)
+    place = place_of(wish)
+    if isinstance(place, PostgresTable):
+        done = _to_table(place, shown, chosen, may_replace=not wish.is_numbered)
+    elif isinstance(place, S3Object):
+        done = _to_object(place, wish, shown, chosen)
+    elif wish.partition is not None:
+        done = _to_folder(place, wish, shown, chosen)
+    else:
+        done = _to_file(place, wish, shown, chosen)
+    return replace(done, redacted=dict(wish.redactor.replaced) if wish.redactor else None)
 
 
 def export_to(path: Path, rows: Rows, *, form: str | None = None) -> Exported:
-    """Write records to a file; the format is that of its ending unless said otherwise.
+    """Write records to a file alone; the format is that of its ending unless said otherwise.
 
     Raises:
         BadOption: neither says a format that there is.
         DestinationUnwritable: the file cannot be written.
+        MissingExtra: the library for it is not installed.
     """
-    name = form or format_of(path)
-    write = _writer_of(name)
-    with written_whole(path) as target:
-        count = write(rows, target)
-    return Exported(str(path), name, count)
+    return _to_file(path, Wish(str(path), form, has_schema=False), _shown(rows), ())
 
 
-def export_stream(target: BinaryIO, rows: Rows, *, form: str) -> int:
+def export_stream(target: BinaryIO, rows: Rows, wish: Wish) -> Written:
     """Write records to an open stream, such as standard output.
 
     Raises:
-        BadOption: there is no such format.
+        BadOption: something that was asked for does not fit.
+        MissingExtra: the library for it is not installed.
     """
-    return _writer_of(form)(rows, target)
+    form = form_of("-", wish.form or "jsonl")
+    return write_rows(form, _shown(rows, wish.redactor), target, chosen_columns(wish.columns))
 
 
-def format_of(path: Path) -> str:
-    """Return the format that a file's ending stands for.
+def _shown(rows: Rows, redactor: Redactor | None = None) -> Rows:
+    def read() -> Iterator[Row]:
+        for row in rows():
+            shown = outward(row)
+            yield redactor.clean(shown) if redactor else shown
 
-    Raises:
-        BadOption: there is none for it.
-    """
-    name = path.suffix.lstrip(".").lower().replace("ndjson", "jsonl")
-    if name not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise BadOption("--output", f"{path.name} ends in none of {known}; add --format")
-    return name
+    return read
 
 
-def _writer_of(name: str) -> Export:
-    if name not in FORMATS:
-        raise BadOption("--format", f"{name!r} is none of {', '.join(FORMATS)}")
-    return FORMATS[name]
+def _to_file(path: Path, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
+    form = form_of(path.name, wish.form)
+    with written_whole(path, may_replace=not wish.is_numbered) as target:
+        written = write_rows(form, rows, target, chosen)
+    schema = _schema_beside(path) if wish.has_schema else None
+    if schema:
+        with written_whole(schema) as target:
+            target.write(_as_bytes(written.schema))
+    return _told(str(path), form, written, str(schema) if schema else None)
+
+
+def _to_object(there: S3Object, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
+    form = form_of(there.name, wish.form)
+    schema = there.renamed(_schema_beside(Path(there.name)).name) if wish.has_schema else None
+    try:
+        with tempfile.TemporaryDirectory(prefix="longline-") as folder:
+            path = Path(folder) / "records"
+            with path.open("wb") as target:
+                written = write_rows(form, rows, target, chosen)
+            if schema:  # first, so that whoever sees the records finds it
+                beside = Path(folder) / "schema"
+                beside.write_bytes(_as_bytes(written.schema))
+                schema.upload(beside)
+            there.upload(path)
+    except OSError as error:
+        raise DestinationUnwritable(there.shown, error.strerror or str(error)) from error
+    return _told(there.shown, form, written, schema.shown if schema else None)
+
+
+def _to_table(
+    place: PostgresTable, rows: Rows, chosen: tuple[Column, ...], *, may_replace: bool
+) -> Exported:
+    survey = Survey(chosen)
+    try:
+        with tabled(rows(), survey) as table:
+            notes = place.fill(table, may_replace=may_replace)
+    except OSError as error:
+        raise DestinationUnwritable(place.shown, error.strerror or str(error)) from error
+    told = (*notes, *missing(survey))
+    return Exported(place.shown, _POSTGRES, survey.records, notes=told)
+
+
+def _to_folder(path: Path, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
+    (column,) = chosen_columns([wish.partition or ""])
+    form = form_of(path.name, wish.form)
+    with folder_written_whole(path, column.name, may_replace=not wish.is_numbered) as folder:
+        written, parts = write_parts(folder, form, column, rows, chosen)
+        if wish.has_schema:
+            (folder / SCHEMA_FILE).write_bytes(_as_bytes(written.schema))
+    schema = str(path / SCHEMA_FILE) if wish.has_schema else None
+    return replace(_told(str(path), form, written, schema), parts=parts)
+
+
+def _told(path: str, form: Form, written: Written, schema: str | None) -> Exported:
+    return Exported(path, form.ending, written.records, schema=schema, notes=written.notes)
+
+
+def _schema_beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.schema.json")
+
+
+def _as_bytes(schema: dict[str, Any]) -> bytes:
+    return orjson.dumps(schema, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

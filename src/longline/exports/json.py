@@ -7,14 +7,14 @@ from typing import BinaryIO
 import orjson
 
 from longline.exports.base import Rows
-from longline.exports.rows import outward
+from longline.exports.jsons import as_bytes
 
 
 def write_json_lines(rows: Rows, target: BinaryIO) -> int:
     """Write one object a line."""
     count = 0
     for row in rows():
-        target.write(orjson.dumps(outward(row), default=str, option=orjson.OPT_APPEND_NEWLINE))
+        target.write(as_bytes(row, option=orjson.OPT_APPEND_NEWLINE))
         count += 1
     return count
 
@@ -25,7 +25,7 @@ def write_json(rows: Rows, target: BinaryIO) -> int:
     target.write(b"[")
     for row in rows():
         target.write(b",\n" if count else b"\n")
-        target.write(orjson.dumps(outward(row), default=str))
+        target.write(as_bytes(row))
         count += 1
     target.write(b"\n]\n")
     return count

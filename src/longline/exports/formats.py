@@ -1,0 +1,135 @@
+"""The formats by name, and how records become one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+from longline.config.plugins import load_plugin, plugin_names
+from longline.errors import BadOption
+from longline.exports.base import Export, Row, Rows, folder_of
+from longline.exports.columns import Column
+from longline.exports.compressed import PACKINGS, packed
+from longline.exports.csv import write_csv
+from longline.exports.duckdb import write_duckdb
+from longline.exports.excel import write_excel
+from longline.exports.json import write_json, write_json_lines
+from longline.exports.parquet import write_parquet
+from longline.exports.schema import schema_of_documents, schema_of_table
+from longline.exports.sqlite import write_sqlite
+from longline.exports.survey import Survey
+from longline.exports.tables import TableExport, tabled
+
+EXPORTERS = "longline.exporters"  # the group of entry points
+DOCUMENTS: Mapping[str, Export] = {"jsonl": write_json_lines, "json": write_json}
+TABLES: Mapping[str, TableExport] = {
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "xlsx": write_excel,
+    "sqlite": write_sqlite,
+    "duckdb": write_duckdb,
+}
+FORMATS = (*DOCUMENTS, *TABLES)
+_TEXTS = ("jsonl", "json", "csv")  # the others are packed by themselves
+_ALIASES = {"ndjson": "jsonl", "db": "sqlite", "sqlite3": "sqlite", "pq": "parquet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A format, and whether its file is packed: `gz`, `zst` or None."""
+
+    name: str
+    packing: str | None = None
+
+    @property
+    def ending(self) -> str:
+        """What the name of such a file ends in, without a dot before it."""
+        return f"{self.name}.{self.packing}" if self.packing else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: how many records, what each is, and what is worth knowing."""
+
+    records: int
+    schema: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def form_of(name: str, said: str | None = None) -> Form:
+    """Return the format that a file's ending stands for, unless it is said.
+
+    Raises:
+        BadOption: neither says one that there is.
+    """
+    path = PurePath(name)
+    last = path.suffix.lstrip(".").lower()
+    packing = last if last in PACKINGS else None
+    word = said or (PurePath(path.stem) if packing else path).suffix.lstrip(".").lower()
+    form = Form(_ALIASES.get(word, word), packing)
+    if said is None and form.name not in FORMATS:
+        raise BadOption(
+            "--output", f"{path.name} ends in none of {', '.join(FORMATS)}; add --format"
+        )
+    if form.packing and form.name not in _TEXTS:
+        raise BadOption("--output", f"{form.name} is packed already; leave .{packing} out")
+    if form.name not in FORMATS and form.name not in plugin_names(EXPORTERS):
+        raise _unknown(form.name)
+    return form
+
+
+def write_rows(form: Form, rows: Rows, target: BinaryIO, chosen: Sequence[Column] = ()) -> Written:
+    """Write records, as `outward` shows them, to an open file.
+
+    Raises:
+        BadOption: there is no such format, or it cannot hold them.
+        MissingExtra: the library of the format is not installed.
+        BadSource: the format comes from another package and is broken.
+    """
+    survey = Survey(chosen)
+    with packed(target, form.packing) as file:
+        if form.name not in TABLES:
+            write = writer_of(form.name)
+            count = write(lambda: shaped(survey.watch(rows()), chosen), file)
+            return Written(count, schema_of_documents(survey), missing(survey))
+        with tabled(rows(), survey, folder=folder_of(target)) as table:
+            notes = TABLES[form.name](table, file)
+            schema = schema_of_table(table.columns)
+    return Written(survey.records, schema, (*notes, *missing(survey)))
+
+
+def writer_of(name: str) -> Export:
+    """Return what writes objects in a format: one of ours, or of another package.
+
+    Raises:
+        BadOption: there is none of this name.
+        BadSource: it comes from another package and is broken.
+    """
+    write: Export | None = DOCUMENTS.get(name) or load_plugin(EXPORTERS, name)
+    if write is None:
+        raise _unknown(name)
+    return write
+
+
+def shaped(rows: Iterable[Row], chosen: Sequence[Column]) -> Iterator[Row]:
+    """Yield rows as they are, or only what was chosen of them."""
+    for row in rows:
+        yield {column.name: column.raw(row) for column in chosen} if chosen else row
+
+
+def missing(survey: Survey) -> tuple[str, ...]:
+    """Return a note for each column that was asked for and that no record has."""
+    if not survey.records:
+        return ()
+    return tuple(
+        f"no record has {one.name}"
+        for one in survey.chosen
+        if one.path[0] == "data" and not survey.fields[one.name].filled
+    )
+
+
+def _unknown(name: str) -> BadOption:
+    known = ", ".join([*FORMATS, *plugin_names(EXPORTERS)])
+    return BadOption("--format", f"{name!r} is none of {known}")

@@ -1,0 +1,54 @@
+"""Incremental exports: only what is new or changed since the last one of the same name."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+
+from longline.exports.base import Row, Rows
+from longline.stores.marks import Marks, Version
+
+_PAIR = struct.Struct("<qq")
+_IN_MEMORY = 1_000_000  # bytes
+
+
+class Fresh:
+    """Records that an export has not written yet; remembers which of them it gave away.
+
+    When they are written, hand `given` to the marks. Whoever is killed in between writes the same
+    records again: some may be exported twice, none is left out.
+    """
+
+    def __init__(self, marks: Marks, name: str, rows: Rows, *, limit: int | None = None) -> None:
+        self._marks = marks
+        self._name = name
+        self._rows = rows
+        self._limit = limit
+        self._given = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # see `close`
+
+    def __call__(self) -> Iterator[Row]:
+        """Read them from the start; `given` tells of the last reading."""
+        self._given.seek(0)
+        self._given.truncate()
+        for row in self._unwritten():
+            self._given.write(_PAIR.pack(row["id"], row["version"]))
+            yield row
+
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to write."""
+        return next(self._unwritten(), None) is None
+
+    def given(self) -> Iterator[Version]:
+        """Yield the records that were given away, and their versions."""
+        self._given.seek(0)
+        while pair := self._given.read(_PAIR.size):
+            yield _PAIR.unpack(pair)
+
+    def close(self) -> None:
+        """Give the room on disk back."""
+        self._given.close()
+
+    def _unwritten(self) -> Iterator[Row]:
+        return islice(self._marks.unwritten(self._name, self._rows()), self._limit)

@@ -1,0 +1,74 @@
+"""The schema beside the data: what a row is, as JSON Schema says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from longline.exports.columns import Column, Kind, own_columns
+from longline.exports.survey import Seen, Survey
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_KINDS: dict[Kind, dict[str, Any]] = {
+    Kind.BOOLEAN: {"type": "boolean"},
+    Kind.INTEGER: {"type": "integer"},
+    Kind.NUMBER: {"type": "number"},
+    Kind.TEXT: {"type": "string"},
+    Kind.TIMESTAMP: {"type": "string", "format": "date-time"},
+    Kind.JSON: {"type": "string", "contentMediaType": "application/json"},
+}
+_NOTE = {"type": "object", "properties": {"field": {"type": "string"}, "text": {"type": "string"}}}
+_INNER: dict[str, dict[str, Any]] = {
+    "notes": {"type": "array", "items": _NOTE},
+    "provenance": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+
+
+def schema_of_table(columns: Sequence[Column]) -> dict[str, Any]:
+    """Return what a line of a table is."""
+    return {"$schema": _DIALECT, **_object({one.name: _of_column(one) for one in columns})}
+
+
+def schema_of_documents(survey: Survey) -> dict[str, Any]:
+    """Return what an object of JSON or JSON Lines is, by the records that went by."""
+    if survey.chosen:
+        names = {one.name: _of_chosen(one, survey) for one in survey.chosen}
+        return {"$schema": _DIALECT, **_object(names)}
+    data = {
+        "type": "object",
+        "properties": {name: _of_field(seen) for name, seen in survey.fields.items()},
+        "required": sorted(
+            name for name, seen in survey.fields.items() if seen.present == survey.records
+        ),
+    }
+    own = {one.name: _of_column(one) for one in own_columns()}
+    return {"$schema": _DIALECT, **_object({**own, "data": data, **_INNER})}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _of_column(column: Column) -> dict[str, Any]:
+    said = _KINDS[column.kind]
+    return said | {"type": [said["type"], "null"]} if column.is_nullable else said
+
+
+def _of_chosen(column: Column, survey: Survey) -> dict[str, Any]:
+    if column.path[0] == "data":
+        return _of_field(survey.fields[column.name], survey.records)
+    return _INNER.get(column.name) or _of_column(column)
+
+
+def _of_field(seen: Seen, records: int | None = None) -> dict[str, Any]:
+    expected = seen.present if records is None else records
+    types = sorted(seen.types | ({"null"} if seen.filled < expected else set())) or ["null"]
+    said: dict[str, Any] = {"type": types if len(types) > 1 else types[0]}
+    if seen.kind() is Kind.TIMESTAMP:
+        said["format"] = "date-time"
+    return said

@@ -1,0 +1,126 @@
+"""Survey: which fields records have and what stands in them, learned record by record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from longline.exports.base import Row
+from longline.exports.columns import Column, Kind, data_columns, finite, own_columns
+
+MOST_FIELDS = 10_000  # whoever has more keeps data in the names of fields
+_LARGEST = 2**63 - 1
+_EXACT = 2**53  # whole numbers up to here are exact as floating ones
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)", re.ASCII)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What stood in one field so far: the types of JSON, in how many records, how large."""
+
+    types: set[str] = field(default_factory=set)
+    filled: int = 0
+    present: int = 0
+    largest: int = 0
+    is_moment: bool = True
+
+    def note(self, value: Any) -> None:
+        """Take one more value into account."""
+        self.present += 1
+        if value is None:
+            return
+        self.filled += 1
+        name = type_of(value)
+        self.types.add(name)
+        if name == "integer":
+            self.largest = max(self.largest, abs(value))
+        elif name == "string" and self.is_moment:
+            self.is_moment = _is_moment(value)
+
+    def kind(self) -> Kind:
+        """Return what can hold every value without a loss."""
+        types = self.types
+        if not types:
+            return Kind.TEXT
+        if types == {"string"}:
+            return Kind.TIMESTAMP if self.is_moment else Kind.TEXT
+        if types == {"boolean"}:
+            return Kind.BOOLEAN
+        if types == {"integer"} and self.largest <= _LARGEST:
+            return Kind.INTEGER
+        if types <= {"integer", "number"} and self.largest <= _EXACT:
+            return Kind.NUMBER
+        return Kind.JSON
+
+
+class Survey:
+    """Watches records go by; afterwards it knows the columns of a table that holds them all."""
+
+    def __init__(self, chosen: Sequence[Column] = ()) -> None:
+        self.chosen = tuple(chosen)
+        self.fields: dict[str, Seen] = {column.name: Seen() for column in chosen}
+        self.records = 0
+        self.is_overfull = False
+
+    def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the rows as they are, and remember what they hold."""
+        for row in rows:
+            self.see(row)
+            yield row
+
+    def see(self, row: Row) -> None:
+        """Take one more record into account."""
+        self.records += 1
+        if self.chosen:
+            for column in self.chosen:
+                self.fields[column.name].note(column.raw(row))
+            return
+        for name, value in row["data"].items():
+            seen = self.fields.get(name)
+            if seen is None:
+                if len(self.fields) >= MOST_FIELDS:
+                    self.is_overfull = True
+                    continue
+                seen = self.fields[name] = Seen()
+            seen.note(finite(value))
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns: those chosen, or ours and every field that occurred."""
+        if self.chosen:
+            return tuple(self._filled(one, one.name) for one in self.chosen)
+        fields = zip(data_columns(self.fields), self.fields, strict=True)
+        return (*own_columns(), *(self._filled(column, name) for column, name in fields))
+
+    def _filled(self, column: Column, name: str) -> Column:
+        if column.path[0] != "data":  # ours: known without looking
+            return column
+        seen = self.fields[name]
+        return replace(column, kind=seen.kind(), is_nullable=seen.filled < self.records)
+
+
+def type_of(value: Any) -> str:
+    """Return the type that JSON has for a value."""
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if value is None:
+        return "null"
+    return "object" if isinstance(value, dict) else "array"
+
+
+def _is_moment(text: str) -> bool:
+    if not _MOMENT.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:  # the 31st of February
+        return False
+    return True
