@@ -19,9 +19,11 @@ ROOMS = [  # a room imports only from those above it
     "pipeline",
     "stores",
     "exports",
+    "matching",
+    "enriching",
+    "monitoring",
     "jobs",
     "engines",
-    "monitoring",
     "wiring",
     "orchestrator",
     "scraper",
@@ -32,14 +34,23 @@ ROOMS = [  # a room imports only from those above it
 ]
 PRACTICE_WEB_MAY = {"errors", "clock", "model", "sandbox"}
 BACKENDS = {  # where alone each may be imported
+    "boto3": "src/longline/exports/s3",
+    "botocore": "src/longline/exports/s3",
+    "duckdb": "src/longline/exports/duckdb",
     "keyring": "src/longline/config/keyrings",
     "playwright": "src/longline/fetching/transports/browser_",
+    "psycopg": "src/longline/exports/postgres",
+    "pyarrow": "src/longline/exports/",
     "scrapy": "src/longline/sources/adapters/scrapy",
+    "xlsxwriter": "src/longline/exports/excel",
 }
 OPTIONAL = {
     "apprise",
+    "boto3",
+    "botocore",
     "celery",
     "curl_cffi",
+    "duckdb",
     "fastapi",
     "keyring",
     "kombu",
@@ -50,6 +61,7 @@ OPTIONAL = {
     "scrapy",
     "uvicorn",
     "warcio",
+    "xlsxwriter",
 }
 LONGEST = 400
 # All errors stand in one file by rule, so that its docstring can draw the whole tree.

@@ -48,7 +48,7 @@ def test_an_unknown_source_is_told_with_those_there_are(longline: Terminal, home
     ("words", "problem"),
     [
         (["--set", "speed=5"], "--set speed: there is no such setting; settings of shop: "),
-        (["--set", "things=many"], "--set things: Input should be a valid integer"),
+        (["--set", "things=many"], "--set things: must be a whole number, not 'many'; settings of"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_told(
@@ -296,8 +296,9 @@ def test_an_export_to_where_nothing_can_be_written_is_told(
 
 
 def test_an_export_of_no_known_format_is_told(longline: Terminal) -> None:
-    assert sentence(longline("export", "-o", "x.xlsx")) == (
-        "longline: --output: x.xlsx ends in none of jsonl, json, csv; add --format"
+    assert sentence(longline("export", "-o", "x.doc")) == (
+        "longline: --output: x.doc ends in none of "
+        "jsonl, json, csv, parquet, xlsx, sqlite, duckdb; add --format"
     )
 
 

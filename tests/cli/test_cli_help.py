@@ -65,7 +65,13 @@ def test_every_option_but_the_plainest_is_explained(name: str) -> None:
     assert silent <= plain
 
 
-@pytest.mark.parametrize("name", ["list", "show", "count", "stats", "versions"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("list", "show", "search", "count", "stats", "quality"),
+        *("versions", "diff", "changes", "history"),
+    ],
+)
 def test_the_commands_of_records_have_help_too(longline: Terminal, name: str) -> None:
     answer = longline("records", name, "--help")
 

@@ -33,7 +33,7 @@ def test_a_plan_says_how_much_how_fast_and_how_long(web: PracticeWeb, tmp_path: 
     assert "items     30\n" in answer.output
     assert "33: 3 to find the items, 1 an item" in answer.output
     assert "50 a second, bursts of 5, given for this run" in answer.output
-    assert "this plan took 16 requests" in answer.output  # robots.txt, 3 to look, 12 samples
+    assert "this plan took 19 requests" in answer.output  # robots.txt, 3 to look, 15 samples
 
 
 def test_a_plan_can_be_read_by_a_program(web: PracticeWeb, tmp_path: Path) -> None:

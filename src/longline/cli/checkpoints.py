@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json
-from longline.config.settings import load_settings
+from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.jobs.checkpoints import Checkpoints
 
 
@@ -17,7 +16,7 @@ from longline.jobs.checkpoints import Checkpoints
 @json_option
 def command(job: str | None, *, home: Path | None, as_json: bool) -> None:
     """List checkpoint documents, of all jobs or of one."""
-    documents = Checkpoints(load_settings(home=home).checkpoints).list()
+    documents = Checkpoints(settings_of(home).checkpoints).list()
     if job is not None:  # the beginning of its id is enough, as elsewhere
         documents = [one for one in documents if one["job"].startswith(job)]
     if as_json:

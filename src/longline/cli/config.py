@@ -14,21 +14,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.configured import Problem, entry_of, problems_of, set_in_file, values_behind
-from longline.cli.options import Command, home_option, json_option, print_json
+from longline.cli.options import (
+    home_option,
+    json_option,
+    print_json,
+    profile_given,
+    profile_option,
+    settings_of,
+)
 from longline.config.differences import differences
 from longline.config.layers import Explained
 from longline.config.library import survey
 from longline.config.library_entries import Entry, explain_entry
 from longline.config.schemas import NAMES, schema_of
-from longline.config.settings import explain_settings, load_settings
+from longline.config.settings import explain_settings
 from longline.errors import ConfigError
-
-
-def profile_option(command: Command) -> Command:
-    """Add `--profile`."""
-    return click.option(
-        "--profile", metavar="NAME", help="Part of longline.yaml to use [LONGLINE_PROFILE]."
-    )(command)
 
 
 @click.group("config")
@@ -39,9 +39,9 @@ def command() -> None:
 @command.command("list")
 @profile_option
 @json_option
-def list_all(*, profile: str | None, as_json: bool) -> None:
+def list_all(*, as_json: bool) -> None:
     """List the manifests and job files of the sources folder, the broken ones too."""
-    settings = load_settings(profile=profile)
+    settings = settings_of()
     found = survey(settings)
     rows = [*map(_row, found.entries.values()), *map(_broken, found.problems)]
     if as_json:
@@ -54,18 +54,17 @@ def list_all(*, profile: str | None, as_json: bool) -> None:
 @command.command("show")
 @click.argument("name", required=False)
 @home_option
-@profile_option
 @json_option
-def show(name: str | None, *, home: Path | None, profile: str | None, as_json: bool) -> None:
+def show(name: str | None, *, home: Path | None, as_json: bool) -> None:
     """Show every value of NAME, or of the settings, and where it comes from.
 
     NAME is that of a manifest or a job file, or the path of one.
     """
     told: list[Explained]
     if name is None:
-        told = explain_settings(home=home, profile=profile)
+        told = explain_settings(home=home, profile=profile_given())
     else:
-        told = explain_entry(entry_of(name, load_settings(home=home, profile=profile)))
+        told = explain_entry(entry_of(name, settings_of(home)))
     rows = [asdict(one) for one in told]
     if as_json:
         print_json(rows)
@@ -78,11 +77,9 @@ def show(name: str | None, *, home: Path | None, profile: str | None, as_json: b
 @click.option("--no-secrets", is_flag=True, help="Leave out whether every secret is there.")
 @profile_option
 @json_option
-def validate(
-    files: tuple[Path, ...], *, no_secrets: bool, profile: str | None, as_json: bool
-) -> None:
+def validate(files: tuple[Path, ...], *, no_secrets: bool, as_json: bool) -> None:
     """Check FILEs, or everything there is; exit with 2 when something is broken."""
-    settings = load_settings(profile=profile)
+    settings = settings_of()
     count, problems = problems_of(files, settings, with_secrets=not no_secrets)
     if as_json:
         print_json({"files": count, "problems": [asdict(one) for one in problems]})
@@ -97,13 +94,13 @@ def validate(
 @click.argument("value")
 @profile_option
 @json_option
-def set_one(name: str, key: str, value: str, *, profile: str | None, as_json: bool) -> None:
+def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
     """Set KEY (rate, or fields.price.type) of NAME to VALUE; comments stay as they are.
 
     NAME is that of a manifest or a job file, or the path of one. Nothing is written when the file
     would be broken by it.
     """
-    changed = set_in_file(name, key, value, load_settings(profile=profile))
+    changed = set_in_file(name, key, value, settings_of())
     if as_json:
         print_json([asdict(one) for one in changed])
         return
@@ -117,14 +114,13 @@ def set_one(name: str, key: str, value: str, *, profile: str | None, as_json: bo
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @home_option
-@profile_option
 @json_option
-def diff(before: str, after: str, *, home: Path | None, profile: str | None, as_json: bool) -> None:
+def diff(before: str, after: str, *, home: Path | None, as_json: bool) -> None:
     """Show what B says differently from A.
 
     Each is a file, the name of a manifest or a job file, or a job: that is what it ran with.
     """
-    settings = load_settings(home=home, profile=profile)
+    settings = settings_of(home)
     old, new = (values_behind(one, settings, home) for one in (before, after))
     found = differences(old, new)
     if as_json:

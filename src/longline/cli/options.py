@@ -12,6 +12,7 @@ import orjson
 from longline.config.settings import Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_PROFILE = "longline.profile"
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -54,12 +55,28 @@ class Rate(click.ParamType[float | str]):
 
 
 def home_option(command: Command) -> Command:
-    """Add `--home`."""
+    """Add `--home` and `--profile`, which is no parameter: `settings_of` knows of it."""
     return click.option(
         "--home",
         type=click.Path(path_type=Path, file_okay=False),
         help="Folder of the data [LONGLINE_HOME or ./.longline].",
+    )(profile_option(command))
+
+
+def profile_option(command: Command) -> Command:
+    """Add `--profile`, which is no parameter of the command: `settings_of` knows of it."""
+    return click.option(
+        "--profile",
+        metavar="NAME",
+        help="Part of longline.yaml to use [LONGLINE_PROFILE].",
+        expose_value=False,
+        callback=_keep_profile,
     )(command)
+
+
+def _keep_profile(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_PROFILE] = value
 
 
 def json_option(command: Command) -> Command:
@@ -77,9 +94,15 @@ def ignore_robots_option(command: Command) -> Command:
     )(command)
 
 
-def settings_of(home: Path | None) -> Settings:
-    """Return the settings, with the home of the command line."""
-    return load_settings(home=home)
+def settings_of(home: Path | None = None) -> Settings:
+    """Return the settings, with the home and the profile of the command line."""
+    return load_settings(home=home, profile=profile_given())
+
+
+def profile_given() -> str | None:
+    """Return the profile of the command line; None when it names none."""
+    context = click.get_current_context(silent=True)
+    return context.meta.get(_PROFILE) if context else None
 
 
 def values_of(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def command(
 ) -> None:
     """Say what a run of SOURCE would take: requests, pace, time; store nothing.
 
-    A few requests look for the items (sitemap or first pages), and some items are tried: a dozen,
-    or more where they cost very different things. What is only estimated says so.
+    A few requests look for the items (sitemap or first pages), and some items are tried, until
+    what one costs is known to 8 %, or half of them were. What is only estimated says so.
     """
     values = {name: value for name, value in given.items() if value not in (None, ())}
     spec = spec_of(source, {**values, "set": dict(options), "params": values_of(params)})
@@ -82,7 +82,7 @@ async def _plan(settings: Settings, spec: JobSpec, requests: int, samples: int) 
 
 def _tell(plan: Plan) -> None:
     word = "" if plan.certainty is Certainty.KNOWN else f"{plan.certainty.value} "
-    error = f" (± {plan.error:.0%}: items differ)" if plan.error >= 0.01 else ""  # noqa: PLR2004
+    error = f" (± {plan.error:.0%}: items may differ)" if plan.error >= 0.01 else ""  # noqa: PLR2004
     each = f"{plan.requests_per_item:.3g} an item, as {plan.samples} of them took"
     if plan.fewest_per_item != plan.most_per_item:
         each += f" ({plan.fewest_per_item} to {plan.most_per_item})"

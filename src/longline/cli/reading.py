@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from longline.config.settings import load_settings, prepare_home
+from longline.cli.options import settings_of
+from longline.config.settings import prepare_home
 from longline.stores.store import Store, open_store
 
 T = TypeVar("T")
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 def with_store(home: Path | None, use: Callable[[Store], Awaitable[T]]) -> T:
     """Open the store of a home, use it, close it."""
-    settings = load_settings(home=home)
+    settings = settings_of(home)
     prepare_home(settings)
 
     async def look() -> T:

@@ -169,6 +169,8 @@ def print_summary(report: JobReport, *, echo: Callable[[str], None] = click.echo
     )
     rate = values["success_rate"]
     echo(f"  success   {'nothing was tried' if rate is None else format(rate, '.1%')}")
+    if values["failed"]:
+        echo(f"  reasons   longline failures {report.job}")
     if report.state not in {JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED}:
         closed = report.closed_host
         option = f" --ignore-robots {closed}  (only with the right to do so)" if closed else ""

@@ -20,6 +20,7 @@ from longline.cli.options import (
     ignore_robots_option,
     json_option,
     print_json,
+    profile_option,
     settings_of,
     values_of,
 )
@@ -51,6 +52,7 @@ class _Sources(click.Group):
 
 
 @click.group("sources", cls=_Sources, invoke_without_command=True)
+@profile_option
 @json_option
 @click.pass_context
 def command(context: click.Context, *, as_json: bool) -> None:
@@ -149,7 +151,7 @@ async def _replay(folders: list[Path], source: str | None) -> list[CaseResult]:
 
 def _known() -> Iterator[dict[str, Any]]:
     """Yield what is known of every source that there is a name for; a broken one says why."""
-    written = survey(settings_of(None))
+    written = survey(settings_of())
     manifests = [
         str(one.document.path)
         for one in written.entries.values()

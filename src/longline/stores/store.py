@@ -10,6 +10,11 @@ from longline.stores.database import Database, open_database
 from longline.stores.jobs import Jobs
 from longline.stores.journal import Journal
 from longline.stores.ledger import Ledger
+from longline.stores.marks import Marks
+from longline.stores.matches import Matches
+from longline.stores.profiles import Profiles
+from longline.stores.quarantine import Quarantine
+from longline.stores.questions import Questions
 from longline.stores.queue import Queue
 from longline.stores.records import Records
 
@@ -25,6 +30,12 @@ class Store:
         self.records = Records(database)
         self.journal = Journal(database)
         self.ledger = Ledger(database)
+        self.quarantine = Quarantine(database)
+        self.history = self.records.history
+        self.matches = Matches(database)
+        self.questions = Questions(database)
+        self.profiles = Profiles(database)
+        self.marks = Marks(database)
 
     async def findings(self, job: str, source: str) -> Findings:
         """Return what a report of a job needs to know."""

@@ -1,0 +1,53 @@
+"""--profile, wherever settings are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from longline.cli.main import cli
+from longline.errors import BadOption
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with settings of two profiles."""
+    text = "profiles:\n  small: {home: small-home}\n  large: {home: large-home}\n"
+    (tmp_path / "longline.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "n8n"],
+        ["plan", "n8n"],
+        ["sources"],
+        ["sources", "check", "n8n"],
+        ["resume"],
+        ["jobs"],
+        ["records", "list"],
+        ["checkpoints"],
+        ["config", "show"],
+    ],
+    ids=" ".join,
+)
+def test_a_profile_that_is_not_there_is_told_by_every_command(words: list[str]) -> None:
+    answer = CliRunner().invoke(cli, [*words, "--profile", "smal"])
+
+    sentence = "--profile: longline.yaml has no profile 'smal'; did you mean 'small'? it has "
+    assert isinstance(answer.exception, BadOption)
+    assert str(answer.exception).startswith(sentence)
+
+
+def test_a_profile_chooses_the_home_of_a_run(folder: Path) -> None:
+    manifest = "manifest: command\nname: one\ncommand: [echo, '{{\"id\": 1}}']\n"
+    (folder / "one.yaml").write_text(manifest)
+
+    answer = CliRunner().invoke(cli, ["run", "one.yaml", "--profile", "small", "--json"])
+
+    assert answer.exit_code == 0, answer.output
+    assert (folder / "small-home").is_dir()
