@@ -91,11 +91,13 @@ def _print_fields(figures: Figures) -> None:
         console.print("no records match")
         return
     console.print(f"{figures.records:,} records")
-    columns = ("field", "filled", "types", "distinct", "of", "min", "median", "max", "spread")
-    table = Listing(*columns, right=("filled", "distinct", "min", "median", "max"))
+    columns = ("field", "filled", "types", "distinct", "min", "median", "max", "spread")
+    right = ("filled", "distinct", "min", "median", "max")
+    table = Listing(*columns, right=right, path="field")
     for one in figures.fields:
         _add_field(table, one)
     console.print(table)
+    console.print("min to spread: the values of numbers, the lengths of texts and lists")
     if any(_is_sampled(one) for one in figures.fields):
         console.print("~ is of a sample; smallest and largest are of all values")
     if figures.is_cut:
@@ -106,9 +108,8 @@ def _add_field(table: Listing, one: FieldFigures) -> None:
     types = ", ".join(one.types if len(one.types) == 1 else _counted(one))
     distinct = f"{one.distinct:,}{'+' if one.is_distinct_capped else ''}"
     spread = one.numbers or one.lengths
-    of = "" if spread is None else ("values" if one.numbers else "lengths")
     filled = f"{_share(one.share)}"
-    table.add(one.field, filled, types or NOTHING, distinct, of, *_spread(spread))
+    table.add(one.field, filled, types or NOTHING, distinct, *_spread(spread))
 
 
 def _share(share: float) -> str:

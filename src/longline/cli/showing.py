@@ -21,6 +21,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 NOTHING = "—"
 _LONGEST = 200  # of a cell
 _PADDING = 2  # of a column
+_PATH = 20  # characters that a column of paths gets before others
 
 
 def cleaned(text: str) -> str:
@@ -76,11 +77,15 @@ def bar(share: float, width: int) -> str:
 
 
 class Listing:
-    """A table that fits: narrow columns stay whole, and wide ones share what is left."""
+    """A table that fits: narrow columns stay whole, and wide ones share what is left.
 
-    def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
+    `path` is the column of dotted names, if there is one: those say most at their end.
+    """
+
+    def __init__(self, *columns: str, right: Sequence[str] = (), path: str | None = None) -> None:
         self._columns = [one_line(name, _LONGEST) for name in columns]
         self._right = right
+        self._path = None if path is None else self._columns.index(path)
         self._rows: list[list[str]] = []
 
     def add(self, *cells: object, length: int = _LONGEST) -> None:
@@ -94,7 +99,7 @@ class Listing:
         table = Table(box=None)
         cells = zip(self._columns, *self._rows, strict=True)
         wanted = [max(map(cell_len, column)) for column in cells]
-        widths = shared(wanted, options.max_width - _PADDING * len(wanted))
+        widths = self._widths(wanted, options.max_width - _PADDING * len(wanted))
         for name, width in zip(self._columns, widths, strict=True):
             table.add_column(
                 Text(name),
@@ -104,8 +109,23 @@ class Listing:
                 overflow="ellipsis",
             )
         for row in self._rows:
+            if self._path is not None:
+                row[self._path] = _ending(row[self._path], widths[self._path])
             table.add_row(*map(Text, row))
         yield table
+
+    def _widths(self, wanted: list[int], room: int) -> list[int]:
+        if self._path is None:
+            return shared(wanted, room)
+        first = min(wanted[self._path], _PATH)
+        others = wanted[: self._path] + wanted[self._path + 1 :]
+        widths = shared(others, room - first)
+        widths.insert(self._path, min(wanted[self._path], room - sum(widths)))
+        return widths
+
+
+def _ending(text: str, width: int) -> str:
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
 def shared(wanted: Sequence[int], room: int) -> list[int]:
