@@ -51,6 +51,10 @@ def command(*, host: str, port: int, rate: float | str, **options: object) -> No
     /members/     a login form with a hidden token and a session that ends
     /news/        a sitemap index, JSON-LD, dates in German
     /generated/7/ a list and its details, another for every number
+    /redesign/100/ lots whose markup changes after the 100th page
+    /imoti/prodazhbi/, /homes/for-sale, /wohnen/
+                  the same flats in Bulgarian, English and German; POST /listings/round/2
+                  changes some, takes some away and adds some
     """  # noqa: D301  # click wants the sign itself, not a backslash
     limit = None if isinstance(rate, str) else rate
     web = PracticeWeb(WebOptions(rate=limit, **options), host=host, port=port)  # type: ignore[arg-type]  # click has checked them
