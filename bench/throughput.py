@@ -22,7 +22,7 @@ DOCUMENT = BENCH.parent / "docs" / "performance.md"
 
 @click.command()
 @click.option("--pages", type=click.IntRange(min=1), default=6000, show_default=True)
-@click.option("--rounds", type=click.IntRange(1, 50), default=12, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=16, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")
 @click.option("--write/--no-write", default=True, help="Write docs/performance.md.")

@@ -68,7 +68,7 @@ class Orchestrator:
         **spec: Any,
     ) -> None:
         self._settings = settings or load_settings(home=Path(home) if home else None)
-        self._spec = make_spec({"source": source, "set": dict(options or {}), **spec})
+        self._spec = merged(make_spec({"source": source}), source, {"set": options or {}, **spec})
         self._clock = clock or SystemClock()
         self._transport = transport
         self._store: Store | None = None

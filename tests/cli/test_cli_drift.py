@@ -15,18 +15,17 @@ from longline.errors import BadOption, UnknownJob
 SHOP = '''
 """A shop that may lose its prices."""
 
-from longline import Item, Options, Source, layer
+from pathlib import Path
 
+from longline import Item, Source, layer
 
-class ShopOptions(Options):
-    priced: bool = True
+PRICED = Path(__file__).with_name("priced")
 
 
 class Shop(Source):
     """Things without a web."""
 
     name = "shop[x]"
-    Options = ShopOptions
 
     async def discover(self, visit):
         for number in range(60):
@@ -35,7 +34,7 @@ class Shop(Source):
     @layer()
     async def page(self, visit):
         number = int(visit.item.key)
-        return {"title": f"Thing {number}", "price": number if self.options.priced else None}
+        return {"title": f"Thing {number}", "price": number if PRICED.exists() else None}
 '''
 
 
@@ -44,8 +43,10 @@ def drifted(longline: Terminal, tmp_path: Path) -> str:
     """A home with a good run of the shop, and one without prices; the job of the second."""
     path = tmp_path / "auction.py"
     path.write_text(SHOP)
+    path.with_name("priced").touch()
     longline("run", path, "--json")
-    answer = longline("run", path, "--set", "priced=false", "--json")
+    path.with_name("priced").unlink()
+    answer = longline("run", path, "--json")
     assert answer.code == 3
     assert answer.last["state"] == "partial"
     assert "drift: price is filled in 0 of" in answer.last["reason"]
@@ -91,6 +92,7 @@ def test_a_program_is_answered_in_json(drifted: str) -> None:
     price = next(one for one in shown["fields"] if one["field"] == "price")
     assert [one["job"] for one in listed] == [drifted]
     assert (shown["is_sound"], shown["state"]) == (False, "partial")
+    assert f"drift: {shown['drift']['price']}" == shown["reason"]
     assert (price["before"]["filled"], price["now"]["filled"]) == (1.0, 0.0)
 
 
@@ -99,10 +101,23 @@ def test_an_accepted_run_is_the_measure_from_then_on(
 ) -> None:
     told = ask("accept", drifted).output
 
-    again = longline("run", tmp_path / "auction.py", "--set", "priced=false", "--json")
+    again = longline("run", tmp_path / "auction.py", "--json")
 
     assert told == f"later runs of shop[x] are measured by {drifted}\n"
     assert (again.code, again.last["state"], again.last["reason"]) == (0, "complete", None)
+
+
+def test_a_later_run_does_not_change_what_a_run_was_measured_by(
+    drifted: str, longline: Terminal, tmp_path: Path
+) -> None:
+    longline("run", tmp_path / "auction.py", "--json")
+    last = json.loads(ask("shop[x]", "--json").output)
+
+    ask("accept", drifted)
+
+    again = json.loads(ask("shop[x]", "--json").output)
+    assert (again["job"], again["baseline"]) == (last["job"], {"runs": 1, "records": 60})
+    assert list(again["drift"]) == ["price"]
 
 
 def test_an_unknown_source_is_refused_with_those_there_are(drifted: str) -> None:

@@ -204,6 +204,46 @@ def test_a_wrong_condition_is_told_before_anything_is_asked(
     assert model.tally.asked.total() == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("{title}", "{titel}"), "prompt: no record that fits has a field 'titel'; did you mean"),
+        (
+            ("[shop]", "[nope]"),
+            "sources: there is no record of nope here; sources with records: shop",
+        ),
+        (("mood? {", "mood? {x {"), "task.yaml:6:1: prompt: a brace that belongs to no field"),
+    ],
+    ids=["field", "source", "brace"],
+)
+def test_a_task_that_cannot_be_meant_is_told_before_anything_is_changed(
+    collected: Terminal, task: Path, model: LanguageModel, change: tuple[str, str], problem: str
+) -> None:
+    collected("enrich", "run", task, "--limit", "1", "--json")
+    before = collected("enrich", "status", "--json").last
+    task.write_text(task.read_text().replace(*change))
+
+    answer = collected("enrich", "run", task)
+
+    assert answer.code == 2
+    assert problem in answer.err
+    assert collected("enrich", "status", "--json").last == before
+    assert model.tally.asked.total() == 1
+
+
+def test_a_source_without_records_is_a_warning_for_programs_too(
+    collected: Terminal, task: Path
+) -> None:
+    task.write_text(task.read_text().replace("[shop]", "[shop, shopp]"))
+
+    answer = collected("enrich", "run", task, "--json")
+
+    assert (answer.code, answer.last["state"]) == (0, "complete")
+    assert answer.err == (
+        "warning: sources: there is no record of shopp here; did you mean 'shop'?\n"
+    )
+
+
 @pytest.mark.parametrize("name", ["run", "status", "show", "retry"])
 def test_every_command_of_enrich_has_help(longline: Terminal, name: str) -> None:
     answer = longline("enrich", name, "--help")

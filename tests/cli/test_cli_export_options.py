@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ name: private
 about: It is not used, and only half written.
 auth: {kind: bearer, token: env:SHOP_TOKEN, hosts: [api.test]}
 """
+OURSELVES = (str(Path(sys.executable).with_name("longline")), "export", "-o", "-")
 PAPER = """
 def write(rows, target):
     lines = [row["key"] for row in rows()]
@@ -174,6 +177,12 @@ def test_a_package_adds_a_format(
         (["--secret", "hunter22"], "--secret: a secret is never written here: write env:NAME"),
         (["-o", "ftp://me:hunter22@h/x.csv"], "--output: ftp://… is neither a file nor"),
         (["--table", "t"], "--table: that does not go with a file"),
+        (["-o", "-", "--table", "t"], "--table: that does not go with standard output"),
+        (["-o", "-", "--partition", "a"], "--partition: that does not go with standard output"),
+        (["-o", "-", "--secret", "env:A"], "--secret: that does not go with standard output"),
+        (["-o", "-", "--endpoint", "http://h"], "--endpoint: that does not go with standard"),
+        (["-o", "a.csv", "--endpoint", "http://h"], "--endpoint: that does not go with a file"),
+        (["--ignore-unreadable"], "--ignore-unreadable: that goes only with --redact"),
         (["--columns", "a,,b"], "--columns: '' is no field"),
         (["--incremental", "x", "--as-of", "2026-01-01"], "--incremental: that does not go with"),
         (["--where", "nonsense"], "'nonsense' is no condition"),
@@ -188,3 +197,112 @@ def test_what_does_not_fit_is_one_sentence(
     assert told in answer.err
     assert answer.err.count("\n") == 1
     assert "hunter22" not in answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--source", "shopp"), "--source: no record in this home is of 'shopp'"),
+        (("--source", "shopp"), "did you mean 'shop'?"),
+        (("--source", "xyz"), "--source: no record in this home is of 'xyz'"),
+        (("--grade", "excelent"), "--grade: 'excelent' is none of Excellent"),
+    ],
+)
+def test_a_misspelled_source_or_grade_replaces_nothing(
+    collected: Terminal, tmp_path: Path, options: tuple[str, str], told: str
+) -> None:
+    collected("export", "-o", "a.csv")
+    before = (tmp_path / "a.csv").read_bytes()
+
+    answer = collected("export", "-o", "a.csv", *options)
+
+    assert answer.code == 2
+    assert told in answer.err
+    assert (tmp_path / "a.csv").read_bytes() == before
+
+
+def test_an_export_without_records_says_so(collected: Terminal) -> None:
+    answer = collected("export", "-o", "a.csv", "--where", "price>1000")
+
+    assert answer.code == 0
+    assert answer.out.startswith("0 records written to a.csv (csv)\n  note: no record fits")
+
+
+@pytest.fixture
+def unreadable(collected: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A home with records, and a secret that is nowhere."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "private.yaml").write_text(MANIFEST)
+    monkeypatch.delenv("SHOP_TOKEN", raising=False)
+    return collected
+
+
+def test_nothing_is_redacted_without_a_secret_that_could_be_written(
+    unreadable: Terminal, tmp_path: Path
+) -> None:
+    answer = unreadable("export", "-o", "a.jsonl", "--redact")
+
+    assert answer.code == 2
+    assert "--redact: env:SHOP_TOKEN cannot be read" in answer.err
+    assert "--ignore-unreadable" in answer.err
+    assert list(tmp_path.glob("a.*")) == []
+
+
+def test_whoever_goes_on_without_a_secret_is_told_which(unreadable: Terminal) -> None:
+    answer = unreadable("export", "-o", "a.jsonl", "--redact", "--ignore-unreadable")
+
+    assert answer.code == 0
+    assert "note: env:SHOP_TOKEN cannot be read" in answer.out
+
+
+def test_stand_ins_are_the_same_in_every_export_of_a_home(
+    longline: Terminal, tmp_path: Path, home: Path
+) -> None:
+    keyed = SHOP.replace("Item(str(number)", 'Item(f"{number}@example.com"')
+    (tmp_path / "mails.py").write_text(keyed)
+    longline("run", tmp_path / "mails.py")
+
+    for name in ("a.jsonl", "b.jsonl"):
+        longline("export", "-o", name, "--redact", "--no-schema")
+
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert len({one["key"] for one in lines(tmp_path / "a.jsonl")}) == 3
+    assert "@" not in (tmp_path / "a.jsonl").read_text()
+    assert (home / "redaction.key").stat().st_mode & 0o077 == 0
+
+
+def test_beside_records_on_standard_output_the_rest_is_told_on_the_other(
+    collected: Terminal,
+) -> None:
+    told = collected("export", "-o", "-", "--redact")
+    as_json = collected("export", "-o", "-", "--json")
+
+    assert told.out.count("\n") == as_json.out.count("\n") == 3
+    assert told.err.endswith("\n  replaced: nothing\n")
+    assert json.loads(as_json.err)["records"] == 3
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "xlsx"])
+def test_a_full_standard_output_is_one_sentence(collected: Terminal, form: str) -> None:
+    del collected  # its home is where the command looks
+
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*OURSELVES, "--format", form], stdout=full, stderr=-1, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Error: standard output cannot be written (")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_reader_that_has_had_enough_ends_it_quietly(collected: Terminal, form: str) -> None:
+    del collected
+
+    process = subprocess.Popen([*OURSELVES, "--format", form], stdout=-1, stderr=-1)
+    with process as running:
+        assert running.stdout
+        assert running.stderr
+        running.stdout.close()
+        told = running.stderr.read()
+
+    assert (process.returncode, told) == (0, b"")

@@ -129,7 +129,7 @@ def test_a_key_that_two_sources_have_is_told_apart(longline: Terminal, home: Pat
     [
         ([], "2"),
         (["--source", "shop"], "2"),
-        (["--source", "market"], "0"),
+        (["--source", "shop", "--search", "nowhere"], "0"),
         (["--search", "[/b] 2"], "1"),
         (["--since", "2000-01-01"], "2"),
         (["--since", "2999-01-01T00:00:00"], "0"),
@@ -142,6 +142,14 @@ def test_records_are_counted_as_they_are_filtered(
     longline: Terminal, words: list[str], count: str
 ) -> None:
     assert longline("records", "count", *words).out == f"{count}\n"
+    assert longline("records", "count", *words, "--json").last == {"records": int(count)}
+
+
+def test_a_source_whose_run_left_no_record_is_known(longline: Terminal, shop: Path) -> None:
+    longline("run", shop, "--set", "closed=true")
+
+    assert longline("records", "count", "--source", "shop").out == "0\n"
+    assert longline("records", "count", "--source", "market").code == 2
 
 
 @pytest.mark.usefixtures("collected")

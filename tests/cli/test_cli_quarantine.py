@@ -131,6 +131,30 @@ def test_without_a_change_everything_stays(longline: Terminal, job: str) -> None
     assert "the job is partial" in answer.out
 
 
+def test_the_exit_code_is_that_of_the_job_even_when_all_that_was_named_is_stored(
+    longline: Terminal, job: str, manifest: Path
+) -> None:
+    write_manifest(manifest, MENDED)
+
+    first = longline("quarantine", "replay", job, "--key", "b")
+    rest = longline("quarantine", "replay", job)
+
+    assert (first.code, rest.code) == (3, 0)
+    assert "the job is partial" in first.out
+    assert "the job is complete" in rest.out
+
+
+def test_a_schema_that_never_ends_is_refused_when_the_manifest_is_read(
+    longline: Terminal, manifest: Path
+) -> None:
+    write_manifest(manifest, 'pipeline: [{validate: {$ref: "#"}}]\n')
+
+    answer = longline("run", manifest)
+
+    assert answer.code == 2
+    assert "refers to itself in a circle that never ends" in answer.err
+
+
 def test_a_file_that_is_gone_leaves_the_copy_of_the_job(
     longline: Terminal, job: str, manifest: Path
 ) -> None:

@@ -46,8 +46,17 @@ def test_figures_are_of_what_matches(hats: Terminal) -> None:
     told = hats("records", "stats", "--where", "price>10", "--json").last
 
     assert (told["source"], told["records"]) == (None, 9)
-    assert hats("records", "stats", "nothing").out == "no records match\n"
-    assert hats("records", "quality", "nothing").out == "no records match\n"
+    assert hats("records", "stats", "--where", "price>99").out == "no records match\n"
+    assert hats("records", "quality", "--where", "price>99").out == "no records match\n"
+
+
+@pytest.mark.parametrize("name", ["stats", "quality"])
+def test_a_source_of_which_there_is_nothing_is_refused(hats: Terminal, name: str) -> None:
+    answer = hats("records", name, "hat")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert "nothing of 'hat' was collected here; did you mean 'hats'?" in answer.err
+    assert "there are hats, shoes" in answer.err
 
 
 def test_without_a_source_each_one_is_counted(hats: Terminal) -> None:

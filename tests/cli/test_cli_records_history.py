@@ -49,6 +49,33 @@ def test_a_field_that_is_text_or_missing_is_listed_without_bars(twice: Terminal)
     assert "—" in twice("records", "history", "1", "nothing").out
 
 
+def test_a_field_that_a_record_never_had_is_told_beside_the_answer(twice: Terminal) -> None:
+    answer = twice("records", "history", "1", "prize", "--json")
+
+    assert (answer.code, answer.err) == (0, "note: no version of 1 has anything in prize\n")
+    assert [point["value"] for point in answer.last] == [None]
+    assert twice("records", "history", "1", "price").err == ""
+
+
+@pytest.mark.parametrize("words", [["changes"], ["diff", "1"]])
+def test_of_long_texts_the_part_that_differs_is_shown(
+    longline: Terminal, shop: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    same = "the same words again and again " * 9
+    shop.write_text(SHOP.replace("=1+1", f"{same}was RED {same}"))
+    longline("run", shop)
+    shop.write_text(SHOP.replace("=1+1", f"{same}was BLUE {same}"))
+    longline("run", shop)
+
+    answer = longline("records", *words)
+
+    (line, *_) = (line for line in answer.out.splitlines() if " tax " in line)
+    assert "…ain was RED the" in line
+    assert "…ain was BLUE the" in line
+    assert len(line) <= 80
+
+
 def test_two_runs_are_compared(twice: Terminal) -> None:
     answer = twice("records", "changes", "shop")
     told = twice("records", "changes", "--json").last
@@ -98,6 +125,7 @@ def test_changes_since_a_moment_are_one_step_a_record(twice: Terminal) -> None:
         (["changes", "--from", "nothing"], "there is no job 'nothing'"),
         (["changes", "--since", "1d", "--from", "x"], "--since looks at no runs"),
         (["changes", "--since", "soon"], "is no moment"),
+        (["changes", "shops", "--since", "1d"], "did you mean 'shop'?"),
     ],
 )
 def test_what_cannot_be_compared_is_answered_with_a_sentence(

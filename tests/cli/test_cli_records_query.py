@@ -124,6 +124,9 @@ def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
         (["--as-of", "soon"], "--as-of: 'soon' is no moment"),
         (["--columns", "a,,b"], "is no path of fields"),
         (["--columns", "@nothing"], "--columns: there is no @nothing"),
+        (["--where", "price>>3"], "'price>>3' has a stray >"),
+        (["--source", "hat"], "did you mean 'hats'?"),
+        (["--grade", "Foo"], "--grade: 'Foo' is none of Excellent, Good, Fair, Poor"),
     ],
 )
 def test_what_cannot_be_asked_is_answered_with_one_sentence(
@@ -134,6 +137,41 @@ def test_what_cannot_be_asked_is_answered_with_one_sentence(
     assert (answer.code, answer.out) == (2, "")
     assert sentence in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_a_class_may_be_written_in_any_case(hats: Terminal) -> None:
+    assert keys(hats, "--grade", "poor") == keys(hats, "--grade", "Poor") != []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--where", "prize>3"], "note: no record has anything in prize\n"),
+        (
+            ["--order", "price,,x"],
+            "note: no record has anything in price,,x; for several, say --order again\n",
+        ),
+        (
+            ["--columns", "prize", "--source", "hats"],
+            "note: no record of hats has anything in prize\n",
+        ),
+        (["--where", "price>1000", "--order", "made.in", "--columns", "title,@score"], ""),
+        (["--where", "prize>3", "--as-of", "2000-01-01"], ""),
+    ],
+)
+def test_a_field_that_no_record_has_is_told_beside_the_answer(
+    hats: Terminal, words: list[str], told: str
+) -> None:
+    answer = hats("records", "list", *words)
+
+    assert (answer.code, answer.err) == (0, told)
+    assert answer.out
+
+
+@pytest.mark.parametrize("name", ["list", "search", "changes"])
+def test_where_json_is_a_line_for_each_the_help_says_so(longline: Terminal, name: str) -> None:
+    assert "line for each" in " ".join(longline("records", name, "--help").out.split())
+    assert "JSON Lines" in " ".join(longline("records", "--help").out.split())
 
 
 @pytest.mark.parametrize("name", ["search", "quality", "diff", "changes", "history"])

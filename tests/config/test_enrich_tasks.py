@@ -34,6 +34,12 @@ def test_a_short_file_is_enough(file: Path) -> None:
     assert (task.server.dialect, task.needed) == ("ollama", ("description",))
 
 
+def test_doubled_braces_stand_for_themselves(file: Path) -> None:
+    file.write_text(GOOD.replace("rooms? {description}", "rooms, {{rooms: 1}}? {{{description}}}"))
+
+    assert read_task(file).needed == ("description",)
+
+
 def test_the_example_can_be_read() -> None:
     task = read_task(ROOT / "examples" / "enrich_listings.yaml")
 
@@ -49,6 +55,9 @@ def test_the_example_can_be_read() -> None:
         ("model: llama3.2\n", "", "model: "),
         ("sources: [flats]", "sources: []", "sources: "),
         ("{description}", "these", "prompt: asks every record the same"),
+        ("rooms? {", "rooms? {x {", "prompt: a brace that belongs to no field, in line 1 of the"),
+        ("{description}", "{description}}", "column 30: {name} stands for a field, {{ and }} for"),
+        ("{description}", "{description} as {}", "prompt: a brace that belongs to no field"),
         ("{type: integer}", "{type: int}", "schema: is not a JSON Schema at properties.rooms.type"),
         ("{type: integer}", "{pattern: '('}", "schema: is not a JSON Schema at"),
         ("{type: integer}", "{$ref: '#/$defs/no'}", "points to nothing in this schema"),

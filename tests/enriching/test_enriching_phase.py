@@ -11,6 +11,8 @@ from longline.enriching.phase import Phase
 from longline.enriching.report import PhaseProgress, PhaseState
 from longline.model import Record
 from longline.sandbox.language_model import LanguageModel, ModelOptions
+from longline.stores.database import open_database
+from longline.stores.questions import Questions
 from virtual import VirtualClock
 
 TEXTS = [f"flat number {number}" for number in range(12)]
@@ -280,6 +282,33 @@ async def test_two_runs_at_once_share_the_questions(desk: Desk, clock: VirtualCl
 
     assert [report.state for report in reports] == [PhaseState.COMPLETE] * 2
     assert min(report.progress.requests for report in reports) > 0
+    assert is_asked_once(model)
+
+
+class HeldUp(Questions):
+    """Questions whose heartbeat waits for the writes of others as long as a database does."""
+
+    clock: VirtualClock
+
+    async def renew(self, task: str, owner: str, until: float) -> None:
+        await self.clock.sleep(60)
+        await super().renew(task, owner, until)
+
+
+async def test_a_living_run_whose_heartbeat_is_held_up_keeps_what_it_asks(
+    desk: Desk, address: str, clock: VirtualClock
+) -> None:
+    database = open_database(address)
+    slow = Desk(database, clock)
+    slow.questions = HeldUp(database)
+    slow.questions.clock = clock
+    async with LanguageModel(ModelOptions(latency=50), clock=clock) as model:
+        await desk.store(*TEXTS[:4])
+        task = task_of(model.url)
+
+        await asyncio.gather(slow.run(task, owner="slow"), desk.run(task))
+
+    database.close()
     assert is_asked_once(model)
 
 

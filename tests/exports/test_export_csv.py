@@ -110,3 +110,20 @@ def test_no_records_are_a_header() -> None:
 
     assert export_stream(target, rows(), Wish("-", "csv")).records == 0
     assert target.getvalue().startswith(b"source,key,url,")
+
+
+def test_values_of_several_types_are_plain_and_the_schema_promises_no_more() -> None:
+    target = io.BytesIO()
+    source = rows({"mixed": 5, "deep": [1]}, {"mixed": "5", "deep": {}}, {"mixed": [5], "deep": []})
+
+    written = export_stream(target, source, Wish("-", "csv"))
+
+    assert [one["mixed"] for one in cells(source)] == ["5", "5", "[5]"]
+    assert written.schema["properties"]["mixed"] == {"type": "string"}
+    assert written.schema["properties"]["deep"]["contentMediaType"] == "application/json"
+
+
+def test_nul_that_is_left_out_is_told() -> None:
+    written = export_stream(io.BytesIO(), rows({"a": "x\x00y"}, {"a": "x"}), Wish("-", "csv"))
+
+    assert written.notes == ("1 records had NUL characters, which are left out",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ def test_addresses_of_e_mail_go(text: str) -> None:
     [
         *("+359 888 123 456", "+49 (0)30 1234-567", "+1-202-555-0143", "0888 123 456"),
         *("030/1234567", "06 12 34 56 78", "(202) 555-0143", "202-555-0143", "00359888123456"),
+        *("1-800-555-0199", "(088) 812-3456"),
     ],
 )
 def test_telephone_numbers_go(text: str) -> None:
@@ -51,9 +53,18 @@ def test_telephone_numbers_go(text: str) -> None:
             "05/11/2026 14:30",
             "0.12345678",
         ),
-        *("1 200 000 EUR", "ISBN 9783161484100", "item 00012", "65.5 m2", "a = b @ c", "3/6"),
+        *(
+            "1 200 000 EUR",
+            "ISBN 9783161484100",
+            "item 00012",
+            "65.5 m2",
+            "100 200 3000",
+            "0123456789",
+            "a = b @ c",
+            "3/6",
+        ),
         *("https://shop.test/0012345678", "https://shop.test/a?id=0012345678"),
-        *("the token of our esteem", "secretary: none", "passwords are dull"),
+        *("the token of our esteem", "secretary: none", "passwords are dull", "max_tokens: 5"),
     ],
 )
 def test_what_only_looks_alike_stays(text: str) -> None:
@@ -70,6 +81,13 @@ def test_what_only_looks_alike_stays(text: str) -> None:
         ("key AKIAABCDEFGHIJKLMNOP here", "key [secret] here"),
         ("https://wa.me/359888123456", "https://wa.me/[telephone]"),
         ("tel:+359888123456", "tel:[telephone]"),
+        ("Tel:0888123456", "Tel:[telephone]"),
+        ("тел.:0888123457", "тел.:[telephone]"),
+        ("ТЕЛЕФОН 5551234", "ТЕЛЕФОН [telephone]"),
+        ('"john doe"@example.com', "[e-mail]"),
+        ('{"password": "hunter2222", "a": 1}', '{"password": "[secret]", "a": 1}'),
+        ('{\\"api_key\\": \\"a b\\"}', '{\\"api_key\\": \\"[secret]\\"}'),
+        ('"tokens": ["abc", "def"]', '"tokens": [secret]'),
         ("mailto:ann@example.com?subject=x", "mailto:[e-mail]?subject=x"),
     ],
 )
@@ -77,7 +95,14 @@ def test_addresses_and_texts_hold_them_in_forms_of_their_own(text: str, clean: s
     assert cleaned({"a": text}) == {"a": clean}
 
 
-@pytest.mark.parametrize("name", ["password", "apiKey", "API_KEY", "X-Auth-Token", "session_id"])
+@pytest.mark.parametrize("name", ["passwords", "api_keys", "apiKeys", "pw"])
+def test_several_secrets_are_secret_too(name: str) -> None:
+    assert cleaned({name: ["plain"]}) == {name: "[secret]"}
+
+
+@pytest.mark.parametrize(
+    "name", ["password", "apiKey", "API_KEY", "X-Auth-Token", "session_id", "tokens"]
+)
 def test_what_a_secret_name_stands_for_goes_whatever_it_is(name: str) -> None:
     assert cleaned({name: "plain"}) == {name: "[secret]"}
     assert cleaned({name: {"deep": [1]}}) == {name: "[secret]"}
@@ -114,8 +139,8 @@ def test_they_go_from_any_depth_from_names_and_from_our_own_columns() -> None:
 
     clean = redactor.clean(outward(stored))
 
-    assert clean["key"] == "[e-mail]"
-    assert clean["url"] == "https://shop.test/?mail=[e-mail]"
+    assert re.fullmatch(r"\[e-mail [0-9a-f]{16}\]", clean["key"])
+    assert re.fullmatch(r"https://shop\.test/\?mail=\[e-mail [0-9a-f]{16}\]", clean["url"])
     assert clean["data"] == {"list": [{"deep": "x [secret] y"}], "[e-mail]": 1, "[e-mail] 2": 2}
     assert redactor.replaced["secret"] == 1
     assert redactor.replaced["e-mail"] >= 4
@@ -130,3 +155,39 @@ def test_types_and_order_are_kept() -> None:
     data = {"n": 1, "f": 0.5, "b": True, "none": None, "list": [1, "x"]}
 
     assert list(cleaned(data).items()) == list(data.items())
+
+
+def test_a_name_that_says_telephone_says_so_of_all_below_it() -> None:
+    data = {
+        "phone": {"number": "5551234", "since": "2026-11-15"},
+        "contact": {"phone": {"value": "5551234"}},
+        "телефон": "5551234",
+    }
+
+    assert cleaned(data) == {
+        "phone": {"number": "[telephone]", "since": "2026-11-15"},
+        "contact": {"phone": {"value": "[telephone]"}},
+        "телефон": "[telephone]",
+    }
+
+
+@pytest.mark.parametrize("key", ["0306406100", "00359888123456", "0888 123 456", "202-555-0143"])
+def test_a_key_of_digits_is_no_telephone_number(key: str) -> None:
+    clean = Redactor().clean(outward(row(key, {})))
+
+    assert (clean["source"], clean["key"]) == ("shop", key)
+    assert clean["url"] == f"https://shop.test/{key}"
+
+
+def test_records_stay_apart_and_are_the_same_in_every_export() -> None:
+    keys = ["ann@example.com", "bob@example.com", "+359888123456", "+359888123457"]
+    stored = [outward(row(key, {})) for key in keys]
+
+    once = [Redactor(key=b"k" * 32).clean(one) for one in stored]
+    again = [Redactor(key=b"k" * 32).clean(one) for one in stored]
+    elsewhere = [Redactor(key=b"x" * 32).clean(one) for one in stored]
+
+    assert once == again
+    assert len({one["key"] for one in once + elsewhere}) == 2 * len(keys)
+    assert len({one["url"] for one in once}) == len(keys)
+    assert not any("888" in one["key"] + one["url"] for one in once[2:])

@@ -55,7 +55,7 @@ def test_the_schema_tells_types_and_what_may_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_table_tells_its_kinds(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
+    path = tmp_path / "a.sqlite"
     export(Wish(str(path), columns=("title", "at", "mixed")), rows(*UNLIKE[:2]))
 
     assert schema_beside(path)["properties"] == {

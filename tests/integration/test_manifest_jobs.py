@@ -64,6 +64,18 @@ async def test_a_job_that_is_resumed_does_not_see_an_edit(
     assert found == [f"first {n}" for n in range(5)]
 
 
+async def test_a_manifest_given_to_the_orchestrator_itself_is_kept_too(
+    site: ScriptedSite, clock: VirtualClock, file: Path
+) -> None:
+    async with Orchestrator(str(file), home=file.parent / "home", clock=clock) as longline:
+        begun = await longline.execute(on_start=lambda _job, _new: longline.interrupt())
+        write(file, site, "h2")
+        await longline.resume(begun.job)
+        found = await titles(longline)
+
+    assert found == [f"first {n}" for n in range(5)]
+
+
 async def test_a_run_after_an_edit_is_a_job_of_its_own(
     site: ScriptedSite, clock: VirtualClock, file: Path
 ) -> None:

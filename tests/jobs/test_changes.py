@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from longline.errors import BadOption, FailureKind, UnknownJob
-from longline.jobs.changes import Changes, Fate, changes_between
-from longline.model import Item, Job, Outcome, Record, Verdict
+from jobs.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
+from longline.errors import BadOption, UnknownJob
+from longline.jobs.changes import Fate, changes_between
+from longline.model import Item, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
@@ -23,56 +23,7 @@ from longline.stores.journal import fact
 from longline.stores.leases import Claim
 from longline.stores.store import Store, open_store
 from scripted_site import ScriptedSite
-from virtual import EPOCH, VirtualClock
-
-FAILED = Outcome(Verdict.FAIL, kind=FailureKind.SERVER, reason="it answered 500")
-WRONG = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="no price")
-GONE = Outcome(Verdict.SKIP, kind=FailureKind.GONE, reason="it answered 404")
-UNPAID = Outcome(Verdict.SKIP, kind=FailureKind.BUDGET, reason="the budget is spent")
-STEP = Outcome(Verdict.SKIP, reason="3 links")
-
-
-@dataclass
-class Runs:
-    """Makes runs of a shop, an hour apart."""
-
-    store: Store
-    at: float = EPOCH
-    made: list[Job] = field(default_factory=list)
-
-    async def __call__(
-        self,
-        things: Mapping[str, Mapping[str, Any] | Outcome | None],
-        *,
-        source: str = "shop",
-        is_finished: bool = True,
-        shortfall: str | None = None,
-        **settings: Any,
-    ) -> str:
-        """Run once: each thing becomes data, ends like an outcome, or stays queued (None)."""
-        self.at += 3600
-        job = await self.store.jobs.create(NewJob(source, settings, {}, self.at))
-        await self.store.jobs.start(job.id, self.at)
-        items = [Item(key, f"https://shop.test/{key}") for key in things]
-        found = Discovered(job.id, items, self.at, is_last=True, shortfall=shortfall)
-        await self.store.queue.add(found)
-        for lease in await self.store.queue.lease(Claim(job.id, "me", 99, self.at, self.at + 60)):
-            if (end := things[lease.item.key]) is not None:
-                self.at += 1
-                await self.store.queue.finish(
-                    Finish(lease, outcome(source, lease.item, end), self.at)
-                )
-        if is_finished:
-            await self.store.jobs.finish(job.id, self.at)
-        self.made.append(job)
-        return job.id
-
-
-def outcome(source: str, item: Item, end: Mapping[str, Any] | Outcome) -> Outcome:
-    if isinstance(end, Outcome):
-        return end
-    text = orjson.dumps(dict(end), option=orjson.OPT_SORT_KEYS).decode()
-    return Outcome(Verdict.STORE, record=Record(source, item.key, item.url, end, text))
+from virtual import VirtualClock
 
 
 @pytest.fixture
@@ -84,12 +35,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def run(store: Store) -> Runs:
     return Runs(store)
-
-
-def keys(found: Changes) -> dict[str, list[str]]:
-    """Return the keys by fate, without the fates of none."""
-    told = {fate.value: [one.key for one in found.of(fate)] for fate in Fate}
-    return {name: some for name, some in told.items() if some}
 
 
 async def test_two_runs_are_compared_record_by_record(store: Store, run: Runs) -> None:
@@ -142,30 +87,25 @@ async def test_what_the_site_calls_gone_has_disappeared(store: Store, run: Runs)
     assert keys(await changes_between(store)) == {"disappeared": ["a"]}
 
 
-@pytest.mark.parametrize(
-    ("settings", "caveat"),
-    [
-        ({"limit": 1}, "was limited to 1 items"),
-        ({"shortfall": "discovery ended early"}, "did not find all of its items"),
-        ({"set": {"city": "Bern"}}, "--set differs"),
-        ({"params": {"city": "Bern"}}, "--param differs"),
-        (
-            {"manifest": {"endpoints": {"ads": {"incremental": {"field": "at"}}}}},
-            "asks only for what changed",
-        ),
-    ],
-)
-async def test_a_run_that_could_not_see_all_cannot_tell_what_disappeared(
-    store: Store, run: Runs, settings: dict[str, Any], caveat: str
+async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
+    store: Store, run: Runs
 ) -> None:
-    await run({"a": {"price": 1}, "b": {"price": 2}})
-    await run({"a": {"price": 1}}, **settings)
+    await run({"known": {"price": 1}, "same": {"price": 1}})
+    await run({"known": FILTERED, "same": FILTERED, "new": FILTERED, "c": {"price": 1}})
+    await run({key: {"price": 1 + (key == "known")} for key in ("known", "same", "new", "c")})
 
     found = await changes_between(store)
 
-    assert keys(found) == {"unknown": ["b"]}
-    assert found.caveats[0].startswith("what disappeared cannot be told: ")
-    assert caveat in found.caveats[0]
+    assert keys(found) == {"changed": ["known"], "unknown": ["new"]}
+    assert found.of(Fate.UNKNOWN)[0].reason == "the older run left it out: skipped: too cheap"
+
+
+async def test_what_was_gone_and_is_back_has_appeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 1}})
+    await run({"a": GONE, "new": GONE, "b": {"price": 1}})
+    await run({"a": {"price": 1}, "new": {"price": 1}, "b": {"price": 1}})
+
+    assert keys(await changes_between(store)) == {"appeared": ["a", "new"]}
 
 
 async def test_a_limit_that_was_not_reached_hides_nothing(store: Store, run: Runs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from little import Little, LittleOptions
 from longline.errors import BadOption
 from longline.jobs.drifting import NOTICED, Drifting, accept
-from longline.model import Item, ItemState, Job, Outcome, Record, Verdict
+from longline.model import Item, ItemState, Job, JobState, Outcome, Record, Verdict
 from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
 from longline.stores.jobs import NewJob
 from longline.stores.leases import Claim
+from longline.stores.profiles import Ending
 from longline.stores.store import Store, open_store
 from virtual import VirtualClock
 
@@ -31,10 +33,12 @@ def drifting(store: Store, clock: VirtualClock) -> Drifting:
     return Drifting(store, Little(LittleOptions(site="http://x.test")), clock)
 
 
-async def committed(store: Store, clock: VirtualClock, rows: list[dict[str, Any]]) -> Job:
+async def committed(
+    store: Store, clock: VirtualClock, rows: list[dict[str, Any]], **settings: Any
+) -> Job:
     """Return a job whose records are these, committed by somebody."""
     now = clock.now()
-    job = await store.jobs.create(NewJob("little", {}, {}, now))
+    job = await store.jobs.create(NewJob("little", settings, {}, now))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(len(rows))]
     await store.queue.add(Discovered(job.id, items, now, is_last=True))
     await store.queue.finish_all(await finishes(store, job, rows, now))
@@ -140,3 +144,169 @@ async def test_a_job_that_has_not_ended_cannot_be_accepted(
 
     with pytest.raises(BadOption, match="has left no profile: it is pending"):
         await accept(store, job.id, clock.now())
+
+
+async def ended(
+    drifting: Drifting, clock: VirtualClock, store: Store, rows: list[dict[str, Any]], **spec: Any
+) -> tuple[Job, Ending]:
+    """Return a job with these records that has ended, and what its end said."""
+    job = await committed(store, clock, rows, **spec)
+    await drifting.begin(job)
+    ending = await drifting.ending()
+    await store.jobs.finish(job.id, clock.now(), ending)
+    await clock.sleep(3600)
+    return job, ending
+
+
+async def test_a_run_is_measured_by_runs_with_the_same_parameters(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(60), params={"region": "north"})
+
+    _, other = await ended(drifting, clock, store, rows(0, 60), params={"region": "south"})
+    _, same = await ended(drifting, clock, store, rows(0, 60), params={"region": "north"})
+
+    assert other.drift == ()
+    assert same.drift[0].startswith("text is filled in 0 of ")
+
+
+async def test_a_run_is_measured_by_runs_with_the_same_options(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(60))
+    other = Drifting(store, Little(LittleOptions(site="http://x.test", count=3)), clock)
+
+    _, ending = await ended(other, clock, store, rows(0, 60))
+
+    assert ending.drift == ()
+
+
+async def test_a_trial_run_is_no_measure_of_whole_ones(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(20), limit=20)
+
+    second, ending = await ended(drifting, clock, store, rows(20, 280))
+    _, third = await ended(drifting, clock, store, rows(20, 280))
+
+    assert (ending.drift, third.drift) == ((), ())
+    assert third.profile["measured_by"] == (second.id,)
+
+
+async def test_a_run_with_a_limit_is_measured_by_one_that_found_as_many(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    trial, _ = await ended(drifting, clock, store, rows(60), limit=60)
+
+    _, more = await ended(drifting, clock, store, rows(60, 40), limit=100)
+    _, same = await ended(drifting, clock, store, rows(0, 60), limit=60)
+
+    assert trial.id not in more.profile["measured_by"]
+    assert same.drift[0].startswith("text is filled in 0 of ")
+
+
+async def test_a_run_that_finds_far_fewer_items_is_drift_and_no_measure(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(100))
+
+    job, few = await ended(drifting, clock, store, rows(20))
+    _, again = await ended(drifting, clock, store, rows(20))
+
+    told = "the number of items found is 20, 100 or more before"
+    assert (few.drift, again.drift) == ((told,), (told,))
+    assert (await store.jobs.get(job.id)).reason == f"drift: {told}"
+
+
+async def test_a_run_that_was_cut_may_find_fewer_items(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(100))
+
+    _, ending = await ended(drifting, clock, store, rows(20), limit=20)
+
+    assert ending.drift == ()
+
+
+async def test_a_source_that_may_be_empty_may_find_fewer_items(
+    store: Store, clock: VirtualClock
+) -> None:
+    little = Little(LittleOptions(site="http://x.test"))
+    vars(little)["manifest"] = SimpleNamespace(may_be_empty=True)
+    drifting = Drifting(store, little, clock)
+    await ended(drifting, clock, store, rows(100))
+
+    _, ending = await ended(drifting, clock, store, rows(20))
+
+    assert ending.drift == ()
+
+
+async def test_nothing_found_is_drift_after_a_good_run(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    _, first = await ended(drifting, clock, store, [])
+    await ended(drifting, clock, store, rows(10))
+
+    _, last = await ended(drifting, clock, store, [])
+
+    assert (first.drift, first.warnings) == ((), ("nothing was found",))
+    assert last.drift == ("nothing was found, earlier runs had records",)
+
+
+async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
+    store: Store, clock: VirtualClock
+) -> None:
+    little = Little(LittleOptions(site="http://x.test"))
+    drifting = Drifting(store, little, clock)
+    vars(little)["manifest"] = SimpleNamespace(fields={"text": ".old", "name": "h1"})
+    wholes = [{"text": f"page {n}", "name": f"thing {n}"} for n in range(60)]
+    await ended(drifting, clock, store, wholes)
+    vars(little)["manifest"] = SimpleNamespace(fields={"text": ".new", "name": "h1"})
+
+    _, ending = await ended(drifting, clock, store, [{"text": n, "name": None} for n in range(60)])
+
+    assert list(ending.profile["drift"]) == ["name"]
+
+
+async def test_a_job_whose_records_a_later_one_has_taken_keeps_its_drift(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job, told = await ended(drifting, clock, store, rows(100, 50))
+    await ended(drifting, clock, store, rows(150))
+
+    await drifting.begin(job)
+    again = await drifting.ending()
+
+    assert len(told.drift) == 1
+    assert (again.drift, again.profile["records"]) == (told.drift, 150)
+
+
+async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job, _ = await ended(drifting, clock, store, rows(100, 50))
+    told = {"field": "other", "text": "other is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    await store.journal.append(event)
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert list(ending.profile["drift"]) == ["text", "other"]
+
+
+async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(60))
+    job, told = await ended(drifting, clock, store, rows(0, 60))
+    await accept(store, job.id, clock.now())
+
+    await drifting.begin(job)
+    await store.quarantine.end(job.id, clock.now(), await drifting.ending())
+
+    kept, again = await store.profiles.find(job.id), await store.jobs.get(job.id)
+    assert told.drift != ()
+    assert (again.state, again.reason) == (JobState.COMPLETE, None)
+    assert kept is not None
+    assert (kept.is_sound, kept.is_accepted, kept.profile["quiet"]) == (True, True, ["text"])

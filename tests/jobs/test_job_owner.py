@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.jobs.owner import is_abandoned, this_run
+from longline.jobs.owner import dead_among, is_abandoned, this_run
 from longline.model import Job, Verdict
 from longline.stores.store import Store, open_store
 from stores.given import ended, leased, queued
@@ -64,3 +64,11 @@ async def test_a_job_that_waits_for_parked_items_is_given_the_benefit_of_the_dou
 
     assert not await is_left_alone(store, job, EPOCH + 30)
     assert await is_left_alone(store, job, EPOCH + 90)
+
+
+@pytest.mark.parametrize(("seconds", "is_dead"), [(0.0, False), (1.0, False), (60.0, True)])
+def test_a_clock_that_is_set_a_little_kills_nobody(seconds: float, *, is_dead: bool) -> None:
+    host, pid, started, word = this_run().split(":")
+    owner = f"{host}:{pid}:{float(started) + seconds:.2f}:{word}"
+
+    assert dead_among([owner]) == ([owner] if is_dead else [])

@@ -15,9 +15,11 @@ from jobs.broken_listings import BREAKS, KEYS, MANY, Killed, page_of
 from longline.errors import BadOption
 from longline.jobs.quarantine import Replay, replay, source_now
 from longline.jobs.report import JobReport
-from longline.model import JobState
+from longline.model import JobState, Outcome, Verdict
 from longline.orchestrator import Orchestrator
 from longline.pipeline.material import material_of
+from longline.stores.ledger import LedgerQuery
+from longline.stores.quarantine import UNENDED, Mended
 from longline.stores.queue import Queue
 from longline.stores.store import Store
 from scripted_site import ScriptedSite
@@ -52,10 +54,12 @@ async def ran(
         yield longline.store, report
 
 
-async def replayed(store: Store, report: JobReport, source: str, **how: Any) -> Replay:
+async def replayed(
+    store: Store, report: JobReport, source: str, *, clock: VirtualClock | None = None, **how: Any
+) -> Replay:
     job = await store.jobs.get(report.job)
     mended = source_now(job, f"jobs.broken_listings:{source}")
-    return await replay(store, job, mended, VirtualClock(), **how)
+    return await replay(store, job, mended, clock or VirtualClock(), **how)
 
 
 async def counted(queue: Queue, job: str) -> dict[str, int]:
@@ -133,7 +137,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
         with pytest.raises(Killed):
             await replayed(store, report, "Mortal")
         halfway = await counted(store.queue, report.job)
-        open_job = await store.jobs.get(report.job)
+        cut_off = await store.jobs.get(report.job)
 
         await replayed(store, report, "Mended")
 
@@ -141,7 +145,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
         job = await store.jobs.get(report.job)
 
     assert halfway == {"stored": 400, "quarantined": 600}
-    assert open_job.state is JobState.PAUSED
+    assert (cut_off.state, cut_off.reason) == (JobState.PARTIAL, UNENDED)
     assert sorted(event.key or "" for event in events) == sorted(KEYS)
     assert job.state is JobState.COMPLETE
     assert listings.hits == Counter()
@@ -271,6 +275,99 @@ async def test_what_a_later_job_has_stored_is_not_replaced_by_what_is_older(
     assert [item["reason"] for item in items] == ["a later job has stored this record since", None]
 
 
+async def test_what_stayed_in_a_replay_does_not_replace_what_a_later_job_has_stored(
+    listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with ran(listings, tmp_path, clock, limit=1) as (store, report):
+        await clock.sleep(60)
+        async with ran(listings, tmp_path, clock, "Mended", limit=1) as (_, later):
+            pass
+        await clock.sleep(60)
+        strict = await replayed(store, report, "Strict", clock=clock)
+
+        result = await replayed(store, report, "Mended", clock=clock)
+
+        row = await store.records.get(KEYS[0])
+
+    assert (strict.ends, result.ends) == ({"quarantined": 1}, {"skipped": 1})
+    assert (row["job_id"], row["version"]) == (later.job, 1)
+
+
+async def test_a_dry_run_knows_what_a_later_job_has_stored(
+    listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with ran(listings, tmp_path, clock, limit=2) as (store, report):
+        await clock.sleep(60)
+        async with ran(listings, tmp_path, clock, "Mended", limit=1):
+            pass
+
+        foreseen = await replayed(store, report, "Mended", dry_run=True)
+        result = await replayed(store, report, "Mended")
+
+    assert foreseen.ends == result.ends == {"skipped": 1, "stored": 1}
+
+
+async def test_a_run_after_a_replay_that_was_killed_is_one_of_its_own(
+    listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with ran(listings, tmp_path, clock) as (store, report):
+        with pytest.raises(Killed):
+            await replayed(store, report, "Mortal")
+
+    async with ran(listings, tmp_path, clock) as (store, again):
+        requests = again.as_dict()["requests"]
+
+    assert again.job != report.job
+    assert requests >= ALL
+
+
+async def test_who_was_killed_after_the_last_item_only_ends_the_job(
+    listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with ran(listings, tmp_path, clock, limit=3) as (store, report):
+        job = await store.jobs.get(report.job)
+        record = Outcome(Verdict.SKIP, reason="not wanted")
+        held = await store.quarantine.held(job.id)
+        await store.quarantine.settle([Mended(one, record) for one in held], clock.now())
+
+        result = await replayed(store, report, "Mended")
+        ended = await store.jobs.get(report.job)
+
+    assert (result.items, result.exit_code) == (0, 0)
+    assert (ended.state, UNENDED in (ended.reason or "")) == (JobState.COMPLETE, False)
+
+
+async def test_a_job_that_is_running_is_not_replayed(
+    listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with ran(listings, tmp_path, clock, limit=3) as (store, report):
+        await store.ledger.requeue(LedgerQuery(report.job, key=KEYS[0]), clock.now())
+        await store.jobs.start(report.job, clock.now())
+
+        with pytest.raises(BadOption, match="is running; replay it when it has ended"):
+            await replayed(store, report, "Mended")
+
+        after = await counted(store.queue, report.job)
+        job = await store.jobs.get(report.job)
+
+    assert (after, job.state) == ({"queued": 1, "quarantined": 2}, JobState.RUNNING)
+
+
+async def test_what_is_queued_again_during_a_replay_is_left(
+    listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with ran(listings, tmp_path, clock, limit=2) as (store, report):
+        late = _Late(store, await store.quarantine.held(report.job))
+        job = await store.jobs.get(report.job)
+        await store.ledger.requeue(LedgerQuery(report.job, key=KEYS[0]), clock.now())
+
+        mended = source_now(job, "jobs.broken_listings:Mended")
+        result = await replay(late, job, mended, clock)  # type: ignore[arg-type]  # as above
+
+    assert result.left == {KEYS[0]: "it is collected again"}
+    assert (result.ends, result.state, result.exit_code) == ({"stored": 1}, JobState.PAUSED, 4)
+
+
 async def test_of_two_replays_at_once_each_item_is_stored_by_one(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
@@ -281,7 +378,7 @@ async def test_of_two_replays_at_once_each_item_is_stored_by_one(
         late = await replay(_Late(store, seen), await store.jobs.get(report.job), mended, clock)  # type: ignore[arg-type]  # a store with a memory
         events = await store.journal.events(report.job, kind="item.stored")
 
-    assert (late.ends, len(late.left)) == ({}, 5)
+    assert (late.ends, late.left, late.others, late.exit_code) == ({}, {}, 5, 0)
     assert len(events) == 5
 
 
@@ -300,15 +397,3 @@ class _Late:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store.quarantine, name)
-
-
-def test_rows_of_older_versions_are_read() -> None:
-    material = material_of({"page": {"title": "Flat"}, "format": {"of": "paper"}})
-
-    assert material.results == {"page": {"title": "Flat"}, "format": {"of": "paper"}}
-    assert material.layers == {"page": "ok", "format": "ok"}
-
-
-@pytest.mark.parametrize("raw", [None, [], "x", {}])
-def test_a_row_without_material_has_none(raw: Any) -> None:
-    assert material_of(raw).results == {}

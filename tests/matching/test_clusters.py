@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.matching.clusters import Cluster, cluster_of, group_links
+from longline.matching.deciding import decide
 from longline.matching.finding import find_duplicates
 from longline.matching.merging import MergedField, Said, merged
 from longline.matching.telling import explain, summarise
@@ -64,6 +65,30 @@ def test_what_a_person_confirmed_comes_before_any_score() -> None:
     assert group_links(links) == [(1, 3)]
 
 
+def test_what_a_person_confirmed_is_one_over_any_veto() -> None:
+    veto = {"is_match": False}
+    confirmed = [link(1, 2, decision="confirmed", **veto), link(1, 3, decision="confirmed", **veto)]
+
+    assert group_links([*confirmed, link(2, 3, -1.0, **veto)]) == [(1, 2, 3)]
+
+
+def test_a_confirmation_lifts_no_veto_of_a_third() -> None:
+    confirmed = link(1, 2, 0.0, is_match=False, decision="confirmed")
+    vetoes = [link(1, 3, is_match=False), link(1, 4, is_match=False)]
+
+    assert group_links([confirmed, *vetoes, link(2, 3, 12.0), link(3, 4)]) == [(1, 2), (3, 4)]
+
+
+def test_only_a_rejection_parts_what_was_confirmed() -> None:
+    links = [
+        link(1, 2, 9.0, decision="confirmed"),
+        link(1, 3, 8.0, decision="confirmed"),
+        link(2, 3, decision="rejected"),
+    ]
+
+    assert group_links(links) == [(1, 2)]
+
+
 drawn = st.tuples(
     st.integers(0, 9),
     st.integers(10, 19),
@@ -79,10 +104,23 @@ def test_no_group_ever_holds_a_pair_that_is_kept_apart(told: list[Any]) -> None:
 
     groups = group_links(links)
 
+    by_people = group_links(one for one in links if one.decision is not None)
     apart = {(one.left, one.right) for one in links if not one.joins}
+    lifted = {(a, b) for group in by_people for a in group for b in group}
     together = {(a, b) for group in groups for a in group for b in group}
-    assert not apart & together
+    assert not (apart - lifted) & together
+    assert not {(one.left, one.right) for one in links if one.decision == "rejected"} & together
     assert sum(map(len, groups)) == len({one for group in groups for one in group})
+
+
+@given(st.lists(drawn, max_size=30, unique_by=lambda one: one[:2]))
+def test_what_is_confirmed_is_always_together_where_nothing_is_rejected(told: list[Any]) -> None:
+    links = [Link(*one) for one in told if one[4] != "rejected"]
+
+    groups = group_links(links)
+
+    together = {(a, b) for group in groups for a in group for b in group}
+    assert {(one.left, one.right) for one in links if one.decision == "confirmed"} <= together
 
 
 def test_numbers_come_from_the_record_seen_last() -> None:
@@ -162,3 +200,20 @@ async def test_a_record_without_a_double_is_a_cluster_of_its_own(
 
     assert [row["key"] for row in found.records] == ["only"]
     assert (found.score, summarise(found)["title"]) == (0.0, f"https://{IMOTI}.test/only")
+
+
+async def test_a_confirmed_pair_that_a_rejection_parts_is_told(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for number, source in enumerate((IMOTI, HOMES, WOHNEN)):
+        await put(records, source, str(number), flat(floor=number))
+    await find_duplicates(matches, RULES, clock=clock)
+    await decide(matches, RULES.match, (1, 2), "confirmed", at=EPOCH)
+    await decide(matches, RULES.match, (1, 3), "confirmed", at=EPOCH)
+    await decide(matches, RULES.match, (3, 2), "rejected", at=EPOCH)
+
+    told = await explain(matches, await cluster_of(matches, RULES.match, 1))
+
+    assert [one["record"] for one in told["records"]] == [f"{IMOTI}/0", f"{HOMES}/1"]
+    reason = [f"{HOMES}/1", f"{WOHNEN}/2"]
+    assert told["parted"] == [{"left": f"{IMOTI}/0", "right": f"{WOHNEN}/2", "rejected": [reason]}]

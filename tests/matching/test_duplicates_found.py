@@ -109,6 +109,67 @@ async def test_a_source_that_left_the_rules_leaves_the_pairs(
     assert await pairs_in(matches) == {AB}
 
 
+async def test_pairs_that_are_dropped_are_counted(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    first = await find_duplicates(matches, RULES, clock=clock)
+
+    second = await find_duplicates(matches, rules(sources=[IMOTI, HOMES]), clock=clock)
+
+    assert (first.dropped, second.dropped) == (0, 2)
+
+
+async def test_a_misspelt_source_is_told_and_drops_nothing(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+
+    found = await find_duplicates(matches, rules(sources=[IMOTI, HOMES, "wohn"]), clock=clock)
+
+    assert (found.unknown_sources, found.dropped) == (("wohn",), 0)
+    assert len(await pairs_in(matches)) == 3
+
+
+async def test_pairs_that_changed_rules_drop_beside_a_misspelt_source_are_counted(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+    changed = rules(sources=[IMOTI, HOMES, "wohn"], threshold=8)
+
+    found = await find_duplicates(matches, changed, clock=clock)
+
+    assert found.dropped == 2
+    assert await pairs_in(matches) == {AB}
+
+
+async def test_a_field_that_no_record_has_is_told_each_time(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat(price={"amount": 5}, **{"size.m2": 3}))
+    await put(records, *B, flat(year=None))
+    compare = {**RULES.model_dump(exclude_unset=True)["compare"], "flor": {}}
+    own = rules(compare={**compare, "price.amount": {}, "size.m2": {}}, block=[["year"], ["ciy"]])
+
+    first = await find_duplicates(matches, own, clock=clock)
+    second = await find_duplicates(matches, own, clock=clock)
+
+    assert first.unknown_fields == second.unknown_fields == ("flor", "ciy")
+
+
+async def test_where_there_are_no_records_no_field_is_called_unknown(
+    matches: Matches, clock: VirtualClock
+) -> None:
+    found = await find_duplicates(matches, RULES, clock=clock)
+
+    assert (found.unknown_sources, found.unknown_fields) == (RULES.sources, ())
+
+
 async def test_a_pair_that_was_rejected_stays_rejected(
     records: Records, matches: Matches, clock: VirtualClock
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longline.monitoring.drift import Notice, Watch, judge
+from longline.monitoring.drift import Notice, Watch, far_fewer, judge
 from longline.monitoring.profiles import Profile, profile_of
 from longline.monitoring.shapes import Shape, shape_of, shape_of_failure
 from monitoring.drifting_shapes import Change, put, shapes_of, without
@@ -110,6 +110,47 @@ def test_items_that_fail_on_a_field_speak_for_it() -> None:
 )
 def test_a_reason_names_the_field_in_several_ways(reason: str) -> None:
     assert "price" in shape_of_failure("3", reason).cells
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("item 3: price: must be 100 or less", "is valid in"),
+        ("the required field price is unreadable: 'x' is no number", "is valid in"),
+        ("item 3: price: is missing", "is filled in"),
+        ("price: must be a number, not null", "is filled in"),
+        ("title: is missing; price: must be 100 or less", "is valid in"),
+    ],
+)
+def test_a_value_that_is_refused_is_not_told_as_missing(reason: str, words: str) -> None:
+    failed = [shape_of_failure(str(n), reason) for n in range(100, 140)]
+
+    notices = watched(shapes_of(1, 100) + failed)
+
+    assert notices["price"].difference.now.startswith(words)
+
+
+@pytest.mark.parametrize(("found", "fewest"), [(50, 100), (300, 100), (0, 19), (100, 100)])
+def test_a_run_may_find_a_little_less_or_more(found: int, fewest: int) -> None:
+    assert far_fewer(found, fewest) is None
+
+
+def test_a_run_that_finds_far_fewer_items_is_told() -> None:
+    assert str(far_fewer(49, 100)) == "the number of items found is 49, 100 or more before"
+
+
+def test_what_is_not_known_of_a_field_is_no_news() -> None:
+    history = history_of(1)
+    history.forget({"seller", "price"})
+
+    judgement = judge(shapes_of(2, 200, put("price", str)), history, runs=1)
+
+    assert (judgement.drift, judgement.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("reason", [None, "", "no table here"])
+def test_a_reason_may_name_no_field(reason: str | None) -> None:
+    assert shape_of_failure("3", reason).cells == {}
 
 
 def test_items_that_fail_for_no_named_field_are_told_as_a_whole() -> None:

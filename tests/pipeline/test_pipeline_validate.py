@@ -174,6 +174,13 @@ def test_a_file_that_holds_no_schema_is_told(tmp_path: Path, text: str, problem:
         ({"type": "text"}, "no JSON Schema"),
         ({"properties": {"a": {"$ref": "https://far.test/schema"}}}, "points to nothing"),
         ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "points to nothing"),
+        ({"$ref": "#"}, "circle that never ends"),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}},
+            "circle",
+        ),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}, "circle"),
+        ({"dependentSchemas": {"a": {"$dynamicRef": "#"}}}, "circle"),
         ({"properties": {"a": {"format": "colour"}}}, "'colour' cannot be checked here"),
         ({"$schema": "http://json-schema.org/draft-04/schema#"}, "Draft 2020-12"),
     ],
@@ -183,3 +190,19 @@ def test_a_schema_that_cannot_be_followed_is_told_at_once(
 ) -> None:
     with pytest.raises(BadOption, match=problem):
         Validate(schema)
+
+
+def test_a_schema_may_speak_of_itself_where_the_data_becomes_smaller() -> None:
+    tree = {
+        "required": ["name"],
+        "properties": {
+            "children": {"items": {"anyOf": [{"$ref": "#"}]}},
+            "allOf": True,
+            "dependentSchemas": {"$ref": "#"},
+            "$ref": {"type": "string"},
+        },
+    }
+
+    problems = problems_of(tree, {"name": "a", "children": [{"name": "b"}], "dependentSchemas": {}})
+
+    assert problems == ("dependentSchemas.name: is missing",)

@@ -101,6 +101,17 @@ async def test_an_error_is_told_in_the_shape_of_the_dialect(
     assert model.tally.answered.total() == 0
 
 
+async def test_the_tally_is_told_whatever_went_wrong(
+    client: ClientSession, clock: VirtualClock
+) -> None:
+    async with LanguageModel(clock=clock, script=[ModelFault.ERROR]) as model:
+        await post(client, f"{model.url}/api/chat", OLLAMA)
+        async with client.get(f"{model.url}/__practice__/tally") as answer:
+            told = await answer.json()
+
+    assert told == {"asked": {"How many?": 1}, "answered": {}, "faults": {"500": 1}}
+
+
 async def test_json_that_is_cut_says_so(client: ClientSession, clock: VirtualClock) -> None:
     async with LanguageModel(clock=clock, script=[ModelFault.CUT]) as model:
         _, cut = await post(client, f"{model.url}/api/chat", OLLAMA)

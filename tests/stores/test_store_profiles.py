@@ -8,7 +8,9 @@ import pytest
 
 from longline.errors import FailureKind
 from longline.model import Job, JobState, Outcome, Verdict
+from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
+from longline.stores.jobs import NewJob
 from longline.stores.profiles import Ending, Profiles
 from longline.stores.store import Store
 from stores.given import leased, queued, record
@@ -141,3 +143,60 @@ async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: P
     bad = sum(one.data is None for one in found)
     assert (len(found), bad) == (44, 4)
     assert await store.jobs.is_over(job.id)
+
+
+@pytest.mark.parametrize("profile", [{"records": 23, "invalid": 77}, {"records": 0, "invalid": 0}])
+async def test_a_run_that_made_few_records_of_what_it_found_is_no_measure(
+    store: Store, profiles: Profiles, profile: dict[str, int]
+) -> None:
+    job = await queued(store, is_last=True)
+
+    await store.jobs.finish(job.id, EPOCH, Ending(profile))
+
+    assert await profiles.measure("shop") == []
+
+
+async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await queued(store, is_last=True)
+    drift = {"price": "price is gone"}
+    await store.jobs.finish(job.id, EPOCH, Ending({"records": 5, "drift": drift}, ("gone",)))
+
+    await store.quarantine.end(job.id, EPOCH + 9, Ending({"records": 0}))
+
+    kept, ended = await profiles.find(job.id), await store.jobs.get(job.id)
+    assert kept is not None
+    assert (kept.profile["records"], kept.is_sound, kept.at) == (5, False, EPOCH)
+    assert ended.reason == "drift: price is gone"
+
+
+async def test_the_last_run_is_the_one_that_began_last(store: Store, profiles: Profiles) -> None:
+    older = await queued(store, is_last=True)
+    newer = await store.jobs.create(NewJob("shop", {}, {}, EPOCH + 100))
+    await store.queue.add(Discovered(newer.id, [], EPOCH + 100, is_last=True))
+    await store.jobs.finish(newer.id, EPOCH + 200, Ending({"records": 1}))
+
+    await store.jobs.finish(older.id, EPOCH + 300, Ending({"records": 1}))
+
+    last = await profiles.last("shop")
+    assert last is not None
+    assert last.job == newer.id
+
+
+async def test_a_measure_is_of_one_scope_and_of_what_fits(store: Store, profiles: Profiles) -> None:
+    scopes: list[dict[str, Any]] = [
+        {},
+        {"scope": "a"},
+        {"scope": "a", "is_cut": True},
+        {"scope": "b"},
+    ]
+    jobs = [await queued(store, is_last=True) for _ in scopes]
+    for number, (job, scope) in enumerate(zip(jobs, scopes, strict=True)):
+        await store.jobs.finish(job.id, EPOCH + number, Ending({"records": 1, **scope}))
+
+    plain = await profiles.measure("shop")
+    fitting = await profiles.measure("shop", scope="a", fits=lambda one: not one.get("is_cut"))
+
+    assert [one.job for one in plain] == [jobs[0].id]
+    assert [one.job for one in fitting] == [jobs[1].id]

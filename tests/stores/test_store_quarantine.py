@@ -9,9 +9,10 @@ from longline.model import ItemState, Job, JobState, Outcome, Verdict
 from longline.stores.database import Database
 from longline.stores.finishing import Finish
 from longline.stores.ledger import LedgerQuery
-from longline.stores.quarantine import Held, Mended, Quarantine
+from longline.stores.profiles import Ending
+from longline.stores.quarantine import UNENDED, Held, Mended, Quarantine
 from longline.stores.store import Store
-from stores.given import leased, queued, record
+from stores.given import leased, new_job, queued, record
 from virtual import EPOCH
 
 LATER = EPOCH + 60
@@ -86,12 +87,11 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
     held = await quarantine.held(job.id)
     before = await store.journal.statistics(job.id)
 
-    await quarantine.reopen(job.id, LATER, 2)
     ends = await quarantine.settle([mended(one) for one in held], LATER)
-    state = await store.jobs.finish(job.id, LATER)
+    await quarantine.end(job.id, LATER, Ending({"records": 2}))
 
     assert ends == [ItemState.STORED, ItemState.STORED]
-    assert state is JobState.COMPLETE
+    assert (await store.jobs.get(job.id)).state is JobState.COMPLETE
     assert await store.records.count() == 2
     assert await store.journal.statistics(job.id) == before
     row = (await store.queue.finished(job.id))[0]
@@ -155,15 +155,75 @@ async def test_what_cannot_be_stored_takes_nobody_along(
     assert (await quarantine.get(job.id, "a")).reason.startswith("it cannot be stored: ")
 
 
-async def test_a_job_that_has_not_ended_is_not_reopened(
+async def test_a_job_at_work_is_neither_marked_nor_ended(
     store: Store, quarantine: Quarantine
 ) -> None:
-    job = await queued(store, "a")
+    job = await queued(store, "a", is_last=True)
+    (lease,) = await leased(store, job)
+    await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
 
-    await quarantine.reopen(job.id, LATER, 1)
+    await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
+    await quarantine.end(job.id, LATER, Ending({"records": 1}))
 
-    assert (await store.jobs.get(job.id)).state is JobState.RUNNING
+    found = await store.jobs.get(job.id)
+    assert (found.state, found.reason) == (JobState.RUNNING, None)
     assert await store.journal.events(job.id, kind="job.reopened") == []
+
+
+async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_replay(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await queued(store, "a", "b", is_last=True)
+    (lease,) = await leased(store, job)
+    await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
+    await store.jobs.fail(job.id, EPOCH, "the site is closed")
+
+    await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
+    await quarantine.end(job.id, LATER, Ending({"records": 1}))
+
+    found = await store.jobs.get(job.id)
+    assert (found.state, found.reason) == (JobState.FAILED, "the site is closed")
+
+
+async def test_a_job_stays_ended_between_the_items_and_its_new_end(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a", "b")
+    first, _ = await quarantine.held(job.id)
+
+    await quarantine.settle([mended(first)], LATER)
+
+    found = await store.jobs.get(job.id)
+    assert (found.state, found.reason) == (JobState.PARTIAL, UNENDED)
+    again, is_new = await store.jobs.find_or_create(new_job())
+    assert (is_new, again.id != job.id) == (True, True)
+
+
+async def test_what_stays_in_quarantine_is_as_old_as_before(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a")
+    (held,) = await quarantine.held(job.id)
+    stays = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="no price", raw={})
+
+    await quarantine.settle([Mended(held, stays)], LATER)
+
+    after = await quarantine.get(job.id, "a")
+    assert (after.reason, after.finished_at) == ("no price", held.finished_at)
+
+
+async def test_what_is_foreseen_is_what_comes_of_it(store: Store, quarantine: Quarantine) -> None:
+    before = await held_job(store, "b")
+    await quarantine.settle([mended(one) for one in await quarantine.held(before.id)], EPOCH)
+    job = await held_job(store, "a", "b", "c")
+    later = await held_job(store, "a")
+    await quarantine.settle([mended(one) for one in await quarantine.held(later.id)], LATER)
+    tries = [mended(one) for one in await quarantine.held(job.id)]
+
+    foreseen = await quarantine.foresee(tries)
+
+    assert foreseen == [ItemState.SKIPPED, ItemState.UNCHANGED, ItemState.STORED]
+    assert await quarantine.settle(tries, LATER) == foreseen
 
 
 async def test_a_failure_is_held_only_when_something_was_kept_of_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any, cast
@@ -240,6 +241,35 @@ async def test_conditions_and_orders_are_of_the_same_moment(changing: Store) -> 
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(BadOption):
         parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "stray"),
+    [
+        ("price>>3", ">"),
+        ("price=<3", "<"),
+        ("price===3", "="),
+        ("1<price<5", "<"),
+        ("price>= 3!", "!"),
+        ("title~?", "?"),
+    ],
+)
+def test_a_stray_operator_is_refused(text: str, stray: str) -> None:
+    with pytest.raises(BadOption, match=re.escape(f"{text!r} has a stray {stray};")):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('title~"?"', "?"),
+        ('title>">3"', ">3"),
+        ("@url~list?page=2", "list?page=2"),
+        ("a=b=c", "b=c"),
+    ],
+)
+def test_text_may_hold_an_operator_where_it_cannot_be_a_slip(text: str, value: str) -> None:
+    assert parse_condition(text).value == value
 
 
 @pytest.mark.parametrize("text", ["", "-", " - ", "@nothing", "a..b"])

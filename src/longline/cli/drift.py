@@ -98,7 +98,7 @@ def _verdict(row: dict[str, Any]) -> str:
         return "accepted"
     if row["is_sound"]:
         return "none"
-    return ", ".join(one["field"] for one in row["noticed"]) or str(row["reason"])
+    return ", ".join(row["drift"]) or str(row["reason"])
 
 
 def _words(figures: dict[str, Any] | None) -> tuple[str, str, str]:

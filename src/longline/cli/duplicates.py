@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
 from longline.config.matching import read_rules
 from longline.errors import BadOption
-from longline.matching.clusters import cluster_of, clusters
+from longline.matching.clusters import cluster_of, first_clusters, grouped
+from longline.matching.deciding import decide
 from longline.matching.finding import Found, find_duplicates
 from longline.matching.telling import explain, summarise
 from longline.stores.matches_words import CONFIRMED, REJECTED
@@ -27,6 +29,9 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CELL = 60
 _SIDE_BY_SIDE = 4  # records in one table; more would leave each no room
 _TOLD = 5  # crowded blocks that are named
+_LISTED = 20  # things in a table, unless more are asked for
+_TITLE = 12  # letters of a title that a list has room for at least
+_PADDING = 2  # around each column of a table
 
 
 @click.group("duplicates")
@@ -58,22 +63,22 @@ def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
 
 @command.command("list")
 @click.argument("kind", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="At most this many [20; with --json all]."
+)
 @home_option
 @json_option
-def list_clusters(kind: str | None, *, limit: int, home: Path | None, as_json: bool) -> None:
+def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_json: bool) -> None:
     """List what stands on several pages or sites; of KIND, or of every kind."""
-    rows = with_store(home, lambda store: _listed(store, kind, limit))
-    if as_json:
-        for row in rows:
-            print_json(row)
+    most = limit if as_json else limit or _LISTED
+    rows, total = with_store(home, lambda store: _listed(store, kind, most))
+    if not as_json:
+        _print_list(rows, total)
         return
-    table = Table("kind", "first record", "records", "sources", "score", "title", box=None)
     for row in rows:
-        names = row["records"]
-        told = (row["kind"], names[0], str(len(names)), ", ".join(row["sources"]))
-        table.add_row(*map(_cell, (*told, f"{row['score']:g}", row["title"])))
-    Console().print(table if rows else "no duplicates are known; try: longline duplicates find")
+        print_json(row)
+    if len(rows) < total:  # each line of the answer is a thing, so this stands beside it
+        click.echo(f"{len(rows):,} of {total:,}", err=True)
 
 
 @command.command("show")
@@ -89,6 +94,7 @@ def show(kind: str, key: str, *, home: Path | None, as_json: bool) -> None:
         return
     _print_records(told)
     _print_pairs(told["pairs"])
+    _print_parted(told["parted"])
 
 
 @command.command("confirm")
@@ -128,19 +134,24 @@ async def _decided(store: Store, kind: str, keys: tuple[str, str], decision: str
     left, right = [await _record(store, key) for key in keys]
     if left == right:
         raise BadOption("OTHER", "it is the same record as KEY; name another")
-    await store.matches.decide(kind, (left, right), decision, at=SystemClock().now())
+    await decide(store.matches, kind, (left, right), decision, at=SystemClock().now())
 
 
-async def _listed(store: Store, kind: str | None, limit: int) -> list[dict[str, Any]]:
+async def _listed(
+    store: Store, kind: str | None, most: int | None
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the first things, and how many there are."""
     if kind is not None:
         await _check_kind(store, kind)
     rows: list[dict[str, Any]] = []
+    total = 0
     for name in [kind] if kind is not None else await store.matches.kinds():
-        async for cluster in clusters(store.matches, name):
-            if len(rows) == limit:
-                return rows
-            rows.append(summarise(cluster))
-    return rows
+        known = await grouped(store.matches, name)
+        total += len(known.groups)
+        left = None if most is None else most - len(rows)
+        async for cluster in first_clusters(store.matches, name, known, left):
+            rows.append(summarise(cluster))  # noqa: PERF401  # a comprehension would hide the sum
+    return rows, total
 
 
 async def _explained(store: Store, kind: str, key: str) -> dict[str, Any]:
@@ -179,6 +190,52 @@ def _print_found(kind: str, found: Found) -> None:
         click.echo(
             f"{found.oversized:,} groups are too large to be looked through; stricter rules?"
         )
+    _print_doubts(found)
+
+
+def _print_doubts(found: Found) -> None:
+    """Say what in the rules may be misspelt, and which pairs are gone because of them."""
+    for source in found.unknown_sources:
+        click.echo(f"warning: no record here is of the source {source}; is its name right?")
+    if found.unknown_sources:
+        click.echo("  until it has one, pairs of sources that the rules do not name are kept")
+    for name in found.unknown_fields:
+        click.echo(f"warning: no record has the field {_cell_text(name)}; is its name right?")
+    if found.dropped:
+        click.echo(
+            f"{found.dropped:,} pairs were dropped: the rules no longer name the source of one"
+        )
+
+
+def _print_list(rows: list[dict[str, Any]], total: int) -> None:
+    console = Console()
+    if not rows:
+        console.print("no duplicates are known; try: longline duplicates find")
+        return
+    columns = [
+        _whole("kind", [row["kind"] for row in rows]),
+        _whole("first record", [row["records"][0] for row in rows]),
+        _whole("records", []),
+        _whole("sources", [f"{source}," for row in rows for source in row["sources"]]),
+        _whole("score", [f"{row['score']:g}" for row in rows]),
+    ]
+    needed = sum((column.width or 0) + _PADDING for column in columns)
+    # A name that is cut short cannot be given to `show`; rather is the line too long.
+    console.width = max(console.width, needed + _TITLE)
+    title = Column("title", no_wrap=True, overflow="ellipsis", max_width=console.width - needed - 2)
+    table = Table(*columns, title, box=None)
+    for row in rows:
+        names = row["records"]
+        told = (str(len(names)), ", ".join(row["sources"]), f"{row['score']:g}", row["title"])
+        table.add_row(_cell(row["kind"]), escape(_plain(names[0])), *map(_cell, told))
+    console.print(table)
+    if len(rows) < total:
+        click.echo(f"{len(rows):,} of {total:,}; --limit shows more")
+
+
+def _whole(name: str, cells: list[str]) -> Column:
+    """Return a column as wide as its longest cell."""
+    return Column(name, width=max(cell_len(_plain(cell)) for cell in (name, *cells)))
 
 
 def _print_records(told: dict[str, Any]) -> None:
@@ -186,7 +243,8 @@ def _print_records(told: dict[str, Any]) -> None:
     by_name = {one["record"]: one for one in told["records"]}
     for start in range(0, len(by_name), _SIDE_BY_SIDE):
         names = list(by_name)[start : start + _SIDE_BY_SIDE]
-        table = Table("field", "all in one", *map(_cell, names), box=None)
+        heads = (Column(escape(_plain(name)), overflow="fold") for name in names)
+        table = Table("field", "all in one", *heads, box=None)
         for field in told["merged"]:
             values = (by_name[name]["data"].get(field["name"]) for name in names)
             table.add_row(_cell(field["name"]), _cell(_one_view(field)), *map(_cell, values))
@@ -207,8 +265,8 @@ def _print_pairs(pairs: list[dict[str, Any]]) -> None:
     console = Console()
     for pair in pairs:
         said = pair["decision"] or ("match" if pair["is_match"] else "contradict each other")
-        ends = f"{_cell(pair['left'])} and {_cell(pair['right'])}"
-        console.print(f"\n[bold]{ends}[/]: {said}, {pair['score']:g} points", highlight=False)
+        line = f"\n[bold]{_both(pair)}[/]: {said}, {pair['score']:g} points"
+        console.print(line, highlight=False, soft_wrap=True)
         table = Table("field", "points", "verdict", "", "", box=None)
         for one in pair["evidence"]:
             told = (one["field"], f"{one['points']:+g}", one["verdict"], one["left"], one["right"])
@@ -218,11 +276,29 @@ def _print_pairs(pairs: list[dict[str, Any]]) -> None:
         console.print("no other record is the same")
 
 
+def _print_parted(parted: list[dict[str, Any]]) -> None:
+    console = Console()
+    for pair in parted:
+        reasons = "; ".join(
+            f"{escape(_plain(left))} and {escape(_plain(right))}"
+            for left, right in pair["rejected"]
+        )
+        line = f"\n[bold]{_both(pair)}[/]: confirmed, but kept apart, since rejected are: {reasons}"
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _both(pair: dict[str, Any]) -> str:
+    return f"{escape(_plain(pair['left']))} and {escape(_plain(pair['right']))}"
+
+
 def _cell(value: Any) -> str:
     return escape(_cell_text(value))
 
 
 def _cell_text(value: Any) -> str:
-    text = "" if value is None else str(value)
-    text = _CONTROLS.sub("�", text)  # a site's text must not steer our terminal
+    text = "" if value is None else _plain(str(value))
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def _plain(text: str) -> str:
+    return _CONTROLS.sub("�", text)  # a site's text must not steer our terminal

@@ -134,9 +134,11 @@ async def _run(
             )
             with handling_signals(phase.stop, display.stopping):
                 queued = await queue_records(task, store.records, questions, clock)
+                display.warn(queued.warnings)
                 display.say(
                     f"{task.enrich}: {queued.records:,} records, {queued.asking:,} with something "
-                    f"new to ask, {queued.questions:,} new questions (ctrl-c stops it safely)"
+                    f"new to ask, {queued.questions:,} new questions, {queued.dropped:,} no longer "
+                    "asked (ctrl-c stops it safely)"
                 )
                 return await phase.run(limit)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self
@@ -63,6 +63,12 @@ class PhaseDisplay:
         """Say something beside the progress."""
         if not self._is_quiet:
             self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def warn(self, sentences: Iterable[str]) -> None:
+        """Say what is odd, to programs as well."""
+        for one in sentences:
+            told = f"warning: {clean(one)}"
+            self._console.print(told, highlight=False, soft_wrap=True, markup=False)
 
     def stopping(self) -> None:
         """Say what happens after the first ctrl-c."""

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.querying import query_of, query_options, with_whole_job
+from longline.config.documents_words import nearest
 from longline.config.secrets import SecretRef
-from longline.config.settings import prepare_home
+from longline.config.settings import Settings, prepare_home
 from longline.errors import BadOption
 from longline.exports.base import Rows
-from longline.exports.destinations import Exported, Wish
-from longline.exports.files import export, export_stream
+from longline.exports.destinations import STDOUT, Exported, Wish, check
+from longline.exports.files import NONE_FITS, export, export_stream
 from longline.exports.formats import FORMATS
 from longline.exports.incremental import Fresh
-from longline.exports.known_secrets import known_secrets
+from longline.exports.jsons import as_text
+from longline.exports.known_secrets import known_secrets, stand_in_key
 from longline.exports.redaction import Redactor
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store, open_store
-
-_STDOUT = "-"
 
 
 @click.command("export")
@@ -51,6 +52,11 @@ _STDOUT = "-"
     help="Only what is new or changed since the last export of this name; the file gets a number.",
 )
 @click.option("--redact", is_flag=True, help="Without secrets, e-mail and telephone numbers.")
+@click.option(
+    "--ignore-unreadable",
+    is_flag=True,
+    help="With --redact: go on although a secret that this home names cannot be read.",
+)
 @click.option("--no-schema", is_flag=True, help="No FILE.schema.json beside the file.")
 @click.option("--table", help="The table in PostgreSQL. [longline_export]")
 @click.option(
@@ -68,20 +74,16 @@ def command(*, home: Path | None, as_json: bool, incremental: str | None, **give
     """
     settings = settings_of(home)
     prepare_home(settings)
-    is_redacted = given.pop("redact")
+    redacting = {name: given.pop(name) for name in ("redact", "ignore_unreadable")}
     wish = _wish(given)
     with open_store(settings.database) as store:
-        if is_redacted:
-            jobs = asyncio.run(store.jobs.list(limit=None))
-            wish = replace(wish, redactor=Redactor(known_secrets(settings, jobs)))
+        redactor, unread = _redactor(store, settings, **redacting)
+        wish = replace(wish, redactor=redactor)
         query = asyncio.run(with_whole_job(store, query_of(given)))
+        asyncio.run(_check_source(store, query.source))
         done = _new(store, wish, query, incremental) if incremental else _all(store, wish, query)
-    if wish.output == _STDOUT:
-        return
-    if as_json:
-        print_json(asdict(done) if done else {"path": None, "records": 0})
-    else:
-        click.echo(_told(done) if done else f"nothing is new since the last export {incremental!r}")
+    done = replace(done, notes=(*done.notes, *unread)) if done else None
+    _tell(done, incremental, is_streamed=wish.output == STDOUT, as_json=as_json)
 
 
 def _wish(given: dict[str, Any]) -> Wish:
@@ -92,12 +94,41 @@ def _wish(given: dict[str, Any]) -> Wish:
         reference = SecretRef.parse(secret) if secret else None
     except (ValueError, RuntimeError) as error:  # RuntimeError: no home for the ~
         raise BadOption("--secret", str(error)) from None
-    return Wish(
+    wish = Wish(
         **{name: given.pop(name) for name in names},
         columns=tuple(columns.split(",")) if columns else (),
         secret=reference,
         has_schema=not given.pop("no_schema"),
     )
+    check(wish)
+    return wish
+
+
+def _redactor(
+    store: Store, settings: Settings, *, redact: bool, ignore_unreadable: bool
+) -> tuple[Redactor | None, list[str]]:
+    """Return what redacts, None when nothing does, and notes on the secrets that it cannot know."""
+    if not redact:
+        if ignore_unreadable:
+            raise BadOption("--ignore-unreadable", "that goes only with --redact")
+        return None, []
+    known = known_secrets(settings, asyncio.run(store.jobs.list(limit=None)))
+    if known.unreadable and not ignore_unreadable:
+        names = ", ".join(known.unreadable)
+        problem = f"{names} cannot be read, so that the secret could be written; provide it, or"
+        raise BadOption("--redact", f"{problem} go on without by --ignore-unreadable")
+    notes = [f"{one} cannot be read: that secret was not looked for" for one in known.unreadable]
+    return Redactor(known.values, key=stand_in_key(settings.home)), notes
+
+
+async def _check_source(store: Store, source: str | None) -> None:
+    """See that a source has records, before an empty export replaces a full one."""
+    if source is None or await store.records.count(RecordQuery(source=source)):
+        return
+    known = [row["source"] for row in await store.records.statistics()]
+    near = nearest(source, known)
+    hint = f"; did you mean {near!r}?" if near else ""
+    raise BadOption("--source", f"no record in this home is of {source!r}{hint}")
 
 
 def _all(store: Store, wish: Wish, query: RecordQuery) -> Exported:
@@ -115,17 +146,46 @@ def _new(store: Store, wish: Wish, query: RecordQuery, name: str) -> Exported | 
     with closing(rows):
         if rows.is_empty():
             return None
-        done = _written(replace(wish, is_numbered=wish.output != _STDOUT), rows)
+        done = _written(replace(wish, is_numbered=wish.output != STDOUT), rows)
         asyncio.run(store.marks.add(name, rows.given()))
     return done
 
 
 def _written(wish: Wish, rows: Rows) -> Exported:
-    if wish.output != _STDOUT:
+    if wish.output != STDOUT:
         return export(wish, rows)
-    written = export_stream(sys.stdout.buffer, rows, wish)
-    sys.stdout.buffer.flush()
-    return Exported(_STDOUT, wish.form or "jsonl", written.records)
+    try:
+        written = export_stream(sys.stdout.buffer, rows, wish)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        _give_up_stdout()
+        if isinstance(error, BrokenPipeError):  # whoever reads has had enough, such as head
+            sys.exit(0)
+        problem = error.strerror or str(error)
+        raise click.ClickException(f"standard output cannot be written ({problem})") from error
+    notes = written.notes if written.records else (*written.notes, NONE_FITS)
+    redacted = dict(wish.redactor.replaced) if wish.redactor else None
+    form = wish.form or "jsonl"
+    return Exported(STDOUT, form, written.records, notes=notes, redacted=redacted)
+
+
+def _give_up_stdout() -> None:
+    """Let what is still to be written go nowhere, or Python complains of it when it ends."""
+    with suppress(OSError):  # it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(
+    done: Exported | None, incremental: str | None, *, is_streamed: bool, as_json: bool
+) -> None:
+    """Say what was written; beside the records if they are on standard output themselves."""
+    if as_json:
+        said = asdict(done) if done else {"path": None, "records": 0}
+        click.echo(as_text(said), err=is_streamed)
+    elif done is None:
+        click.echo(f"nothing is new since the last export {incremental!r}", err=is_streamed)
+    elif not is_streamed or done.notes or done.redacted is not None:
+        click.echo(_told(done), err=is_streamed)
 
 
 def _told(done: Exported) -> str:

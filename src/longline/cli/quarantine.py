@@ -98,7 +98,8 @@ def replay_items(
 ) -> None:
     """Make records of the quarantined items of JOB with its source as it is now.
 
-    Not one request is made. Exits with 3 when something is still in quarantine afterwards.
+    Not one request is made. Exits as a run of JOB would: 0 when it is complete now, 3 when it is
+    partial, 1 when it failed. With --dry-run, 3 when something would still be in quarantine.
     """
 
     async def again(store: Store) -> Replay:
@@ -161,7 +162,9 @@ def _print(told: dict[str, Any]) -> None:
 def _print_replay(result: Replay) -> None:
     told = result.as_dict()
     would = "would be " if result.is_dry else ""
-    counts = ", ".join(f"{count} {would}{state}" for state, count in result.ends.items())
+    parts = [f"{count} {would}{state}" for state, count in result.ends.items()]
+    parts += [f"{result.others} settled by another replay"] if result.others else []
+    counts = ", ".join(parts)
     click.echo(f"{result.items} items of {result.job}: {counts or 'nothing done'}; no request")
     for key, reason in [*result.still.items(), *result.left.items()][:_SHOWN]:
         click.echo(f"still in quarantine {_clean(key)}: {_clean(reason)}")

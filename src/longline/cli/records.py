@@ -15,11 +15,11 @@ from longline.cli.columns import columns_of, picked, value_of
 from longline.cli.finding import found_record
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.querying import (
+    asked,
     filter_options,
     moment_of,
     query_of,
     query_options,
-    with_whole_job,
 )
 from longline.cli.reading import with_store
 from longline.cli.records_figures import quality, stats
@@ -36,7 +36,11 @@ _TITLE = 60
 
 @click.group("records")
 def command() -> None:
-    """Look at what was collected."""
+    """Look at what was collected.
+
+    With --json, each answers with one value; list, search and changes --since with one object a
+    line for each record (JSON Lines).
+    """
 
 
 _columns_option = click.option(
@@ -50,7 +54,10 @@ _columns_option = click.option(
 @home_option
 @json_option
 def list_records(*, columns: str | None, home: Path | None, as_json: bool, **filters: Any) -> None:
-    """List records, or those that match."""
+    """List records, or those that match.
+
+    With --json, one object a line for each.
+    """
     _list(columns, home, filters, as_json=as_json)
 
 
@@ -63,7 +70,10 @@ def list_records(*, columns: str | None, home: Path | None, as_json: bool, **fil
 def search(
     text: str, *, columns: str | None, home: Path | None, as_json: bool, **filters: Any
 ) -> None:
-    """List records that hold TEXT anywhere in their data, key or address."""
+    """List records that hold TEXT anywhere in their data, key or address.
+
+    With --json, one object a line for each.
+    """
     _list(columns, home, {**filters, "text": text}, as_json=as_json)
 
 
@@ -72,7 +82,7 @@ def _list(
 ) -> None:
     query = query_of({**filters, "limit": filters["limit"] or _LIST})
     names = columns_of(columns)
-    rows = with_store(home, lambda store: _listed(store, query))
+    rows = with_store(home, lambda store: _listed(store, query, names))
     if as_json:
         for row in rows:
             print_json(picked(row, names) if names else outward(row))
@@ -126,9 +136,14 @@ def show(
 @command.command("count")
 @query_options
 @home_option
-def count(*, home: Path | None, **filters: Any) -> None:
+@json_option
+def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
     """Count records, or those that match."""
-    click.echo(with_store(home, lambda store: _counted(store, query_of(filters))))
+    found = with_store(home, lambda store: _counted(store, query_of(filters)))
+    if as_json:
+        print_json({"records": found})
+    else:
+        click.echo(found)
 
 
 @command.command("versions")
@@ -152,12 +167,14 @@ for _other in (stats, quality, diff, changes, history):
     command.add_command(_other)
 
 
-async def _listed(store: Store, query: RecordQuery) -> list[dict[str, Any]]:
-    return await store.records.list(await with_whole_job(store, query))
+async def _listed(
+    store: Store, query: RecordQuery, columns: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    return await store.records.list(await asked(store, query, columns))
 
 
 async def _counted(store: Store, query: RecordQuery) -> int:
-    return await store.records.count(await with_whole_job(store, query))
+    return await store.records.count(await asked(store, query))
 
 
 async def _versions(store: Store, key: str, source: str | None) -> list[dict[str, Any]]:

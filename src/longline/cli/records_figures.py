@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from longline.cli.options import home_option, json_option, print_json
-from longline.cli.querying import query_of, query_options, with_whole_job
+from longline.cli.querying import asked, query_of, query_options
 from longline.cli.reading import with_store
 from longline.cli.showing import (
     NOTHING,
@@ -70,7 +70,7 @@ def _of(name: str | None, filters: dict[str, Any]) -> dict[str, Any]:
 async def _read(
     store: Store, query: RecordQuery, use: Callable[[Iterable[dict[str, Any]]], T]
 ) -> T:
-    return use(store.records.stream(await with_whole_job(store, query)))
+    return use(store.records.stream(await asked(store, query)))
 
 
 def _print_sources(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -11,12 +11,13 @@ from rich.console import Console
 
 from longline.cli.finding import found_record
 from longline.cli.options import home_option, json_option, print_json
-from longline.cli.querying import moment_of
+from longline.cli.querying import check_source, moment_of
 from longline.cli.reading import with_store
 from longline.cli.showing import (
     Listing,
     bar,
     date_time,
+    note,
     one_line,
     plain_console,
     written,
@@ -30,6 +31,7 @@ from longline.stores.store import Store
 _SHOWN = 20
 _VALUE = 60
 _BAR = 24
+_CAVEAT = 400
 
 _source_option = click.option("--source", help="The source, when several have such a key.")
 
@@ -71,6 +73,8 @@ def diff(
 def history(key: str, field: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
     """Show the values that FIELD of a record has had, such as its prices."""
     points = with_store(home, lambda store: _points(store, key, field, source))
+    if all(point.value is None for point in points):
+        note(f"no version of {key} has anything in {field}")
     if as_json:
         print_json([asdict(point) for point in points])
     else:
@@ -97,7 +101,10 @@ def changes(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what appeared, changed and disappeared between two runs, the last ones of SOURCE."""
+    """Show what appeared, changed and disappeared between two runs, the last ones of SOURCE.
+
+    With --json, one object; with --since, one a line for each record.
+    """
     if since is not None:
         if older or newer:
             raise click.UsageError("--since looks at no runs: give it, or --from and --to")
@@ -129,6 +136,7 @@ async def _points(store: Store, key: str, field: str, source: str | None) -> lis
 
 
 async def _print_since(store: Store, then: float, query: RecordQuery, *, as_json: bool) -> None:
+    await check_source(store, query.source)
     console, count = plain_console(), 0
     for step in store.records.history.since(then, query):
         count += 1
@@ -150,7 +158,7 @@ def _print_step(console: Console, step: Step) -> None:
 
 
 def _differences(found: tuple[Difference, ...]) -> Listing:
-    table = Listing("field", "before", "after")
+    table = Listing("field", "before", "after", compared=("before", "after"))
     for one in found:
         table.add(one.field, _side(one, "old"), _side(one, "new"), length=_VALUE)
     return table
@@ -190,7 +198,7 @@ def _print_changes(found: Changes) -> None:
     counts = ", ".join(f"{found.counts[fate]:,} {fate.value}" for fate in Fate)
     console.print(f"  {counts}", soft_wrap=True)
     for caveat in found.caveats:
-        console.print(f"  note: {one_line(caveat, 300)}", soft_wrap=True)
+        console.print(f"  note: {one_line(caveat, _CAVEAT)}", soft_wrap=True)
     for fate in (Fate.APPEARED, Fate.CHANGED, Fate.DISAPPEARED, Fate.UNKNOWN):
         _print_fate(console, found, fate)
 
@@ -211,7 +219,7 @@ def _print_fate(console: Console, found: Changes, fate: Fate) -> None:
 
 
 def _changed(told: tuple[Change, ...]) -> Listing:
-    table = Listing("key", "field", "before", "after")
+    table = Listing("key", "field", "before", "after", compared=("before", "after"))
     for change in told:
         for place, one in enumerate(change.differences):
             key = "" if place else change.key

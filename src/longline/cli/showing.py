@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import click
 import orjson
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -22,6 +23,7 @@ NOTHING = "—"
 _LONGEST = 200  # of a cell
 _PADDING = 2  # of a column
 _PATH = 20  # characters that a column of paths gets before others
+_LEAD = 8  # characters that two texts share and are shown before they differ
 
 
 def cleaned(text: str) -> str:
@@ -33,6 +35,32 @@ def one_line(text: str, length: int) -> str:
     """Return text as one line of at most this length."""
     line = " ".join(cleaned(text).split())
     return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
+
+
+def apart(texts: Sequence[str], lengths: Sequence[int]) -> list[str]:
+    """Return texts as lines of at most these lengths, in which can be seen where they differ.
+
+    What they share at their beginning is cut, but for a few characters, where it hides the rest.
+    """
+    lines = [" ".join(cleaned(text).split()) for text in texts]
+    same = _beginning(lines)
+    hiding = [
+        length
+        for line, length in zip(lines, lengths, strict=True)
+        if cell_len(line) > length and cell_len(same) >= length * 2 // 3
+    ]
+    if hiding:
+        start = max(0, len(same) - min(_LEAD, min(hiding) // 3))
+        lines = [f"…{line[start:]}" for line in lines]
+    return [one_line(line, length) for line, length in zip(lines, lengths, strict=True)]
+
+
+def _beginning(lines: Sequence[str]) -> str:
+    """Return what all lines begin with."""
+    # Between the first and the last in the order of the alphabet, all others stand.
+    first, last = min(lines, default=""), max(lines, default="")
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((place for place, (one, other) in pairs if one != other), len(first))]
 
 
 def written(value: Any) -> str:
@@ -79,18 +107,28 @@ def bar(share: float, width: int) -> str:
 class Listing:
     """A table that fits: narrow columns stay whole, and wide ones share what is left.
 
-    `path` is the column of dotted names, if there is one: those say most at their end.
+    `path` is the column of dotted names, if there is one: those say most at their end. `compared`
+    are columns of which only the difference matters: where they are cut, it stays.
     """
 
-    def __init__(self, *columns: str, right: Sequence[str] = (), path: str | None = None) -> None:
+    def __init__(
+        self,
+        *columns: str,
+        right: Sequence[str] = (),
+        path: str | None = None,
+        compared: Sequence[str] = (),
+    ) -> None:
         self._columns = [one_line(name, _LONGEST) for name in columns]
         self._right = right
+        self._compared = [self._columns.index(name) for name in compared]
         self._path = None if path is None else self._columns.index(path)
         self._rows: list[list[str]] = []
 
     def add(self, *cells: object, length: int = _LONGEST) -> None:
         """Add a row of cells, each one line of at most this length; nothing in them is markup."""
-        self._rows.append([one_line(str(cell), length) for cell in cells])
+        row = [str(cell) for cell in cells]
+        self._keep_apart(row, [length] * len(row))
+        self._rows.append([one_line(cell, length) for cell in row])
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -111,8 +149,15 @@ class Listing:
         for row in self._rows:
             if self._path is not None:
                 row[self._path] = _ending(row[self._path], widths[self._path])
+            self._keep_apart(row, widths)
             table.add_row(*map(Text, row))
         yield table
+
+    def _keep_apart(self, row: list[str], widths: Sequence[int]) -> None:
+        places = self._compared
+        found = apart([row[place] for place in places], [widths[place] for place in places])
+        for place, text in zip(places, found, strict=True):
+            row[place] = text
 
     def _widths(self, wanted: list[int], room: int) -> list[int]:
         if self._path is None:
@@ -137,6 +182,11 @@ def shared(wanted: Sequence[int], room: int) -> list[int]:
         widths[place] = max(1, min(wanted[place], left // (len(waiting) + 1)))
         left -= widths[place]
     return widths
+
+
+def note(text: str) -> None:
+    """Tell people something beside the answer, where programs do not look for it."""
+    click.echo(f"note: {one_line(text, _LONGEST)}", err=True)
 
 
 def plain_console() -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -18,6 +19,7 @@ from longline.config.written import Written, wrong
 from longline.errors import BadFile, UnknownSecret
 
 Dialect = Literal["ollama", "openai"]
+_BRACES = re.compile(r"\{\{|\}\}|\{[A-Za-z_][A-Za-z0-9_.]*\}|([{}])")
 
 
 def _several(value: Any) -> Any:
@@ -100,6 +102,13 @@ class EnrichTask(Written):
     @field_validator("prompt")
     @classmethod
     def _about_something(cls, prompt: str) -> str:
+        alone = next((found.start() for found in _BRACES.finditer(prompt) if found[1]), None)
+        if alone is not None:
+            line, column = prompt.count("\n", 0, alone) + 1, alone - prompt.rfind("\n", 0, alone)
+            raise wrong(
+                f"a brace that belongs to no field, in line {line} of the text, column {column}: "
+                "{name} stands for a field, {{ and }} for braces"
+            )
         if not names_in(prompt):
             raise wrong("asks every record the same: name a field of it in braces, {description}")
         return prompt

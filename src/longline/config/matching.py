@@ -189,14 +189,18 @@ class Rules(Written):
 
     @model_validator(mode="after")
     def _know_fields(self) -> Self:
-        used = {*self.compare, *(one.field for one in self._block_fields())}
         for name in self.normalise:
-            if name not in used:
+            if name not in self.fields:
                 raise wrong(f"normalise speaks of {name!r}, which is neither compared nor a block")
         return self
 
     def _block_fields(self) -> Iterable[BlockField]:
         return (one for way in self.block for one in (*way.fields, *way.finer))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that are compared or make a block, each once."""
+        return tuple(dict.fromkeys((*self.compare, *(one.field for one in self._block_fields()))))
 
     @property
     def mark(self) -> str:

@@ -16,7 +16,9 @@ from longline.resilience.limiter import RateLimiter
 from longline.stores.asking import OPEN_QUESTIONS, Question, QuestionState
 from longline.stores.questions import Questions
 
-_LEASE = 20.0  # seconds that a lease lasts without a heartbeat
+# Seconds that a lease lasts without a heartbeat: longer than one may wait for other processes'
+# writes, lest a living run lose what it is asking. Runs that died on this host are found at once.
+_LEASE = 90.0
 _BEAT = 2.0
 _LONGEST_WAIT = 60.0  # seconds; no run waits longer for the next question to be due
 _LOOK = 1.0  # seconds between two looks for something to do

@@ -31,6 +31,15 @@ def wish_of(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
     return Wish(row["id"], row["version"], _question(task, fill(task.prompt, values)))
 
 
+def has_field(data: Any, name: str) -> bool:
+    """Say whether a record has a field of the prompt, be it empty."""
+    if isinstance(data, Mapping) and name in data:
+        return True
+    *above, last = name.split(".")
+    holder = _value(data, ".".join(above)) if above else data
+    return isinstance(holder, Mapping) and last in holder
+
+
 def messages_of(question: Question) -> list[dict[str, str]]:
     """Return the question as a conversation, with the last answer that could not be used."""
     shape = _SHAPE + orjson.dumps(question.schema).decode()

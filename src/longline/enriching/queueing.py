@@ -9,6 +9,7 @@ from itertools import islice
 
 from longline.clock import Clock
 from longline.config.enriching import EnrichTask
+from longline.enriching.checking import check_task
 from longline.enriching.prompts import wish_of
 from longline.stores.questions import Questions
 from longline.stores.records import Records, Row
@@ -19,11 +20,16 @@ _SIZE = 500  # records in one transaction
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """How many records fit a task, how many of them ask something new, and how much that is."""
+    """How many records fit a task, how many of them ask something new, and how much that is.
+
+    `dropped` were queued before and are not in the task any more; `warnings` are sentences.
+    """
 
     records: int
     asking: int
     questions: int
+    dropped: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def queries_of(task: EnrichTask) -> list[RecordQuery]:
@@ -39,9 +45,19 @@ def queries_of(task: EnrichTask) -> list[RecordQuery]:
 async def queue_records(
     task: EnrichTask, records: Records, questions: Questions, clock: Clock
 ) -> Queued:
-    """Queue what is new; a record that asks what it asked before costs a look and no write."""
+    """Queue what is new, and take out what no record of the task as it is now asks.
+
+    A record that asks what it asked before costs a look and no write.
+
+    Raises:
+        BadOption: the task cannot be about the records that are here; nothing was changed.
+    """
+    queries = queries_of(task)
+    warnings = await check_task(task, records, queries)
+    # Before any record is read, so that what another run queues meanwhile is not among them.
+    gone = await questions.open_links(task.enrich)
     seen = asking = new = 0
-    for query in queries_of(task):
+    for query in queries:
         async for rows in _pages(records.stream(query)):
             wishes = {row["id"]: wish_of(task, row) for row in rows}
             known = await questions.asked_by(task.enrich, list(wishes))
@@ -52,8 +68,18 @@ async def queue_records(
             ]
             new += await questions.queue(task.enrich, fresh, clock.now()) if fresh else 0
             seen, asking = seen + len(rows), asking + len(fresh)
+            for record in wishes:
+                gone.pop(record, None)
+    dropped = await _drop(task.enrich, gone, questions)
     await questions.tidy(task.enrich)
-    return Queued(seen, asking, new)
+    return Queued(seen, asking, new, dropped, warnings)
+
+
+async def _drop(task: str, gone: dict[int, str], questions: Questions) -> int:
+    dropped, rest = 0, iter(gone.items())
+    while part := dict(islice(rest, _SIZE)):
+        dropped += await questions.drop(task, part)
+    return dropped
 
 
 async def _pages(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:

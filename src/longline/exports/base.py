@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from longline.errors import DestinationUnwritable
+from longline.exports.beside import beside
 
 Row = dict[str, Any]
 Rows = Callable[[], Iterable[Row]]
@@ -34,31 +34,19 @@ def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]
         DestinationUnwritable: it cannot be written; what was at `path` before is untouched.
     """
     place = path.resolve()  # of a link, what it points to is replaced, not the link
-    beside = place.parent / f".{place.name}.{secrets.token_hex(4)}.part"
     try:
         if path.exists() and not path.is_file():  # renaming over a device would destroy it
             raise DestinationUnwritable(str(path), "it is there, and not a file")
         if not place.parent.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as target:
-            yield target
-            target.flush()
-            os.fsync(target.fileno())
-        if may_replace:
-            beside.replace(place)
-        else:
-            place.hardlink_to(beside)  # unlike a rename, it fails when something is there
+        with beside(place) as made:
+            with made.open("wb") as target:
+                yield target
+                target.flush()
+                os.fsync(target.fileno())
+            if may_replace:
+                made.replace(place)
+            else:
+                place.hardlink_to(made)  # unlike a rename, it fails when something is there
     except OSError as error:
         raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
-    finally:
-        with suppress(OSError):  # it never came to be, and the error above says why
-            beside.unlink()
-
-
-def folder_of(target: BinaryIO) -> Path | None:
-    """Return where the work on a file may leave its own, which is where there is room for it.
-
-    Memory often stands behind the folder of temporary files; None when there is no better one.
-    """
-    name = getattr(target, "name", None)
-    return Path(name).parent if isinstance(name, str) and Path(name).is_file() else None

@@ -39,12 +39,16 @@ _OWN_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `path` leads through the record as JSON Lines shows it."""
+    """One column; `path` leads through the record as JSON Lines shows it.
+
+    `is_nested` says that all its values are lists and objects.
+    """
 
     name: str
     path: tuple[str, ...]
     kind: Kind = Kind.TEXT
     is_nullable: bool = True
+    is_nested: bool = False
 
     def raw(self, row: Row) -> Any:
         """Return what the record has here; None when it has nothing."""
@@ -67,7 +71,8 @@ def own_columns(names: Iterable[str] = OWN_COLUMNS) -> tuple[Column, ...]:
     """Return columns of ours."""
     optional = {"score", "grade"}
     return tuple(
-        Column(name, (name,), _OWN_KINDS.get(name, Kind.TEXT), name in optional) for name in names
+        Column(name, (name,), _OWN_KINDS.get(name, Kind.TEXT), name in optional, name in _INNER)
+        for name in names
     )
 
 

@@ -1,9 +1,8 @@
-"""CSV: a column a field; nested values as JSON; no cell that a spreadsheet would run."""
+"""CSV: a column a field; values plain, nested ones as JSON; no cell that becomes a formula."""
 
 from __future__ import annotations
 
 import csv
-import io
 from typing import Any, BinaryIO
 
 from longline.exports.jsons import as_text
@@ -15,13 +14,23 @@ _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d"
 
 def write_csv(table: Table, target: BinaryIO) -> list[str]:
     """Write a header and a line a record, in UTF-8."""
-    text = io.TextIOWrapper(target, "utf-8", newline="", write_through=True)
-    writer = csv.writer(text)
+    writer = csv.writer(_Encoded(target))
     writer.writerow([cell(name) for name in table.names])
+    mended = 0
     for line in table.raw():
+        mended += any(isinstance(value, str) and "\x00" in value for value in line)
         writer.writerow([cell(value) for value in line])
-    text.detach()  # the caller closes the file
-    return []
+    return [f"{mended} records had NUL characters, which are left out"] if mended else []
+
+
+class _Encoded:
+    """A file for text; unlike Python's own it never closes the one below, even after an error."""
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+
+    def write(self, text: str) -> int:
+        return self._target.write(text.encode())
 
 
 def cell(value: Any) -> Any:

@@ -18,6 +18,7 @@ from longline.exports.redaction import Redactor
 from longline.exports.s3 import S3Object
 
 TABLE = "longline_export"
+STDOUT = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,7 @@ def place_of(wish: Wish) -> Place:
         UnknownSecret: the login cannot be read.
         DestinationUnwritable: the numbers there cannot be looked up.
     """
-    scheme = urlsplit(wish.output).scheme if "://" in wish.output else ""
-    _check(wish, scheme)
+    scheme = check(wish)
     secret = wish.secret.read().get_secret_value() if wish.secret else None
     if scheme in postgres.SCHEMES:
         table = PostgresTable(wish.output, wish.table or TABLE, secret)
@@ -78,7 +78,13 @@ def place_of(wish: Wish) -> Place:
     return _numbered_path(path) if wish.is_numbered else path
 
 
-def _check(wish: Wish, scheme: str) -> None:
+def check(wish: Wish) -> str:
+    """See that all options go with where the export goes; return the scheme, '' of a file.
+
+    Raises:
+        BadOption: one does not.
+    """
+    scheme = urlsplit(wish.output).scheme if "://" in wish.output else ""
     known = ("", s3.SCHEME, *postgres.SCHEMES)
     if scheme not in known:
         shown = f"{scheme}://… is neither a file nor s3:// nor postgresql://"
@@ -89,11 +95,13 @@ def _check(wish: Wish, scheme: str) -> None:
         ("--endpoint", wish.endpoint, scheme != s3.SCHEME),
         ("--secret", wish.secret, scheme == ""),
         # Many objects or tables cannot come to be at once, and half an export is none.
-        ("--partition", wish.partition, scheme != ""),
+        ("--partition", wish.partition, scheme != "" or wish.output == STDOUT),
     )
     for option, value, is_out_of_place in refused:
         if value is not None and is_out_of_place:
-            raise BadOption(option, f"that does not go with {scheme or 'a file'}")
+            place = "standard output" if wish.output == STDOUT else scheme or "a file"
+            raise BadOption(option, f"that does not go with {place}")
+    return scheme
 
 
 def _numbered_path(path: Path) -> Path:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from longline.errors import MissingExtra
 from longline.exports.arrow import arrow, record_batches, schema_of
-from longline.exports.base import folder_of
+from longline.exports.beside import working_folder
 from longline.exports.columns import Kind, distinct
 from longline.exports.sqlite import quoted
 from longline.exports.tables import Table
@@ -32,8 +31,8 @@ def write_duckdb(table: Table, target: BinaryIO) -> list[str]:
     Raises:
         MissingExtra: duckdb or pyarrow is not installed.
     """
-    with tempfile.TemporaryDirectory(prefix=".longline-", dir=folder_of(target)) as folder:
-        path = Path(folder) / "records.duckdb"
+    with working_folder(target) as folder:
+        path = folder / "records.duckdb"
         _fill(path, table)
         with path.open("rb") as made:
             shutil.copyfileobj(made, target)

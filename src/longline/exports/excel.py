@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from longline.errors import MissingExtra
-from longline.exports.base import folder_of
+from longline.exports.beside import working_folder
 from longline.exports.tables import Table, check_width
 
 _MOST_COLUMNS = 16_384
@@ -27,13 +26,16 @@ def write_excel(table: Table, target: BinaryIO, *, most_rows: int = _MOST_ROWS) 
     except ImportError as error:
         raise MissingExtra("excel", "Excel") from error
     check_width(table, _MOST_COLUMNS)
-    with tempfile.TemporaryDirectory(prefix=".longline-", dir=folder_of(target)) as folder:
-        book = xlsxwriter.Workbook(target, {"constant_memory": True, "tmpdir": folder})
+    with working_folder(target) as folder:
+        book = xlsxwriter.Workbook(target, {"constant_memory": True, "tmpdir": str(folder)})
         book.use_zip64()
         sheets = _Sheets(book, table.names, most_rows)
         for line in table.lines():
             sheets.add(line)
-        book.close()
+        try:
+            book.close()
+        except xlsxwriter.exceptions.FileCreateError as error:
+            raise OSError(0, str(error)) from error
     return sheets.notes()
 
 

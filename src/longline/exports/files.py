@@ -13,7 +13,7 @@ import orjson
 from longline.errors import DestinationUnwritable
 from longline.exports.base import Row, Rows, written_whole
 from longline.exports.columns import Column, chosen_columns
-from longline.exports.destinations import Exported, Wish, place_of
+from longline.exports.destinations import STDOUT, Exported, Wish, check, place_of
 from longline.exports.formats import Form, Written, form_of, missing, write_rows
 from longline.exports.partitions import SCHEMA_FILE, folder_written_whole, write_parts
 from longline.exports.postgres import PostgresTable
@@ -23,6 +23,7 @@ from longline.exports.s3 import S3Object
 from longline.exports.survey import Survey
 from longline.exports.tables import tabled
 
+NONE_FITS = "no record fits what was asked for, so it holds none"
 _POSTGRES = "postgresql"
 
 
@@ -46,6 +47,8 @@ def export(wish: Wish, rows: Rows) -> Exported:
         done = _to_folder(place, wish, shown, chosen)
     else:
         done = _to_file(place, wish, shown, chosen)
+    if not done.records:
+        done = replace(done, notes=(*done.notes, NONE_FITS))
     return replace(done, redacted=dict(wish.redactor.replaced) if wish.redactor else None)
 
 
@@ -67,7 +70,8 @@ def export_stream(target: BinaryIO, rows: Rows, wish: Wish) -> Written:
         BadOption: something that was asked for does not fit.
         MissingExtra: the library for it is not installed.
     """
-    form = form_of("-", wish.form or "jsonl")
+    check(wish)
+    form = form_of(STDOUT, wish.form or "jsonl")
     return write_rows(form, _shown(rows, wish.redactor), target, chosen_columns(wish.columns))
 
 

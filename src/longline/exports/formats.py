@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 
 from longline.config.plugins import load_plugin, plugin_names
 from longline.errors import BadOption
-from longline.exports.base import Export, Row, Rows, folder_of
+from longline.exports.base import Export, Row, Rows
+from longline.exports.beside import folder_of
 from longline.exports.columns import Column
 from longline.exports.compressed import PACKINGS, packed
 from longline.exports.csv import write_csv
@@ -96,7 +97,7 @@ def write_rows(form: Form, rows: Rows, target: BinaryIO, chosen: Sequence[Column
             return Written(count, schema_of_documents(survey), missing(survey))
         with tabled(rows(), survey, folder=folder_of(target)) as table:
             notes = TABLES[form.name](table, file)
-            schema = schema_of_table(table.columns)
+            schema = schema_of_table(table.columns, form.name)
     return Written(survey.records, schema, (*notes, *missing(survey)))
 
 

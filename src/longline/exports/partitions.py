@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from longline.errors import BadOption, DestinationUnwritable
 from longline.exports.base import Row, Rows, written_whole
+from longline.exports.beside import beside
 from longline.exports.columns import Column, Kind
 from longline.exports.compressed import packed
 from longline.exports.formats import TABLES, Form, Written, missing, shaped, writer_of
@@ -79,7 +79,7 @@ def write_parts(
             with written_whole(folder / name / f"part-0.{form.ending}") as target:
                 notes |= dict.fromkeys(_write(form, part, target, columns, survey))
     is_table = form.name in TABLES
-    schema = schema_of_table(columns) if is_table else schema_of_documents(survey)
+    schema = schema_of_table(columns, form.name) if is_table else schema_of_documents(survey)
     written = Written(survey.records, schema, (*notes, *missing(survey)))
     return written, len(partitions.parts)
 
@@ -115,17 +115,14 @@ def folder_written_whole(path: Path, field: str, *, may_replace: bool = True) ->
         DestinationUnwritable: it cannot be written, or what is there is no such folder.
     """
     place = path.resolve()
-    beside = place.parent / f".{place.name}.{secrets.token_hex(4)}.part"
     try:
         _check(path, field, may_replace=may_replace)
-        beside.mkdir(parents=True)
-        yield beside
-        _put(beside, place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with beside(place, is_folder=True) as made:
+            yield made
+            _put(made, place)
     except OSError as error:
         raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(beside)
 
 
 def _check(path: Path, field: str, *, may_replace: bool) -> None:

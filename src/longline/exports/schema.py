@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from longline.exports.columns import Column, Kind, own_columns
@@ -24,8 +25,13 @@ _INNER: dict[str, dict[str, Any]] = {
 }
 
 
-def schema_of_table(columns: Sequence[Column]) -> dict[str, Any]:
-    """Return what a line of a table is."""
+def schema_of_table(columns: Sequence[Column], form: str) -> dict[str, Any]:
+    """Return what a line of a table is in a format."""
+    if form == "csv":  # where types differ it has each value plain, as readers of CSV expect
+        columns = [
+            one if one.is_nested or one.kind is not Kind.JSON else replace(one, kind=Kind.TEXT)
+            for one in columns
+        ]
     return {"$schema": _DIALECT, **_object({one.name: _of_column(one) for one in columns})}
 
 

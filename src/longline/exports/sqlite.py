@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import tempfile
 from contextlib import closing
-from pathlib import Path
 from typing import BinaryIO
 
-from longline.exports.base import folder_of
+from longline.exports.beside import working_folder
 from longline.exports.columns import Kind, distinct
 from longline.exports.tables import Table, check_width
 
@@ -27,8 +25,8 @@ _TYPES = {
 def write_sqlite(table: Table, target: BinaryIO) -> list[str]:
     """Write the file elsewhere, since SQLite wants a path of its own, and copy it."""
     check_width(table, _MOST_COLUMNS)
-    with tempfile.TemporaryDirectory(prefix=".longline-", dir=folder_of(target)) as folder:
-        path = Path(folder) / "records.sqlite"
+    with working_folder(target) as folder:
+        path = folder / "records.sqlite"
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 _fill(connection, table)

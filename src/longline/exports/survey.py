@@ -98,7 +98,12 @@ class Survey:
         if column.path[0] != "data":  # ours: known without looking
             return column
         seen = self.fields[name]
-        return replace(column, kind=seen.kind(), is_nullable=seen.filled < self.records)
+        return replace(
+            column,
+            kind=seen.kind(),
+            is_nullable=seen.filled < self.records,
+            is_nested=seen.types <= {"array", "object"},
+        )
 
 
 def type_of(value: Any) -> str:

@@ -6,6 +6,7 @@ quarantined and what a run did not reach is unknown, and said to be.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from longline.stores.meetings import Meeting, Pair, Sighting
 from longline.stores.store import Store
 
 _FINISHED = (JobState.COMPLETE, JobState.PARTIAL)
+_FEW = 20  # records of which any number may go at once
+_MOST_LOST = 0.5  # of the records of a run: beyond that, the list was more likely cut
 
 
 class Fate(StrEnum):
@@ -103,8 +106,9 @@ async def changes_between(
     older, newer, later = await _chosen(store, source, older_job, newer_job)
     then = await coverage_of(store, older) if older else Coverage()
     now = await coverage_of(store, newer)
+    before = differing_scope(newer, older) if older else ()
     scope = differing_scope(older, newer) if older else ()
-    judge = _Judge(older is None, then.gaps, (*now.gaps, *scope), most)
+    judge = _Judge(older is None, (*then.gaps, *before), (*now.gaps, *scope), most)
     pair = Pair(newer.source, older.id if older else "", newer.id, _end(older))
     await store.records.history.meet(pair, judge.hear_all)
     caveats = (*_caveats(older, newer, judge), *then.notes, *now.notes, *later)
@@ -129,9 +133,13 @@ class _Judge:
     counts: Counter[Fate] = field(default_factory=Counter)
     told: list[Change] = field(default_factory=list)
     lost_steps: int = 0
+    had: int = 0
+    missing: int = 0
+    first_missing: str | None = None
 
     def hear_all(self, meetings: Iterable[Meeting]) -> None:
         for meeting in meetings:
+            self.had += _was_record(meeting)
             change = self._judged(meeting)
             if change is not None:
                 self._note(change)
@@ -154,22 +162,23 @@ class _Judge:
         return Change(met.key, Fate.UNKNOWN, reason=_why(met.newer))
 
     def _seen(self, met: Meeting) -> Change:
-        was_there = met.older is not None and met.older.state is not ItemState.SKIPPED
+        was_there = met.older is not None and met.older.kind is not FailureKind.GONE
         may_have_been = met.older is None and bool(self.older_gaps)
         if met.was_known and not self.is_first and (was_there or may_have_been):
             fate = Fate.CHANGED if met.differences else Fate.UNCHANGED
             return Change(met.key, fate, met.differences)
         if met.older is not None and was_there and not met.older.is_good:
-            reason = f"the older run could not read it: {_why(met.older)}"
-            return Change(met.key, Fate.UNKNOWN, reason=reason)
+            return Change(met.key, Fate.UNKNOWN, reason=_why_new(met.older))
         return Change(met.key, Fate.APPEARED)
 
     def _absent(self, met: Meeting) -> Change | None:
         """Judge what only the older run had."""
-        if met.older is None or met.older.state is ItemState.SKIPPED or not met.was_known:
-            return None  # it was no record then either
+        if not _was_record(met):
+            return None
         if self.newer_gaps or self.lost_steps:
             return Change(met.key, Fate.UNKNOWN, reason="the newer run did not reach it")
+        self.missing += 1
+        self.first_missing = self.first_missing or met.key
         return Change(met.key, Fate.DISAPPEARED)
 
 
@@ -182,6 +191,11 @@ def _skipped(met: Meeting, newer: Sighting) -> Change | None:
     return Change(met.key, Fate.UNKNOWN, reason=_why(newer))
 
 
+def _was_record(met: Meeting) -> bool:
+    """Say whether the older run had an item whose record was there by then."""
+    return met.was_known and met.older is not None and met.older.state is not ItemState.SKIPPED
+
+
 def _is_step(sighting: Sighting) -> bool:
     """Say whether an item was only a step on the way to others, such as a list."""
     return sighting.state is ItemState.SKIPPED and sighting.kind is None
@@ -191,6 +205,12 @@ def _why(sighting: Sighting) -> str:
     if sighting.state in {ItemState.QUEUED, ItemState.LEASED}:
         return "not reached yet"
     return f"{sighting.state.value}: {sighting.reason or 'no reason was kept'}"
+
+
+def _why_new(older: Sighting) -> str:
+    """Return why a new record is no new item: the older run knew it, and made no record of it."""
+    verb = "left it out" if older.state is ItemState.SKIPPED else "could not read it"
+    return f"the older run {verb}: {_why(older)}"
 
 
 def _end(job: Job | None) -> float:
@@ -212,7 +232,18 @@ def _caveats(older: Job | None, newer: Job, judge: _Judge) -> list[str]:
     if older is not None:
         gaps = dict.fromkeys(judge.older_gaps)
         told += [f"what appeared may have been there before: {older.id} {gap}" for gap in gaps]
-    return told
+    return [*told, *_cut(older, newer, judge)]
+
+
+def _cut(older: Job | None, newer: Job, judge: _Judge) -> list[str]:
+    """Return a doubt when so much is missing at once that the list was probably cut."""
+    if older is None or judge.had < _FEW or judge.missing <= judge.had * _MOST_LOST:
+        return []
+    one = shlex.quote(f"{newer.source}/{judge.first_missing}")
+    lost = f"{judge.missing:,} of {judge.had:,} records of {older.id} are missing at once"
+    doubt = "more likely a list that was cut than so many that went"
+    look = f"see how far it came (longline jobs {newer.id}) and whether one is still there"
+    return [f"{lost}, {doubt}: {look} (longline records show {one})"]
 
 
 async def _chosen(

@@ -11,6 +11,13 @@ from longline.stores.store import Store
 
 _SCOPE = {"set": "--set", "params": "--param"}
 _PAGES = "most_pages"  # the setting that ends a list early
+# What a manifest says of pace and words, and of what a record keeps once it was found. All else,
+# what later versions add included, may decide which items are found.
+_ASIDE = {
+    *("about", "burst", "cache", "expects", "fields", "locale", "may_be_empty", "name"),
+    *("pipeline", "rate", "silence", "timeout", "version", "volatile"),
+}
+_NAMES = {"parameters", "endpoints"}  # what is below has names of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +54,46 @@ async def _was_given_its_items(store: Store, job: str) -> bool:
 
 def differing_scope(older: Job, newer: Job) -> tuple[str, ...]:
     """Return in what two runs were asked for different things."""
-    return tuple(
-        f"was asked for something else than {older.id} ({option} differs)"
+    options = [
+        option
         for name, option in _SCOPE.items()
         if (older.settings.get(name) or {}) != (newer.settings.get(name) or {})
+    ]
+    words = [f"`{name}` in the manifest" for name in _edited(older, newer)]
+    return tuple(
+        f"was asked for something else than {older.id} ({word} differs)"
+        for word in (*options, *words)
     )
+
+
+def _edited(older: Job, newer: Job) -> list[str]:
+    """Return what differs between the manifests of two runs and decides what is found."""
+    then, now = (_deciding(job.settings.get("manifest") or {}) for job in (older, newer))
+    return sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+
+
+def _deciding(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides which items are found: of a manifest, and of each part of it."""
+    items = written.get("items")
+    if isinstance(items, Mapping) and items.get("elements") and not written.get("key"):
+        return dict(written)  # the key of each element is made of its fields
+    return {
+        name: _named(value) if name in _NAMES else _part(value)
+        for name, value in written.items()
+        if name not in _ASIDE
+    }
+
+
+def _named(parts: Any) -> Any:
+    if not isinstance(parts, Mapping):
+        return parts
+    return {name: _part(one) for name, one in parts.items()}
+
+
+def _part(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: one for name, one in value.items() if name not in {"about", "fields", "rate"}}
 
 
 def _gaps(job: Job) -> list[str]:

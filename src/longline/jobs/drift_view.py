@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from longline.errors import BadOption
-from longline.jobs.drifting import NOTICED, enough, merged
+from longline.jobs.drift_measure import Measure, Terms, measure_for, together
+from longline.jobs.drifting import NOTICED
 from longline.monitoring.profiles import Profile
 from longline.stores.profiles import KeptProfile
 from longline.stores.store import Store
@@ -30,17 +31,26 @@ async def drift_of(store: Store, source: str) -> Row:
     if last is None:
         listed = ", ".join(sorted(await store.profiles.sources())) or "none"
         raise BadOption("SOURCE", f"no run of {source!r} has ended here; known are: {listed}")
-    measure = enough(await store.profiles.measure(source, but=last.job))
-    before, now = merged(measure) or Profile(), Profile.from_json(last.profile)
+    measure = await _measure(store, last)
+    before, now = measure.profile or Profile(), Profile.from_json(last.profile)
     names = dict.fromkeys([*now.fields, *before.fields])
     return {
         **await _run(store, last),
-        "baseline": {"runs": len(measure), "records": before.records},
+        "baseline": {"runs": len(measure.jobs), "records": before.records},
         "fields": [
             {"field": name, "before": _figures(before, name), "now": _figures(now, name)}
             for name in names
         ],
     }
+
+
+async def _measure(store: Store, last: KeptProfile) -> Measure:
+    """Return what a run was measured by when it ended, whatever has ended since."""
+    terms = Terms.from_json(last.profile)
+    if "measured_by" not in last.profile:
+        return await measure_for(store, last.source, last.job, terms)
+    found = [await store.profiles.find(job) for job in last.profile["measured_by"]]
+    return together([one for one in found if one is not None], terms)
 
 
 async def _run(store: Store, kept: KeptProfile) -> Row:
@@ -55,6 +65,7 @@ async def _run(store: Store, kept: KeptProfile) -> Row:
         "is_accepted": kept.is_accepted,
         "state": job.state.value,
         "reason": job.reason,
+        "drift": kept.profile.get("drift", {one.data["field"]: one.data["text"] for one in events}),
         "noticed": [dict(event.data) for event in events],
     }
 

@@ -8,13 +8,15 @@ nothing depends on who saw what.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from longline.clock import Clock
 from longline.errors import BadOption, FailureKind
+from longline.jobs.drift_measure import Measure, Terms, measure_for, terms_after, terms_before
 from longline.model import Event, ItemState, Job
-from longline.monitoring.drift import Judgement, Notice, Watch, judge
+from longline.monitoring.comparing import Difference
+from longline.monitoring.drift import Judgement, Notice, Watch, far_fewer, judge
 from longline.monitoring.profiles import Profile
 from longline.monitoring.shapes import Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
@@ -24,10 +26,10 @@ from longline.stores.profiles import Ending, KeptProfile, Sighting
 from longline.stores.store import Store
 
 NOTICED = "drift.noticed"
+_OVER = ("job.complete", "job.partial", "job.failed", "job.reopened")
 _EVERY_ONE = 400  # items; from there on the share that is looked at falls
 _LEAST = 4  # down to one in so many: a dozen of them still show within fifty items what vanished
 _SAMPLE = 1500  # records that a whole run is judged by
-_RUNS, _RECORDS = 5, 200  # that are the measure of a run, at least, if there are so many
 _MADE = (ItemState.STORED, ItemState.UNCHANGED)
 _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
 _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
@@ -48,9 +50,10 @@ class Drifting:
     async def begin(self, job: Job) -> None:
         """Take up the watch: earlier runs are the measure, and what this job has committed."""
         self._job = job.id
-        history, _ = await self._history()
+        terms = await terms_before(self._store, self._source, job)
+        measure = await measure_for(self._store, self._source.name, job.id, terms)
         noticed = await self._noticed()
-        self._watch = Watch(history, (one.data["field"] for one in noticed))
+        self._watch = Watch(measure.profile, (one.data["field"] for one in noticed))
         for sighting in await self._store.profiles.evidence(job.id, most=_SAMPLE):
             self._place += 1
             self._watch.add(_shape(sighting), self._place)
@@ -80,25 +83,60 @@ class Drifting:
             await self._store.journal.append(*facts)
 
     async def ending(self) -> Ending:
-        """Judge the whole job by what is committed."""
+        """Judge the whole job by what is committed.
+
+        A job that has ended before keeps what was said of it then, if a later one has taken over
+        the records that this was said of.
+        """
         await self.look()
-        history, runs = await self._history()
-        evidence = await self._store.profiles.evidence(self._job, most=_SAMPLE)
-        declared = _declared(self._source)
-        judgement = await asyncio.to_thread(
-            lambda: judge([_shape(one) for one in evidence], history, declared=declared, runs=runs)
-        )
+        job = await self._store.jobs.get(self._job)
+        terms = await terms_after(self._store, self._source, job)
+        measure = await measure_for(self._store, self._source.name, job.id, terms)
+        kept = await self._store.profiles.find(job.id)
+        judgement = await self._judge(measure, kept)
+        if kept is not None and judgement.profile.records < kept.profile["records"]:
+            return await self._as_before(kept)
         drift = {one.field: str(one) for one in judgement.drift}
         for event in await self._noticed():
             drift.setdefault(event.data["field"], event.data["text"])
         warnings = list(judgement.warnings)
         if problem := await self._nothing(judgement):
-            is_drift = history is not None and history.records and not _may_be_empty(self._source)
-            if is_drift:
+            if measure.profile and measure.profile.records and not _may_be_empty(self._source):
                 drift["@records"] = f"{problem}, earlier runs had records"
             else:
                 warnings.insert(0, problem)
-        return Ending(judgement.profile.as_json(), tuple(drift.values()), tuple(warnings))
+        elif few := self._few(terms, measure):
+            drift[few.field] = str(few)
+        profile = {**judgement.profile.as_json(), **terms.as_json(), "measured_by": measure.jobs}
+        return Ending({**profile, "drift": drift}, tuple(drift.values()), tuple(warnings))
+
+    async def _judge(self, measure: Measure, kept: KeptProfile | None) -> Judgement:
+        history = measure.profile
+        if kept is not None and kept.is_accepted:
+            history = history or Profile()
+            history.quiet |= set(kept.profile["quiet"])
+        evidence = await self._store.profiles.evidence(self._job, most=_SAMPLE)
+        declared, runs = _declared(self._source), len(measure.jobs)
+        return await asyncio.to_thread(
+            lambda: judge([_shape(one) for one in evidence], history, declared=declared, runs=runs)
+        )
+
+    async def _as_before(self, kept: KeptProfile) -> Ending:
+        """Return what was said of a job when it ended, and what was noticed since."""
+        drift: dict[str, str] = dict(kept.profile.get("drift", {}))
+        is_untold = "drift" not in kept.profile and not kept.is_sound
+        events = await self._store.journal.events(self._job, kind=NOTICED)
+        for event in events if is_untold else await self._noticed():
+            drift.setdefault(event.data["field"], event.data["text"])
+        if is_untold and not drift:
+            drift["@before"] = "as it was told when the job ended before"
+        return Ending({**kept.profile, "drift": drift}, tuple(drift.values()))
+
+    def _few(self, terms: Terms, measure: Measure) -> Difference | None:
+        """Say that far fewer items were found than ever, where that is no choice of anybody."""
+        if terms.is_cut or _may_be_empty(self._source):
+            return None
+        return far_fewer(terms.items, measure.fewest)
 
     async def _nothing(self, judgement: Judgement) -> str | None:
         """Say in which way there is nothing; None when there is, or failures tell it already."""
@@ -112,16 +150,15 @@ class Drifting:
         made = counts[ItemState.STORED] + counts[ItemState.UNCHANGED]
         return None if made else f"none of {sum(counts.values())} items became a record"
 
-    async def _history(self) -> tuple[Profile | None, int]:
-        kept = enough(await self._store.profiles.measure(self._source.name, but=self._job))
-        return merged(kept), len(kept)
-
     async def _noticed(self) -> list[Event]:
-        """Return what any process has noticed since the job was last opened again."""
+        """Return what any process has noticed since the job has ended, if it did before."""
         events = await self._store.journal.events(self._job, kind=NOTICED)
-        reopened = await self._store.journal.events(self._job, kind="job.reopened")
-        last = reopened[-1].id if reopened else 0
-        return [event for event in events if event.id > last]
+        over = [
+            event.id
+            for kind in _OVER
+            for event in await self._store.journal.events(self._job, kind=kind)
+        ]
+        return [event for event in events if event.id > max(over, default=0)]
 
     def _told(self, notice: Notice) -> Fact:
         difference = notice.difference
@@ -138,30 +175,6 @@ class Drifting:
         )
 
 
-def enough(kept: Iterable[KeptProfile]) -> list[KeptProfile]:
-    """Return the newest few, and more of them if they are of single items or little tries."""
-    taken: list[KeptProfile] = []
-    records = 0
-    for one in kept:
-        if len(taken) >= _RUNS and records >= _RECORDS:
-            break
-        taken.append(one)
-        records += one.profile["records"]
-    return taken
-
-
-def merged(kept: Iterable[KeptProfile]) -> Profile | None:
-    """Return several profiles as one; None when there are none."""
-    whole: Profile | None = None
-    for one in kept:
-        profile = Profile.from_json(one.profile)
-        if whole is None:
-            whole = profile
-        else:
-            whole.merge(profile)
-    return whole
-
-
 async def accept(store: Store, job: str, at: float) -> KeptProfile:
     """Make what the records of a job looked like the measure of later runs.
 
@@ -175,7 +188,7 @@ async def accept(store: Store, job: str, at: float) -> KeptProfile:
         raise BadOption("JOB", f"{found.id} has left no profile: it is {found.state.value}")
     profile = Profile.from_json(kept.profile)
     profile.quiet = {name for name in profile.fields if not profile.share(name)}
-    await store.profiles.accept(found.id, profile.as_json(), at)
+    await store.profiles.accept(found.id, {**kept.profile, **profile.as_json()}, at)
     return kept
 
 

@@ -12,6 +12,8 @@ import psutil
 from longline.model import Job, JobState
 from longline.stores.store import Store
 
+_CLOCK_SET = 5.0  # seconds; no pid comes round that soon
+
 
 def this_run() -> str:
     """Return a name that no other run has: host, pid, start time, and a word of its own.
@@ -54,10 +56,11 @@ def _is_dead(owner: str) -> bool:
         return False
     try:
         process = psutil.Process(int(pid))
-        # A pid is used again some day; the start time tells the two apart.
-        is_same = f"{process.create_time():.2f}" == started
+        # A pid is used again some day; the start time tells the two apart. It is reckoned from the
+        # moment of booting, which moves when somebody sets the clock.
+        is_same = abs(process.create_time() - float(started)) < _CLOCK_SET
         return not is_same or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-    except psutil.AccessDenied:
+    except (psutil.AccessDenied, ValueError):
         return False

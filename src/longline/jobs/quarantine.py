@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,15 @@ from longline.pipeline.material import Material, material_of
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.stores.journal import fact
-from longline.stores.quarantine import Held, Mended
+from longline.stores.quarantine import UNENDED, Held, Mended
 from longline.stores.store import Store
 
 _BATCH = 200  # items in one transaction
 _EXIT_PARTIAL = 3
+_EXIT_CODES = {JobState.COMPLETE: 0, JobState.FAILED: 1, JobState.PARTIAL: _EXIT_PARTIAL}
+_EXIT_OPEN = 4
+_HELD = (ItemState.QUARANTINED, ItemState.FAILED)
+_UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
 # Their layers ask only through the visit, which can be refused; others' code may ask by itself.
 _ASKS_THROUGH_US = frozenset({"html", "api"})
 
@@ -35,7 +39,7 @@ class Replay:
     """What came of the quarantined items of a job.
 
     `left` says of each that could not be looked at, by its key, why; `still` of each that does not
-    fit, what is wrong now.
+    fit, what is wrong now. `others` counts those that another replay has settled meanwhile.
     """
 
     job: str
@@ -45,16 +49,22 @@ class Replay:
     ends: Mapping[str, int] = field(default_factory=dict)
     still: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
+    others: int = 0
 
     @property
     def items(self) -> int:
         """How many items there were."""
-        return sum(self.ends.values()) + len(self.left)
+        return sum(self.ends.values()) + len(self.left) + self.others
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with: 3 when something is still in quarantine."""
-        return _EXIT_PARTIAL if self.still or self.left else 0
+        """What the command line exits with: as a run that left the job in this state.
+
+        One that changed nothing: 3 when something would still be in quarantine.
+        """
+        if self.is_dry:
+            return _EXIT_PARTIAL if self.still or self.left else 0
+        return _EXIT_CODES.get(self.state, _EXIT_OPEN)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
@@ -67,6 +77,7 @@ class Replay:
             "items": self.items,
             **{name: self.ends.get(name, 0) for name in states},
             "left": len(self.left),
+            "settled_by_others": self.others,
             "requests": 0,
             "reasons": dict(self.still),
             "not_replayed": dict(self.left),
@@ -113,8 +124,11 @@ async def replay(
         dry_run: change nothing, and say what would come of it.
 
     Raises:
-        BadOption: a key is not in quarantine.
+        BadOption: a key is not in quarantine, or the job is running.
     """
+    if not dry_run and (await store.jobs.get(job.id)).state is JobState.RUNNING:
+        problem = "is running; replay it when it has ended, or resume it if it was killed"
+        raise BadOption("JOB", f"{job.id} {problem}")
     replayer = _Replayer(store, job, source, clock, is_dry=dry_run)
     for key in keys:
         await store.quarantine.get(job.id, key)  # a wrong one is told before anything is done
@@ -123,7 +137,14 @@ async def replay(
         await replayer.finish()
     ended = await store.jobs.get(job.id)
     return Replay(
-        job.id, source.name, ended.state, dry_run, replayer.ends, replayer.still, replayer.left
+        job.id,
+        source.name,
+        ended.state,
+        dry_run,
+        replayer.ends,
+        replayer.still,
+        replayer.left,
+        replayer.others,
     )
 
 
@@ -140,10 +161,10 @@ class _Replayer:
         self._is_dry = is_dry
         self._pipeline = Pipeline(source)
         self._needed = [layer.name for layer in source.layers() if not layer.is_optional]
-        self._is_open = False
         self.ends: Counter[str] = Counter()
         self.still: dict[str, str] = {}
         self.left: dict[str, str] = {}
+        self.others = 0
 
     async def run(self, keys: Sequence[str]) -> None:
         """Look at every item once."""
@@ -158,42 +179,44 @@ class _Replayer:
 
     async def finish(self) -> None:
         """Say what was done, and end the job if nothing of it is left to do."""
-        now = self._clock.now()
-        if self._is_open:
-            ends = dict(self.ends)
-            told = fact(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
-            await self._store.journal.append(told)
-        if not await self._store.jobs.is_over(self._job.id):
+        jobs, now = self._store.jobs, self._clock.now()
+        # Whoever was killed after the last item has left only this to do.
+        is_unended = (await jobs.get(self._job.id)).reason == UNENDED
+        if not (self.ends or is_unended or await jobs.is_over(self._job.id)):
             return
+        ends = dict(self.ends)
+        told = fact(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
         drift = Drifting(self._store, self._source, self._clock)
         await drift.begin(self._job)
-        await self._store.jobs.finish(self._job.id, now, await drift.ending())
+        await self._store.quarantine.end(self._job.id, now, await drift.ending(), [told])
 
     async def _commit(self, mended: list[Mended]) -> None:
         if not mended:
             return
-        ends: list[ItemState | LeaseLost]
+        quarantine = self._store.quarantine
         if self._is_dry:
-            ends = [_would_be(one.outcome) for one in mended]
-        else:
-            await self._open(len(mended))
-            ends = await self._store.quarantine.settle(mended, self._clock.now())
-        for one, end in zip(mended, ends, strict=True):
-            self._count(one, end)
-
-    async def _open(self, count: int) -> None:
-        if not self._is_open:
-            await self._store.quarantine.reopen(self._job.id, self._clock.now(), count)
-        self._is_open = True
-
-    def _count(self, mended: Mended, end: ItemState | LeaseLost) -> None:
-        key = mended.held.item.key
-        if isinstance(end, LeaseLost):
-            self.left[key] = "somebody else was at it"
+            self._count(zip(mended, await quarantine.foresee(mended), strict=True))
             return
-        self.ends[end.value] += 1
-        if end in (ItemState.QUARANTINED, ItemState.FAILED):
-            self.still[key] = mended.outcome.reason or "it cannot be stored"
+        ends = await quarantine.settle(mended, self._clock.now())
+        pairs = list(zip(mended, ends, strict=True))
+        self._count((one, end) for one, end in pairs if not isinstance(end, LeaseLost))
+        lost = [one for one, end in pairs if isinstance(end, LeaseLost)]
+        self._count_lost(zip(lost, await quarantine.states(lost), strict=True))
+
+    def _count(self, ends: Iterable[tuple[Mended, ItemState]]) -> None:
+        for mended, end in ends:
+            self.ends[end.value] += 1
+            if end in _HELD:
+                self.still[mended.held.item.key] = mended.outcome.reason or "it cannot be stored"
+
+    def _count_lost(self, states: Iterable[tuple[Mended, ItemState]]) -> None:
+        for mended, state in states:
+            if state in _HELD:
+                self.left[mended.held.item.key] = "somebody else has looked at it meanwhile"
+            elif state in _UNFINISHED:
+                self.left[mended.held.item.key] = "it is collected again"
+            else:
+                self.others += 1
 
     async def _look(self, held: Held) -> Outcome | None:
         """Return what comes of an item now; None when that would take a request."""
@@ -234,12 +257,3 @@ class _Refusing:
         del account
         self.was_asked = True
         raise NotArchived(request.url, request.method)
-
-
-def _would_be(outcome: Outcome) -> ItemState:
-    states = {
-        Verdict.STORE: ItemState.STORED,
-        Verdict.SKIP: ItemState.SKIPPED,
-        Verdict.QUARANTINE: ItemState.QUARANTINED,
-    }
-    return states.get(outcome.verdict, ItemState.FAILED)

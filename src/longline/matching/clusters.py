@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from longline.stores.matches import Matches
-from longline.stores.matches_words import Link
+from longline.stores.matches_words import CONFIRMED, REJECTED, Link
 
 Row = dict[str, Any]
 _AT_ONCE = 200  # clusters whose records are read together
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A pair that a person confirmed, and the pairs whose rejection keeps it from being one."""
+
+    confirmed: Link
+    rejected: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +28,8 @@ class Cluster:
     kind: str
     records: tuple[Row, ...]
     links: tuple[Link, ...]
+    parted: tuple[Parted, ...] = ()
+    """Where people contradict each other about it; known of a thing that is asked for alone."""
 
     @property
     def score(self) -> float:
@@ -34,9 +44,30 @@ class Cluster:
 
 async def clusters(matches: Matches, kind: str) -> AsyncIterator[Cluster]:
     """Yield every thing that has more than one record, in the order of their first records."""
+    async for cluster in first_clusters(matches, kind, await grouped(matches, kind)):
+        yield cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The things of a kind by the ids of their records, before any record is read."""
+
+    groups: Sequence[tuple[int, ...]]
+    links: Sequence[Link]
+
+
+async def grouped(matches: Matches, kind: str) -> Grouped:
+    """Return all things that have more than one record, in the order of their first records."""
     links = await matches.links(kind)
-    groups = sorted(group_links(links), key=lambda group: group[0])
-    inside = _links_by_group(groups, links)
+    return Grouped(group_links(links), links)
+
+
+async def first_clusters(
+    matches: Matches, kind: str, known: Grouped, most: int | None = None
+) -> AsyncIterator[Cluster]:
+    """Yield the first things, at most so many, with their records."""
+    groups = known.groups[:most]
+    inside = _links_by_group(groups, known.links)
     for start in range(0, len(groups), _AT_ONCE):
         some = groups[start : start + _AT_ONCE]
         rows = {row["id"]: row for row in await matches.records(i for g in some for i in g)}
@@ -48,44 +79,45 @@ async def clusters(matches: Matches, kind: str) -> AsyncIterator[Cluster]:
 async def cluster_of(matches: Matches, kind: str, record: int) -> Cluster:
     """Return the thing that a record is; it may be the only one of it."""
     links = await matches.links_around(kind, record)
-    group = next((one for one in group_links(links) if record in one), (record,))
+    groups = group_links(links)
+    group = next((one for one in groups if record in one), (record,))
     rows = await matches.records(group)
-    return Cluster(kind, tuple(rows), tuple(_links_by_group([group], links).get(group[0], ())))
+    inside = _links_by_group([group], links).get(group[0], ())
+    return Cluster(kind, tuple(rows), tuple(inside), tuple(_parted(group, groups, links)))
 
 
 def group_links(links: Iterable[Link]) -> list[tuple[int, ...]]:
     """Return the groups of two and more records that the links join.
 
-    Pairs that contradict each other, or that a person rejected, never come into one group, not
-    even over others that fit both. So links join groups one after the other, a person's word
-    first and then by score, and a link that would bring such a pair together is left out: who
-    fits two that exclude each other goes with the one it fits best.
+    What a person confirmed comes first: it is one group whatever the rules forbid, and only
+    another rejection can part it. Then the rules join, best score first, and a link that would
+    bring together a pair that contradicts itself or was rejected is left out: who fits two that
+    exclude each other goes with the one it fits best. So a confirmation lifts a veto between
+    those that people joined, and no veto of a third record against one of them.
     """
-    links = list(links)
-    groups = _Groups(link for link in links if not link.joins)
-    best_first = sorted(
-        (link for link in links if link.joins),
-        key=lambda link: (link.decision is None, -link.score, link.left, link.right),
-    )
+    best_first = sorted(links, key=lambda link: (-link.score, link.left, link.right))
+    rejected = _apart(link for link in best_first if link.decision == REJECTED)
+    apart = _apart(link for link in best_first if not link.joins)
+    groups = _Groups()
     for link in best_first:
-        groups.join(link.left, link.right)
+        if link.decision == CONFIRMED:
+            groups.join(link, unless=rejected)
+    for link in best_first:
+        if link.decision is None and link.joins:
+            groups.join(link, unless=apart)
     return groups.found()
 
 
 class _Groups:
-    """Disjoint groups of records, each with those that must stay outside."""
+    """Disjoint groups of records."""
 
-    def __init__(self, apart: Iterable[Link]) -> None:
+    def __init__(self) -> None:
         self._group: dict[int, set[int]] = {}
-        self._outside: dict[int, set[int]] = {}
-        for link in apart:
-            self._outside.setdefault(link.left, set()).add(link.right)
-            self._outside.setdefault(link.right, set()).add(link.left)
 
-    def join(self, left: int, right: int) -> None:
+    def join(self, link: Link, *, unless: Mapping[int, set[int]]) -> None:
         """Make one group of two, unless a record of one must stay outside the other."""
-        small, large = sorted((self._of(left), self._of(right)), key=len)
-        if small is large or any(self._outside.get(one, set()) & large for one in small):
+        small, large = sorted((self._of(link.left), self._of(link.right)), key=len)
+        if small is large or any(unless.get(one, set()) & large for one in small):
             return
         large |= small
         for one in small:
@@ -98,6 +130,32 @@ class _Groups:
 
     def _of(self, record: int) -> set[int]:
         return self._group.setdefault(record, {record})
+
+
+def _apart(links: Iterable[Link]) -> dict[int, set[int]]:
+    """Return whom each record must be kept apart from."""
+    outside: dict[int, set[int]] = {}
+    for link in links:
+        outside.setdefault(link.left, set()).add(link.right)
+        outside.setdefault(link.right, set()).add(link.left)
+    return outside
+
+
+def _parted(
+    group: tuple[int, ...], groups: Iterable[tuple[int, ...]], links: Sequence[Link]
+) -> Iterable[Parted]:
+    """Yield what a person confirmed of a group and others, with the rejections in its way."""
+    own, group_of = set(group), {record: set(one) for one in groups for record in one}
+    rejected = [link for link in links if link.decision == REJECTED]
+    for link in links:
+        if link.decision == CONFIRMED and (link.left in own) != (link.right in own):
+            other = link.right if link.left in own else link.left
+            others = group_of.get(other, {other})
+            yield Parted(link, tuple(one for one in rejected if _is_between(one, own, others)))
+
+
+def _is_between(link: Link, one: set[int], other: set[int]) -> bool:
+    return (link.left in one and link.right in other) or (link.right in one and link.left in other)
 
 
 def _links_by_group(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -12,19 +12,19 @@ from longline.clock import Clock
 from longline.config.matching import Rules
 from longline.matching.blocking import Block, find_blocks, names_of
 from longline.matching.comparing import (
-    Comparison,
     Profile,
     compare_profiles,
     may_match,
     profile_of,
 )
+from longline.matching.judging import judge_by, pair_of
+from longline.matching.values import value_at
 from longline.stores.matches import Matches
 from longline.stores.matches_words import Deposit, Entry, Pair
 
 Row = Mapping[str, Any]
 _BATCH = 200
 _REMEMBERED = 50_000  # profiles, so that neighbours are not read anew for each other
-_LONGEST = 120  # letters of a text in the evidence
 
 
 @dataclass(slots=True)
@@ -42,6 +42,12 @@ class Found:
     """Blocks that were too large, and the records in each; finer ones were compared instead."""
     oversized: int = 0
     """Groups so large that it was not seen whether each of them fits each."""
+    dropped: int = 0
+    """Pairs that are gone since the rules no longer name the source of one of them."""
+    unknown_sources: tuple[str, ...] = ()
+    """Sources of the rules that have no record here; as long as there are, none is left out."""
+    unknown_fields: tuple[str, ...] = ()
+    """Fields of the rules that no record has."""
     seconds: float = 0.0
 
 
@@ -71,25 +77,50 @@ class _Search:
         self._rules = rules
         self._clock = clock
         self._mark = rules.mark
+        self._judge = judge_by(rules)
+        self._unseen = set(rules.fields)
         self._profiles: dict[int, _Known] = {}
         self._found = Found()
 
     async def run(self, batch: int) -> Found:
         started = self._clock.now()
-        await self._matches.leave_out(self._rules.match, self._rules.sources)
-        for source in self._rules.sources:
+        kind, sources = self._rules.match, self._rules.sources
+        outside = await self._matches.count_outside(kind, sources)
+        await self._prepare(started)
+        for source in sources:
             last = None
             while rows := await self._pending(source, last, batch):
                 last = rows[-1]["key"]
                 await self._compare(rows)
+        outside -= await self._matches.count_outside(kind, sources)
+        self._found.dropped = max(0, outside)
+        self._found.unknown_fields = await self._unknown_fields()
         self._found.seconds = self._clock.now() - started
         return self._found
+
+    async def _prepare(self, now: float) -> None:
+        """Keep the rules, and leave out sources that left them, unless a name may be wrong."""
+        kind, sources = self._rules.match, self._rules.sources
+        text = self._rules.model_dump_json(exclude_unset=True)
+        await self._matches.keep_rules(kind, text, at=now)
+        self._found.unknown_sources = tuple(await self._matches.without_records(sources))
+        if not self._found.unknown_sources:
+            await self._matches.leave_out(kind, sources)
+
+    async def _unknown_fields(self) -> tuple[str, ...]:
+        sources = self._rules.sources
+        if len(self._found.unknown_sources) == len(sources):
+            return ()  # no record at all: that is told, and says nothing of fields
+        unseen = [name for name in self._rules.fields if name in self._unseen]
+        return tuple(await self._matches.without_value(sources, unseen))
 
     async def _pending(self, source: str, after: str | None, limit: int) -> list[dict[str, Any]]:
         kind, mark = self._rules.match, self._mark
         return await self._matches.pending(kind, mark, source, after=after, limit=limit)
 
     async def _compare(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._unseen -= {one for one in self._unseen if value_at(row["data"], one) is not None}
         blocks = {row["id"]: self._blocks(row) for row in rows}
         entries = [self._entry(row, blocks[row["id"]]) for row in rows]
         kind = self._rules.match
@@ -101,7 +132,7 @@ class _Search:
         kept = [entry for entry in entries if entry.record in taken]
         now = self._clock.now()
         written = await self._matches.settle(
-            Deposit(kind, self._mark, kept, found, self._contradiction, now)
+            Deposit(kind, self._mark, kept, found, self._judge, now)
         )
         self._count(kept, len(pairs), written.matched, written.oversized)
 
@@ -160,15 +191,8 @@ class _Search:
             if pair in decided or may_match(left.profile, right.profile, self._rules):
                 comparison = compare_profiles(left.profile, right.profile, self._rules)
                 if comparison.is_match or pair in decided:
-                    found.append(_pair(pair, (left.version, right.version), comparison))
+                    found.append(pair_of(pair, (left.version, right.version), comparison))
         return found
-
-    def _contradiction(self, left: Row, right: Row) -> Pair | None:
-        one, other = (profile_of(row["data"], self._rules) for row in (left, right))
-        comparison = compare_profiles(one, other, self._rules)
-        if not comparison.is_forbidden:
-            return None
-        return _pair((left["id"], right["id"]), (left["version"], right["version"]), comparison)
 
     def _remember(self, row: Row) -> _Known:
         known = _Known(row["version"], profile_of(row["data"], self._rules))
@@ -184,16 +208,3 @@ class _Search:
         excess = max(0, len(self._profiles) - _REMEMBERED)
         for record in list(islice(self._profiles, excess)):
             del self._profiles[record]
-
-
-def _pair(ends: tuple[int, int], versions: tuple[int, int], comparison: Comparison) -> Pair:
-    evidence = [
-        asdict(one) | {"left": _shortened(one.left), "right": _shortened(one.right)}
-        for one in comparison.evidence
-    ]
-    return Pair(*ends, versions, comparison.score, comparison.is_match, evidence)
-
-
-def _shortened(value: Any) -> Any:
-    is_long = isinstance(value, str) and len(value) > _LONGEST
-    return f"{value[: _LONGEST - 1]}…" if is_long else value

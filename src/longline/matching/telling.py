@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from longline.clock import moment
-from longline.matching.clusters import Cluster
+from longline.matching.clusters import Cluster, Parted
 from longline.matching.merging import MergedField, merged, name_of
 from longline.stores.matches import Matches
 
@@ -30,12 +30,29 @@ async def explain(matches: Matches, cluster: Cluster) -> dict[str, Any]:
     """Return a cluster with every record side by side, one view of all, and why they are one."""
     names = {row["id"]: name_of(row) for row in cluster.records}
     pairs = await matches.evidence(cluster.kind, names)
+    others = {one for parted in cluster.parted for one in _ends(parted)} - names.keys()
+    all_names = names | {row["id"]: name_of(row) for row in await matches.records(others)}
     return {
         "kind": cluster.kind,
         "score": cluster.score,
         "records": [_record(row) for row in cluster.records],
         "merged": [asdict(field) for field in merged(cluster)],
         "pairs": [_pair(row, names) for row in pairs],
+        "parted": [_told(one, all_names) for one in cluster.parted],
+    }
+
+
+def _ends(parted: Parted) -> set[int]:
+    links = (parted.confirmed, *parted.rejected)
+    return {one for link in links for one in (link.left, link.right)}
+
+
+def _told(parted: Parted, names: dict[int, str]) -> dict[str, Any]:
+    """Return what was confirmed and yet is not one, and the rejections that are the reason."""
+    return {
+        "left": names[parted.confirmed.left],
+        "right": names[parted.confirmed.right],
+        "rejected": [[names[link.left], names[link.right]] for link in parted.rejected],
     }
 
 

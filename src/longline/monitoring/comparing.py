@@ -22,6 +22,8 @@ from longline.monitoring.shapes import SCORE
 
 VALID = "@valid"
 """The share of items that are records at all, told like a field."""
+ITEMS = "@items"
+"""How many items a run has found, told like a field."""
 DOUBT = 1e-7
 """How likely an accident may be at most, where thousands of looks are taken."""
 _LARGE = 0.3  # of the records; less is what sites do all the time
@@ -33,6 +35,13 @@ _FEWEST_EQUAL = 30
 _SHORT = 12  # characters or entries; what is shorter cannot collapse
 
 
+_NAMES = {
+    VALID: "the share of items that are valid",
+    ITEMS: "the number of items found",
+    SCORE: "the quality score",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A field that is not what it was: `now` and `before` in words that make a sentence."""
@@ -42,8 +51,7 @@ class Difference:
     before: str
 
     def __str__(self) -> str:
-        names = {VALID: "the share of items that are valid", SCORE: "the quality score"}
-        return f"{names.get(self.field, self.field)} {self.now}, {self.before} before"
+        return f"{_NAMES.get(self.field, self.field)} {self.now}, {self.before} before"
 
 
 def differences(
@@ -94,7 +102,10 @@ def _filled(baseline: Profile, name: str, now: Tally, seen: int, doubt: float) -
         return None
     if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > doubt:
         return None
-    return Difference(name, f"is filled in {now.filled} of {seen} records", f"in {before:.0%}")
+    # What was refused had a value, which was a wrong one.
+    is_refused = 2 * now.refused > seen - now.filled
+    how = "valid" if is_refused else "filled"
+    return Difference(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
 
 
 def _kind(name: str, known: FieldProfile, now: Tally, doubt: float) -> Difference | None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from longline.monitoring.comparing import VALID, Difference, differences
+from longline.monitoring.comparing import ITEMS, VALID, Difference, differences
 from longline.monitoring.evidence import chance_of_fewer
 from longline.monitoring.profiles import (
     BLOCK,
@@ -27,6 +27,7 @@ _STEADY = 0.7  # of the records have such a field; others may be missing twelve 
 _MOST_SITES = 100  # that are watched; a whole run is judged by all of them
 _DOUBT_AT_END = 1e-5  # one look at each field, not thousands
 _ODD = 0.01  # as likely as what is worth a warning, if no more
+_FEWEST_ITEMS = 20  # of fewer, half may be gone any day
 _FEWEST_EMPTY = 3  # records; of fewer it says nothing that a column is empty
 
 
@@ -170,8 +171,9 @@ def judge(
     drift: dict[str, Difference | Notice] = {}
     for place, shape in enumerate(shapes, 1):
         drift.update({one.field: one for one in watch.add(shape, place)})
-    if history is not None and history.records:
+    if history is not None:
         profile.quiet = {name for name in history.quiet if not profile.share(name)}
+    if history is not None and history.records:
         for one in _against(history, profile, shapes, runs):
             drift.setdefault(one.field, one)
     if len(drift) > 1:
@@ -179,6 +181,13 @@ def judge(
         drift.pop(SCORE, None)
     warnings = _empty(profile, history, declared, drift) + _risen(profile, history)
     return Judgement(profile, tuple(drift.values()), tuple(warnings))
+
+
+def far_fewer(found: int, fewest: int) -> Difference | None:
+    """Return what a whole run says that finds not half of what the smallest before it has found."""
+    if fewest < _FEWEST_ITEMS or 2 * found >= fewest:
+        return None
+    return Difference(ITEMS, f"is {found}", f"{fewest} or more")
 
 
 def _against(
@@ -238,6 +247,7 @@ def _risen(profile: Profile, history: Profile | None) -> list[str]:
         f"{name} is filled in {profile.share(name):.0%} of the records, in none before"
         for name in profile.fields
         if "." not in name and profile.share(name) > 1 / 2 and not history.share(name)
+        if name not in history.unknown
     ]
 
 

@@ -24,11 +24,13 @@ MEASURED = ("number", "text", "list")
 class Tally:
     """One field over a few records: how many have it, of what kind, how large, how many values.
 
-    `mentions` are items without a record that failed on this field.
+    `mentions` are items without a record that failed on this field, `refused` those of them that
+    do not say that it is missing.
     """
 
     filled: int = 0
     mentions: int = 0
+    refused: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, list[float]] = field(default_factory=dict)
     values: set[Any] = field(default_factory=set)
@@ -37,6 +39,7 @@ class Tally:
         """Take in more records."""
         self.filled += other.filled
         self.mentions += other.mentions
+        self.refused += other.refused
         for kind, count in other.kinds.items():
             self.kinds[kind] = self.kinds.get(kind, 0) + count
         for kind, sizes in other.sizes.items():
@@ -74,6 +77,7 @@ def tally(shapes: Iterable[Shape]) -> Tallies:
                 one = fields[name] = Tally()
             if cell is None:
                 one.mentions += not shape.is_valid
+                one.refused += name in shape.refused
                 continue
             kind = cell.kind
             one.filled += 1
@@ -199,13 +203,15 @@ class FieldProfile:
 class Profile:
     """The fields of a source over a run, or over several.
 
-    `quiet` are fields that are always empty, which a person has said is fine.
+    `quiet` are fields that are always empty, which a person has said is fine; of those that are
+    `unknown`, nothing can be said.
     """
 
     records: int = 0
     invalid: int = 0
     fields: dict[str, FieldProfile] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
 
     def add(self, block: Tallies) -> None:
         """Take in what a few records in a row have shown."""
@@ -228,6 +234,12 @@ class Profile:
         self.records += other.records
         self.invalid += other.invalid
         self.quiet |= other.quiet
+
+    def forget(self, names: set[str]) -> None:
+        """Leave out these fields and their parts."""
+        self.unknown |= names
+        for name in [one for one in self.fields if one.partition(".")[0] in names]:
+            del self.fields[name]
 
     def seen(self, name: str) -> int:
         """Return how many items say something about a field: for a part, those with the whole."""

@@ -13,6 +13,7 @@ _DEEPEST = 3
 _LARGEST = 1e300  # beyond it, and for what is not a number, JSON has no words
 _WIDEST = 30  # an object with more names than this is a table of its own, not a part of the record
 _NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable)|(?:^|: |; )([\w.-]+): ")
+_MISSING = re.compile(r"\b(?:missing|required|finds nothing|is empty|not None|not null)\b")
 
 
 class Cell(NamedTuple):
@@ -27,6 +28,7 @@ class Cell(NamedTuple):
 class Shape:
     """What one item showed. An item without a record names only the fields it failed on.
 
+    Those of them that are `refused` are not said to be missing: they have a wrong value.
     `site` is the host it came from: each site has a layout of its own.
     """
 
@@ -34,6 +36,7 @@ class Shape:
     cells: dict[str, Cell | None] = field(default_factory=dict)
     is_valid: bool = True
     site: str = ""
+    refused: frozenset[str] = frozenset()
 
 
 def shape_of(
@@ -49,8 +52,14 @@ def shape_of(
 
 def shape_of_failure(key: str, reason: str | None, *, site: str = "") -> Shape:
     """Return the shape of an item that is no record; its reason may name the fields at fault."""
-    names = (first or second for first, second in _NAMED.findall(reason or ""))
-    return Shape(key, dict.fromkeys(names), is_valid=False, site=site)
+    text = reason or ""
+    found = list(_NAMED.finditer(text))
+    ends = [*(one.start() for one in found[1:]), len(text)]
+    said = {
+        one[1] or one[2]: text[one.start() : end] for one, end in zip(found, ends, strict=False)
+    }
+    refused = frozenset(name for name, words in said.items() if not _MISSING.search(words))
+    return Shape(key, dict.fromkeys(said), is_valid=False, site=site, refused=refused)
 
 
 def _add(cells: dict[str, Cell | None], path: str, data: Mapping[str, Any], depth: int) -> None:

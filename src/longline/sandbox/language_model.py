@@ -77,7 +77,7 @@ class ModelTally:
         return {
             "asked": dict(self.asked),
             "answered": dict(self.answered),
-            "faults": dict(self.faults),
+            "faults": {str(fault): count for fault, count in self.faults.items()},
         }
 
 

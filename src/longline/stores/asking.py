@@ -155,6 +155,27 @@ def of_task(task: str) -> Select[Any]:
     return select(enrichments.c.question_id).where(enrichments.c.task == task)
 
 
+def drop(connection: Connection, argument: tuple[str, Mapping[int, str]]) -> int:
+    """Forget that these records ask these questions, unless they were answered meanwhile."""
+    task, links = argument
+    if not links:
+        return 0
+    rows = [{"b_task": task, "b_record": one, "b_question": links[one]} for one in links]
+    return connection.execute(_DROP, rows).rowcount
+
+
+_DROP = delete(enrichments).where(
+    enrichments.c.task == bindparam("b_task"),
+    enrichments.c.record_id == bindparam("b_record"),
+    enrichments.c.question_id == bindparam("b_question"),
+    exists().where(
+        questions.c.id == enrichments.c.question_id,
+        # Not `in`, whose list cannot be written for many rows at once.
+        or_(*(questions.c.state == state for state in sorted(OPEN_QUESTIONS))),
+    ),
+)
+
+
 def tidy(connection: Connection, task: str) -> None:
     """Take over what other tasks have queued, and forget what no record asks any more."""
     is_asked = exists().where(enrichments.c.question_id == questions.c.id)
@@ -179,19 +200,27 @@ def tidy(connection: Connection, task: str) -> None:
 
 # ---------------------------------------------------------------- leases
 
+IS_WANTED = exists().where(
+    enrichments.c.question_id == questions.c.id, enrichments.c.task == questions.c.task
+)
+"""That a record of its task asks a question. One that was leased when its last record left the
+task comes back to the queue, and is not asked."""
+
 _NEXT = (
     select(questions.c.id)
     .where(
         questions.c.task == bindparam("b_task"),
         questions.c.state == QuestionState.QUEUED,
         questions.c.due_at <= bindparam("b_at"),
+        IS_WANTED,
     )
     .order_by(questions.c.due_at)  # as the index has it: sorting would read all that is queued
     .limit(1)
 )
 _TAKE = (
     update(questions)
-    .where(questions.c.id.in_(_NEXT))
+    # The state once more, for databases on which two may look for the next at the same time.
+    .where(questions.c.id.in_(_NEXT), questions.c.state == QuestionState.QUEUED)
     .values(
         state=QuestionState.LEASED,
         lease_owner=bindparam("b_owner"),

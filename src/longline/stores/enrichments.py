@@ -7,7 +7,13 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from longline.stores.asking import OPEN_QUESTIONS, QuestionState, Standing, of_task
+from longline.stores.asking import (
+    IS_WANTED,
+    OPEN_QUESTIONS,
+    QuestionState,
+    Standing,
+    of_task,
+)
 from longline.stores.schema import enrichments, questions, records
 
 Row = dict[str, Any]
@@ -70,7 +76,11 @@ def standing(connection: Connection, task: str) -> Standing:
     """Return what is left to do of a task."""
     query = (
         select(questions.c.state, func.count(), func.min(questions.c.due_at))
-        .where(questions.c.task == task, questions.c.state.in_(sorted(OPEN_QUESTIONS)))
+        .where(
+            questions.c.task == task,
+            questions.c.state.in_(sorted(OPEN_QUESTIONS)),
+            IS_WANTED,
+        )
         .group_by(questions.c.state)
     )
     found = {state: (count, due) for state, count, due in connection.execute(query)}

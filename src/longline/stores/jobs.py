@@ -96,7 +96,7 @@ class Jobs:
         A paused one as well: of two processes one may have paused it while the other went on.
         `ending` is what its records say beside the counts; its profile is kept with the end.
         """
-        state: JobState | None = await self._database.write(_finish, (job, at, ending))
+        state: JobState | None = await self._database.write(finish_job, (job, at, ending))
         return state
 
     async def _read(self, query: Any) -> JobList:
@@ -127,8 +127,7 @@ def _hash(new: NewJob) -> str:
 
 
 def _create(connection: Connection, new: NewJob) -> Job:
-    stamp = f"{moment(new.at):%Y%m%d-%H%M%S}"
-    name = f"{new.source}-{stamp}-{secrets.token_hex(2)}"
+    name = _free_name(connection, f"{new.source}-{moment(new.at):%Y%m%d-%H%M%S}")
     row = {
         "id": name,
         "source": new.source,
@@ -141,6 +140,14 @@ def _create(connection: Connection, new: NewJob) -> Job:
     connection.execute(insert(jobs), row)
     append(connection, [fact(name, new.at, "job.created", settings=dict(new.settings))])
     return _job(connection.execute(select(jobs).where(jobs.c.id == name)).one())
+
+
+def _free_name(connection: Connection, start: str) -> str:
+    """Return a name that no job has: some are created in the same second."""
+    while True:
+        name = f"{start}-{secrets.token_hex(2)}"
+        if connection.scalar(select(jobs.c.id).where(jobs.c.id == name)) is None:
+            return name
 
 
 def _find_or_create(connection: Connection, new: NewJob) -> tuple[Job, bool]:
@@ -227,7 +234,10 @@ def _is_over(connection: Connection, job: str) -> bool:
     return sum(found.values()) == sum(found[final] for final in FINAL_STATES)
 
 
-def _finish(connection: Connection, argument: tuple[str, float, Ending | None]) -> JobState | None:
+def finish_job(
+    connection: Connection, argument: tuple[str, float, Ending | None]
+) -> JobState | None:
+    """End a job in the caller's transaction; None when some items are not finished."""
     job, at, ending = argument
     if not _is_over(connection, job):
         return None
@@ -238,9 +248,9 @@ def _finish(connection: Connection, argument: tuple[str, float, Ending | None]) 
     missing += _not_asked(connection, job)
     told: list[str] = []
     if ending is not None:
+        ending = keep(connection, job, source, at, ending)
         missing += [f"drift: {'; '.join(ending.drift)}"] if ending.drift else []
         told += ending.warnings
-        keep(connection, job, source, at, ending)
     state = _verdict(found, sum(found.values()), is_short=bool(missing))
     _end(connection, (job, at, state, "; ".join([*_explained(found), *missing, *told]) or None))
     return state

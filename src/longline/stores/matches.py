@@ -15,6 +15,14 @@ from sqlalchemy import Connection, Select, and_, or_, select
 from longline.errors import UnknownRecord
 from longline.stores.database import Database
 from longline.stores.matches_links import decided, links_around, links_in
+from longline.stores.matches_rules import (
+    count_outside,
+    keep_rules,
+    kept_rules,
+    outsiders,
+    without_records,
+    without_value,
+)
 from longline.stores.matches_words import Decided, Deposit, Entry, Link, Settled
 from longline.stores.matches_writing import decide, leave_out, put_into_blocks, settle
 from longline.stores.schema import match_blocks, match_records, matches, records
@@ -31,8 +39,10 @@ class Matches:
 
     async def kinds(self) -> list[str]:
         """Return the names of the rules that records were compared by, or people decided on."""
-        query = select(match_records.c.kind).union(select(matches.c.kind)).order_by("kind")
-        return await self._database.read(lambda connection: list(connection.scalars(query)))
+        query = select(match_records.c.kind).union(select(matches.c.kind))
+        return await self._database.read(
+            lambda connection: list(connection.scalars(query.order_by("kind")))
+        )
 
     async def pending(
         self, kind: str, mark: str, source: str, *, after: str | None = None, limit: int = 200
@@ -81,19 +91,57 @@ class Matches:
 
     async def leave_out(self, kind: str, sources: Sequence[str]) -> None:
         """Forget the pairs of other sources than these, but for what a person decided."""
-        query = (
-            select(match_records.c.record_id)
-            .join(records, records.c.id == match_records.c.record_id)
-            .where(match_records.c.kind == kind, records.c.source.not_in(sources))
-            .order_by(match_records.c.record_id)
-        )
+        query = outsiders(kind, sources)
         ids = await self._database.read(lambda connection: list(connection.scalars(query)))
         if ids:  # rarely: looking must not keep others from writing
             await self._database.write(leave_out, (kind, ids))
 
-    async def decide(self, kind: str, pair: tuple[int, int], decision: str, *, at: float) -> None:
-        """Keep a person's word on a pair: confirmed or rejected."""
-        await self._database.write(decide, Decided(kind, min(pair), max(pair), decision, at))
+    async def count_outside(self, kind: str, sources: Sequence[str]) -> int:
+        """Return how many pairs the rules joined of which one record is of another source."""
+        return await self._database.read(
+            lambda connection: count_outside(connection, kind, sources)
+        )
+
+    async def without_records(self, sources: Sequence[str]) -> list[str]:
+        """Return those of the sources that have no record here."""
+        return await self._database.read(lambda connection: without_records(connection, sources))
+
+    async def without_value(self, sources: Sequence[str], fields: Sequence[str]) -> list[str]:
+        """Return those of the fields that no record of these sources has."""
+        return await self._database.read(
+            lambda connection: without_value(connection, sources, fields)
+        )
+
+    async def keep_rules(self, kind: str, text: str, *, at: float) -> None:
+        """Keep the rules that records are compared by, for decisions between two searches."""
+        if await self.kept_rules(kind) != text:
+            await self._database.write(keep_rules, (kind, text, at))
+
+    async def kept_rules(self, kind: str) -> str | None:
+        """Return the rules of the last search; None when there was none."""
+        return await self._database.read(lambda connection: kept_rules(connection, kind))
+
+    async def decide(
+        self,
+        kind: str,
+        pair: tuple[int, int],
+        decision: str,
+        *,
+        at: float,
+        deposit: Deposit | None = None,
+    ) -> None:
+        """Keep a person's word on a pair: confirmed or rejected.
+
+        Args:
+            kind: of the rules.
+            pair: the ids of both records, in any order.
+            decision: the word.
+            at: when it was said.
+            deposit: the pair as rules see it, and who judges what it brings together; None
+                leaves that to the next search.
+        """
+        said = Decided(kind, min(pair), max(pair), decision, at, deposit)
+        await self._database.write(decide, said)
 
     async def find(self, source: str, key: str) -> int:
         """Return the id of a record.

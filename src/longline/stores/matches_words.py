@@ -60,13 +60,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A person's word on a pair."""
+    """A person's word on a pair, and what the rules say of it."""
 
     kind: str
     left: int
     right: int
     decision: str
     at: float
+    deposit: Deposit | None = None
 
 
 @dataclass(frozen=True, slots=True)

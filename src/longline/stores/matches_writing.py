@@ -82,7 +82,8 @@ def settle(connection: Connection, deposit: Deposit) -> Settled:
     if deposit.entries:
         asked = [{"b_record": one.record, "b_version": one.version} for one in deposit.entries]
         connection.execute(done, asked)
-    oversized = _look_through(connection, deposit, pairs)
+    # Also from what was not written: a person may have joined records that no rule compares.
+    oversized = _look_through(connection, deposit, _ends(deposit.pairs))
     return Settled(sum(pair.is_match for pair in pairs), oversized)
 
 
@@ -107,6 +108,11 @@ def decide(connection: Connection, decided: Decided) -> None:
         _PAIR[connection.dialect.name].run(connection, [row])
     word = {"decision": decided.decision, "decided_at": decided.at}
     connection.execute(update(matches).where(*same).values(**word))
+    if decided.deposit is not None:
+        _write(
+            connection, decided.deposit, _valid(connection, decided.deposit, decided.deposit.pairs)
+        )
+        _look_through(connection, decided.deposit, {decided.left, decided.right})
 
 
 def _forget(connection: Connection, kind: str, ids: Sequence[int]) -> None:
@@ -147,7 +153,7 @@ def _valid(connection: Connection, deposit: Deposit, pairs: Sequence[Pair]) -> l
 
     Who has been taken up anew compares itself with the other, whose blocks are there to be seen.
     """
-    state = _state(connection, deposit.kind, [one for p in pairs for one in (p.left, p.right)])
+    state = _state(connection, deposit.kind, _ends(pairs))
 
     def stands(record: int, version: int) -> bool:
         found, rules = state.get(record, (0, ""))
@@ -173,9 +179,12 @@ def _write(connection: Connection, deposit: Deposit, pairs: Sequence[Pair]) -> N
     _PAIR[connection.dialect.name].run(connection, rows)
 
 
-def _look_through(connection: Connection, deposit: Deposit, pairs: Sequence[Pair]) -> int:
+def _ends(pairs: Iterable[Pair]) -> set[int]:
+    return {one for pair in pairs for one in (pair.left, pair.right)}
+
+
+def _look_through(connection: Connection, deposit: Deposit, starts: set[int]) -> int:
     """Write down which records of a group cannot be the same; return how many are too large."""
-    starts = {one for pair in pairs for one in (pair.left, pair.right)}
     links = links_around(connection, deposit.kind, starts, most=LARGEST_GROUP * len(starts))
     groups = joined(links)
     known = {ends_of(link) for link in links}

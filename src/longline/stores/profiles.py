@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
@@ -13,10 +13,16 @@ from longline.fetching.messages import origin_of
 from longline.model import ItemState
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
-from longline.stores.schema import items, profiles, records
+from longline.stores.schema import items, jobs, profiles, records
 
 _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
 _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
+_MOST_READ = 1000  # profiles, of which those of one scope are picked
+
+
+_MOST = 50  # profiles that a measure is chosen from
+_BEGAN = func.coalesce(jobs.c.started_at, jobs.c.created_at, profiles.c.at)
+Fits = Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +71,36 @@ class Profiles:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def measure(self, source: str, *, but: str = "", most: int = 50) -> list[KeptProfile]:
+    async def measure(
+        self, source: str, *, scope: str = "", but: str = "", fits: Fits | None = None
+    ) -> list[KeptProfile]:
         """Return the newest sound profiles of a source, none from before an accepted one.
 
-        `but` is the job that is measured, which may have left a profile when it ended before.
+        Args:
+            source: its name.
+            scope: only of runs whose profile says the same.
+            but: the job that is measured, which may have left a profile when it ended before.
+            fits: says whether a profile is a measure at all; without it, each of them is.
         """
         query = _newest_first().where(
             profiles.c.source == source, profiles.c.is_sound, profiles.c.job_id != but
         )
-        found = await self._read(query.limit(most))
-        ends = [place for place, one in enumerate(found, 1) if one.is_accepted]
-        return found[: ends[0]] if ends else found
+        return await self._database.read(
+            lambda connection: _measure(connection, query.limit(_MOST_READ), scope, fits)
+        )
 
     async def last(self, source: str) -> KeptProfile | None:
-        """Return the profile of the run of a source that ended last, sound or not."""
-        found = await self._read(_newest_first().where(profiles.c.source == source).limit(1))
+        """Return the profile of the run of a source that began last, sound or not."""
+        query = select(profiles).join(jobs, jobs.c.id == profiles.c.job_id, isouter=True)
+        newest = (_BEGAN.desc(), profiles.c.at.desc(), profiles.c.job_id.desc())
+        query = query.where(profiles.c.source == source).order_by(*newest)
+        found = await self._read(query.limit(1))
         return found[0] if found else None
 
     async def sources(self) -> list[str]:
-        """Return the names of all sources with a profile, the one that ended last first."""
-        newest = func.max(profiles.c.at).desc()
-        query = select(profiles.c.source).group_by(profiles.c.source).order_by(newest)
+        """Return the names of all sources with a profile, the one that began last first."""
+        query = select(profiles.c.source).join(jobs, jobs.c.id == profiles.c.job_id, isouter=True)
+        query = query.group_by(profiles.c.source).order_by(func.max(_BEGAN).desc())
         return await self._database.read(lambda connection: [*connection.scalars(query)])
 
     async def find(self, job: str) -> KeptProfile | None:
@@ -97,6 +112,14 @@ class Profiles:
         """Make the profile of a job the measure of later runs, in place of all before it."""
         await self._database.write(_accept, (job, profile, at))
 
+    async def extent(self, job: str) -> tuple[int, int]:
+        """Return how many items a job has found, and how many of them a budget has left out."""
+        every = select(func.count()).where(items.c.job_id == job)
+        left_out = every.where(items.c.kind == FailureKind.BUDGET)
+        return await self._database.read(
+            lambda connection: (connection.scalar(every) or 0, connection.scalar(left_out) or 0)
+        )
+
     async def evidence(self, job: str, *, most: int) -> list[Sighting]:
         """Return what a job has committed, in that order; of more than `most`, an even sample."""
         return await self._database.read(lambda connection: _evidence(connection, job, most))
@@ -107,21 +130,63 @@ class Profiles:
         )
 
 
-def keep(connection: Connection, job: str, source: str, at: float, ending: Ending) -> None:
-    """Keep the profile of a job that ends; one that was ended before has left an older one."""
+def keep(connection: Connection, job: str, source: str, at: float, ending: Ending) -> Ending:
+    """Keep the profile of a job that ends; return what is left to say of it.
+
+    One that was ended before has left an older one, with what a person has said of it.
+    """
+    old = connection.execute(select(profiles).where(profiles.c.job_id == job)).one_or_none()
+    if old is not None:
+        ending = _after(old.profile, ending)
     connection.execute(delete(profiles).where(profiles.c.job_id == job))
+    profile = dict(ending.profile)
     row = {
         "job_id": job,
         "source": source,
-        "at": at,
-        "is_sound": not ending.drift,
-        "profile": dict(ending.profile),
+        "at": at if old is None else old.at,
+        "is_sound": bool(profile.get("accepted")) or _is_sound(profile, ending),
+        "profile": profile,
     }
     connection.execute(insert(profiles), row)
+    return ending
+
+
+def _after(old: Mapping[str, Any], ending: Ending) -> Ending:
+    """Return the end of a job that has ended before: what was accepted stays so."""
+    if old["records"] and not ending.profile["records"]:
+        drift = ending.drift or tuple(old.get("drift", {}).values())
+        ending = replace(ending, profile=old, drift=drift)
+    if not old.get("accepted"):
+        return ending
+    quiet = sorted({*old.get("quiet", ()), *ending.profile.get("quiet", ())})
+    profile = {**ending.profile, "accepted": True, "quiet": quiet, "drift": {}}
+    return replace(ending, profile=profile, drift=())
+
+
+def _is_sound(profile: Mapping[str, Any], ending: Ending) -> bool:
+    """Say whether later runs may be measured by it: most of what it found became records."""
+    return not ending.drift and profile["records"] > profile.get("invalid", 0)
 
 
 def _newest_first() -> Select[Any]:
     return select(profiles).order_by(profiles.c.at.desc(), profiles.c.job_id.desc())
+
+
+def _measure(
+    connection: Connection, query: Select[Any], scope: str, fits: Fits | None
+) -> list[KeptProfile]:
+    found: list[KeptProfile] = []
+    # A few at a time, since mostly the first few are enough.
+    with connection.execute(query.execution_options(yield_per=_MOST)) as rows:
+        for one in (KeptProfile(*row) for row in rows):
+            if one.profile.get("scope", "") != scope:
+                continue
+            if fits is None or fits(one.profile):
+                found.append(one)
+            # Before what a person has accepted, it looked otherwise.
+            if one.is_accepted or len(found) == _MOST:
+                break
+    return found
 
 
 def _accept(connection: Connection, argument: tuple[str, Mapping[str, Any], float]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +11,26 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, null, or
 from sqlalchemy.exc import StatementError
 
 from longline.errors import BadOption, FailureKind, LeaseLost
-from longline.model import Item, ItemState, JobState, Lease, Outcome, Verdict
+from longline.model import Item, ItemState, JobState, Lease, Outcome, Record, Verdict
 from longline.stores.bulk import BulkUpdate
 from longline.stores.database import Database
 from longline.stores.finishing import Finish, finish_all, unstorable
-from longline.stores.journal import append, fact
+from longline.stores.jobs import finish_job
+from longline.stores.journal import Fact, append, fact
+from longline.stores.profiles import Ending
 from longline.stores.schema import items, jobs, records
 
+UNENDED = "a replay of its quarantined items has not ended; if it was cut off, run it again"
+"""The reason of a job while items of it are replayed, and after somebody was killed at that."""
 _ENDED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
+_BAD = (ItemState.QUARANTINED, ItemState.FAILED)
+_GOOD = (ItemState.STORED, ItemState.UNCHANGED, ItemState.SKIPPED)
+_STATE_OF = {
+    Verdict.STORE: ItemState.STORED,
+    Verdict.SKIP: ItemState.SKIPPED,
+    Verdict.QUARANTINE: ItemState.QUARANTINED,
+}
+_UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
 _EXAMPLES = 3
 # A bug that a source met after its last request left what the record was to be made of, too.
 _HELD = or_(
@@ -111,15 +124,32 @@ class Quarantine:
             lambda connection: [_held(row) for row in connection.execute(query)]
         )
 
-    async def reopen(self, job: str, at: float, count: int) -> None:
-        """Open a job that has ended, so that it ends anew when its items have been looked at."""
-        await self._database.write(_reopen, (job, at, count))
+    async def states(self, mended: Sequence[Mended]) -> list[ItemState]:
+        """Return where items stand now, whoever has brought them there."""
+        asked = {"b_ids": [one.held.id for one in mended]}
+        rows = await self._database.read(
+            lambda connection: {row.id: row for row in connection.execute(_CURRENT, asked)}
+        )
+        return [ItemState(rows[one.held.id].state) for one in mended]
+
+    async def foresee(self, mended: Sequence[Mended]) -> list[ItemState]:
+        """Return what `settle` would make of items, and change nothing."""
+        return await self._database.read(lambda connection: _foresee(connection, mended))
+
+    async def end(self, job: str, at: float, ending: Ending, told: Sequence[Fact] = ()) -> None:
+        """End a job anew by what its items are now; one that is at work ends by itself.
+
+        `told` is written down before the end. A job with items to collect stays what it is.
+        """
+        await self._database.write(_end, (job, at, ending, told))
 
     async def settle(self, mended: Sequence[Mended], at: float) -> list[ItemState | LeaseLost]:
         """Commit what came of items: record, state, event and counts together, or nothing.
 
         Says of each the new state, or LeaseLost when somebody else was at it meanwhile. A record
         that a later job has stored since is not replaced by what is older: the item is skipped.
+        A job that has ended stays so, and its reason says that it is to `end` anew: if it were
+        opened, the next run would take it for one of its own that was cut off.
         """
         finishes = [_finish(one, at) for one in mended]
         return await self._settle(list(zip(mended, finishes, strict=True)))
@@ -171,16 +201,41 @@ def _general(reason: str, key: str, url: str) -> str:
     return reason
 
 
-def _reopen(connection: Connection, argument: tuple[str, float, int]) -> None:
-    job, at, count = argument
-    told = f"{count} quarantined items are looked at again"
-    opened = connection.execute(
+def _has(connection: Connection, job: str, states: Sequence[ItemState]) -> bool:
+    query = select(items.c.id).where(items.c.job_id == job, items.c.state.in_(states)).limit(1)
+    return connection.scalar(query) is not None
+
+
+def _begin(connection: Connection, job: str, at: float, count: int) -> bool:
+    """Say whether a job has ended and is to end anew; the first to ask leaves an event."""
+    query = select(jobs.c.state, jobs.c.reason, jobs.c.is_discovered).where(jobs.c.id == job)
+    state, reason, is_discovered = connection.execute(query).one()
+    if state not in _ENDED or not is_discovered or _has(connection, job, _UNFINISHED):
+        return False
+    if reason != UNENDED:
+        append(connection, [fact(job, at, "job.reopened", items=count, replayed=True)])
+    return True
+
+
+def _leave_unended(connection: Connection, job: str) -> None:
+    # Nothing is called complete before its records were judged as a whole.
+    state = JobState.PARTIAL if _has(connection, job, _GOOD) else JobState.FAILED
+    connection.execute(update(jobs).where(jobs.c.id == job).values(state=state, reason=UNENDED))
+
+
+def _end(connection: Connection, argument: tuple[str, float, Ending, Sequence[Fact]]) -> None:
+    job, at, ending, told = argument
+    append(connection, list(told))
+    state = connection.scalar(select(jobs.c.state).where(jobs.c.id == job).with_for_update())
+    if state == JobState.RUNNING or _has(connection, job, _UNFINISHED):
+        return
+    # Opened and ended in one transaction: nobody can see it open, or leave it so.
+    connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state.in_(_ENDED), jobs.c.is_discovered.is_(True))
-        .values(state=JobState.PAUSED, reason=told, finished_at=None)
+        .values(state=JobState.PAUSED)
     )
-    if opened.rowcount:
-        append(connection, [fact(job, at, "job.reopened", items=count, replayed=True)])
+    finish_job(connection, (job, at, ending))
 
 
 def _finish(mended: Mended, at: float) -> Finish:
@@ -190,7 +245,10 @@ def _finish(mended: Mended, at: float) -> Finish:
 
 
 _CURRENT = (
-    select(items.c.id, items.c.state, items.c.lease_token, items.c.seconds, items.c.status)
+    select(
+        *(items.c.id, items.c.state, items.c.lease_token),
+        *(items.c.seconds, items.c.status, items.c.finished_at),
+    )
     .where(items.c.id.in_(bindparam("b_ids", expanding=True)))
     .with_for_update()
 )
@@ -202,7 +260,11 @@ _TAKE = BulkUpdate(
 _RESTORE = BulkUpdate(
     update(items)
     .where(items.c.id == bindparam("b_id"))
-    .values(seconds=bindparam("b_seconds"), status=bindparam("b_status"))
+    .values(
+        seconds=bindparam("b_seconds"),
+        status=bindparam("b_status"),
+        finished_at=bindparam("b_finished"),
+    )
 )
 
 
@@ -212,8 +274,10 @@ def _settle(
     asked = {"b_ids": [mended.held.id for mended, _ in tries]}
     current = {row.id: row for row in connection.execute(_CURRENT, asked)}
     ours = [finish for mended, finish in tries if _is_as_it_was(mended.held, current)]
-    # Taken and finished in one transaction: a lease that nobody can see cannot be left behind.
     leases = [one.lease for one in ours]
+    sizes = Counter(lease.job for lease in leases)
+    anew = [job for job, count in sizes.items() if _begin(connection, job, ours[0].at, count)]
+    # Taken and finished in one transaction: a lease that nobody can see cannot be left behind.
     _TAKE.run(
         connection,
         [{"b_id": one.id, "b_token": one.token, "b_state": ItemState.LEASED} for one in leases],
@@ -221,16 +285,29 @@ def _settle(
     later = _superseded(connection, [mended for mended, _ in tries])
     kept = [_skipped(one) if one.lease.id in later else one for one in ours]
     ends = dict(zip((one.lease.id for one in kept), finish_all(connection, kept), strict=True))
-    # What the item took and was answered is still true of it.
-    rows = [current[one.lease.id] for one in kept]
     _RESTORE.run(
         connection,
-        [{"b_id": row.id, "b_seconds": row.seconds, "b_status": row.status} for row in rows],
+        [_restored(current[one.lease.id], one.at, ends[one.lease.id]) for one in kept],
     )
+    for job in anew:
+        _leave_unended(connection, job)
     return [
         ends.get(finish.lease.id) or LeaseLost(finish.lease.item.key, finish.lease.token)
         for _, finish in tries
     ]
+
+
+def _restored(row: Any, at: float, end: ItemState | LeaseLost) -> dict[str, Any]:
+    """Return what is still true of an item: what it took, was answered, and how old its data is.
+
+    What stays in quarantine is as old as before: later jobs are known by that.
+    """
+    return {
+        "b_id": row.id,
+        "b_seconds": row.seconds,
+        "b_status": row.status,
+        "b_finished": row.finished_at if end in _BAD else at,
+    }
 
 
 def _is_as_it_was(held: Held, current: Mapping[int, Any]) -> bool:
@@ -238,21 +315,43 @@ def _is_as_it_was(held: Held, current: Mapping[int, Any]) -> bool:
     return row is not None and (row.state, row.lease_token) == (held.state, held.token)
 
 
+def _foresee(connection: Connection, mended: Sequence[Mended]) -> list[ItemState]:
+    later = _superseded(connection, mended)
+    same = {
+        held.id
+        for held, record, row in _met(connection, mended)
+        if row.fingerprint == record.fingerprint
+    }
+    return [
+        ItemState.SKIPPED
+        if one.held.id in later
+        else ItemState.UNCHANGED
+        if one.held.id in same
+        else _STATE_OF.get(one.outcome.verdict, ItemState.FAILED)
+        for one in mended
+    ]
+
+
 def _superseded(connection: Connection, mended: Sequence[Mended]) -> set[int]:
     """Return the items whose records a later job has stored meanwhile."""
-    found: set[int] = set()
+    return {
+        held.id
+        for held, _, row in _met(connection, mended)
+        if row.job_id != held.job and row.seen_at > held.finished_at
+    }
+
+
+def _met(connection: Connection, mended: Sequence[Mended]) -> Iterator[tuple[Held, Record, Any]]:
+    """Yield the items whose records are known already, with these as they are stored."""
     made = [(one.held, one.outcome.record) for one in mended if one.outcome.record is not None]
+    columns = (records.c.key, records.c.job_id, records.c.seen_at, records.c.fingerprint)
     for source in {record.source for _, record in made}:
         keys = [record.key for _, record in made if record.source == source]
-        query = select(records.c.key, records.c.job_id, records.c.seen_at).where(
-            records.c.source == source, records.c.key.in_(keys)
-        )
-        seen = {row.key: row for row in connection.execute(query)}
+        query = select(*columns).where(records.c.source == source, records.c.key.in_(keys))
+        known = {row.key: row for row in connection.execute(query)}
         for held, record in made:
-            row = seen.get(record.key) if record.source == source else None
-            if row is not None and row.job_id != held.job and row.seen_at > held.finished_at:
-                found.add(held.id)
-    return found
+            if record.source == source and record.key in known:
+                yield held, record, known[record.key]
 
 
 def _skipped(finish: Finish) -> Finish:

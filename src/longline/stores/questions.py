@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
 from longline.stores import asking, enrichments
-from longline.stores.asking import Question, QuestionState, Settled, Standing, Wish
+from longline.stores.asking import (
+    OPEN_QUESTIONS,
+    Question,
+    QuestionState,
+    Settled,
+    Standing,
+    Wish,
+)
 from longline.stores.database import Database
 from longline.stores.schema import enrichments as table
 from longline.stores.schema import questions
@@ -36,6 +43,25 @@ class Questions:
     async def queue(self, task: str, wishes: Sequence[Wish], at: float) -> int:
         """Note what records ask, and queue what nobody has asked; return how many these are."""
         count: int = await self._database.write(asking.queue, (task, wishes, at))
+        return count
+
+    async def open_links(self, task: str) -> dict[int, str]:
+        """Return by record the questions of a task that have not come to an end."""
+        query = (
+            select(table.c.record_id, table.c.question_id)
+            .join(questions, questions.c.id == table.c.question_id)
+            .where(table.c.task == task, questions.c.state.in_(sorted(OPEN_QUESTIONS)))
+        )
+        return await self._database.read(
+            lambda connection: {row.record_id: row.question_id for row in connection.execute(query)}
+        )
+
+    async def drop(self, task: str, links: Mapping[int, str]) -> int:
+        """Forget that these records ask these questions; return how many.
+
+        What was answered meanwhile stays.
+        """
+        count: int = await self._database.write(asking.drop, (task, links))
         return count
 
     async def tidy(self, task: str) -> None:

@@ -162,6 +162,14 @@ statistics = Table(
 
 # ---------------------------------------------------------------- the same thing on several sites
 
+match_rules = Table(
+    "match_rules",  # of the last search: what a person decides is looked at by the same rules
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("rules", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
 match_records = Table(
     "match_records",  # which records were compared, by the version that was
     metadata,
@@ -206,7 +214,7 @@ questions = Table(
     Column("version", Text, nullable=False),  # of the prompt
     Column("model", Text, nullable=False),
     Column("asked", Json, nullable=False),
-    Column("state", Text, nullable=False),  # queued, leased, answered, failed
+    Column("state", Text, nullable=False),  # queued, leased, answered, failed, skipped
     Column("answer", Json),
     Column("reason", Text),
     Column("tries", Integer, nullable=False, default=0),

@@ -41,6 +41,7 @@ OWN_FIELDS = tuple(column.name for column in records.c if column.name not in {"d
 """What a condition or an order may name with `@` before it."""
 
 _WRITTEN = re.compile(r"\s*(@?[^@=!<>~?]+?)\s*(<=|>=|!=|==?|<|>|~|\?)\s*(.*?)\s*", re.DOTALL)
+_OPERATORS = re.compile("[=!<>~?]")
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "<": operator.lt,
@@ -96,6 +97,7 @@ def parse_condition(text: str) -> Condition:
     """Return the condition that a person wrote: price>100, city~berlin, @score<=60, photos?.
 
     A number, true, false and null mean themselves; text in quotes is text whatever it looks like.
+    Text that begins with an operator, or is compared by size and holds one, must be in quotes.
 
     Raises:
         BadOption: it is none.
@@ -111,6 +113,7 @@ def parse_condition(text: str) -> Condition:
         return Condition(field, "?")
     if not written:
         raise BadOption("where", f"{text!r} says nothing to compare with; for empty, say =null")
+    _check_operators(text, test, written)
     value = _value(written)
     is_contained = test == "~"
     if is_contained and not isinstance(value, str):
@@ -286,6 +289,18 @@ def _check(field: str, option: str) -> None:
     elif field[1:] not in OWN_FIELDS:
         known = ", ".join(f"@{name}" for name in OWN_FIELDS)
         raise BadOption(option, f"there is no {field}; there are {known}")
+
+
+def _check_operators(text: str, test: str, written: str) -> None:
+    """Refuse what is more likely a slip, such as price>>3 or 1<price<5, than a text."""
+    is_quoted = written.startswith('"') and isinstance(_value(written), str)
+    at = written if test in {"<", "<=", ">", ">="} else written[:1]
+    if not is_quoted and (stray := _OPERATORS.search(at)):
+        raise BadOption(
+            "where",
+            f"{text!r} has a stray {stray.group()}; text that holds one is written in quotes, "
+            f"such as title~{orjson.dumps(stray.group()).decode()}",
+        )
 
 
 def _value(written: str) -> Any:

@@ -73,9 +73,12 @@ def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
         way = ".".join(str(part) for part in error.absolute_path) or "the schema"
         raise BadOption(way, f"it is no JSON Schema: {error.message:.200}") from None
     registry: Registry[Any] = Registry()
-    resolver = registry.resolver_with_root(DRAFT202012.create_resource(dict(schema)))
-    for part in _parts(schema):
-        _check(part, resolver)
+    root = dict(schema)
+    resolver = registry.resolver_with_root(DRAFT202012.create_resource(root))
+    done: set[int] = set()
+    for part in _parts(root):
+        _check_format(part)
+        _follow(part, resolver, (), done)
     return Draft202012Validator(schema, registry=registry, format_checker=FORMATS)
 
 
@@ -96,20 +99,60 @@ def read_schema(path: Path) -> dict[str, Any]:
     return schema
 
 
-def _check(part: Mapping[str, Any], resolver: Any) -> None:
+def _check_format(part: Mapping[str, Any]) -> None:
     wanted = part.get("format")
     if isinstance(wanted, str) and wanted not in FORMATS.checkers:
         known = ", ".join(sorted(FORMATS.checkers))
         raise BadOption("format", f"{wanted!r} cannot be checked here; known are {known}")
+
+
+def _referred(part: Mapping[str, Any], resolver: Any) -> Iterator[Any]:
+    """Yield what a schema refers to.
+
+    Raises:
+        BadOption: it is not there.
+    """
     for name in ("$ref", "$dynamicRef"):
         reference = part.get(name)
         if not isinstance(reference, str):
             continue
         try:
-            resolver.lookup(reference)
+            yield resolver.lookup(reference)
         except Unresolvable:
             problem = f"{reference!r} points to nothing in the schema itself"
             raise BadOption(name, problem) from None
+
+
+def _follow(part: Any, resolver: Any, way: tuple[int, ...], done: set[int]) -> None:
+    """See that a schema comes to an end before it goes on to a smaller part of the data.
+
+    Args:
+        part: the schema.
+        resolver: finds what its references name.
+        way: those it was reached through, each of which speaks of the same data.
+        done: those that come to an end.
+
+    Raises:
+        BadOption: it comes back to itself.
+    """
+    if id(part) in way:
+        raise BadOption("$ref", "the schema refers to itself in a circle that never ends")
+    if not isinstance(part, Mapping) or id(part) in done:
+        return
+    for found in _referred(part, resolver):
+        _follow(found.contents, found.resolver, (*way, id(part)), done)
+    for inner in _of_the_same_data(part):
+        _follow(inner, resolver, (*way, id(part)), done)
+    done.add(id(part))
+
+
+def _of_the_same_data(part: Mapping[str, Any]) -> Iterator[Any]:
+    yield from (part[name] for name in ("not", "if", "then", "else") if name in part)
+    # A part may be a list of properties, which have any name: these are no schemas then.
+    lists = (part.get(name) for name in ("allOf", "anyOf", "oneOf"))
+    yield from (inner for found in lists if isinstance(found, list | tuple) for inner in found)
+    depending = part.get("dependentSchemas")
+    yield from depending.values() if isinstance(depending, Mapping) else ()
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:

@@ -34,6 +34,12 @@ def upgrade() -> None:
 
 def _create_matches() -> None:
     op.create_table(
+        "match_rules",
+        Column("kind", Text, primary_key=True),
+        Column("rules", Text, nullable=False),
+        Column("at", Double, nullable=False),
+    )
+    op.create_table(
         "match_records",
         Column("kind", Text, primary_key=True),
         Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
@@ -96,6 +102,6 @@ def _create_enrichments() -> None:
 def downgrade() -> None:
     for table in (
         *("export_marks", "profiles", "enrichments", "questions"),
-        *("matches", "match_blocks", "match_records"),
+        *("matches", "match_blocks", "match_records", "match_rules"),
     ):
         op.drop_table(table)
