@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from longline.config.library import Library
+from longline.config.settings import Settings
 from longline.errors import BadFile
 from longline.jobs.report import JobReport
 from longline.model import JobState
@@ -14,6 +17,7 @@ from longline.stores.records import RecordQuery
 from scripted_site import ScriptedSite
 from virtual import VirtualClock
 
+HTML = {"Content-Type": "text/html"}
 MANIFEST = """
 manifest: html
 name: shop
@@ -28,10 +32,9 @@ fields:
 @pytest.fixture
 def file(site: ScriptedSite, tmp_path: Path) -> Path:
     links = "".join(f'<a href="/p/{n}">{n}</a>' for n in range(5))
-    html = {"Content-Type": "text/html"}
-    site.says("/list", f"<html>{links}</html>", headers=html)
+    site.says("/list", f"<html>{links}</html>", headers=HTML)
     for n in range(5):
-        site.says(f"/p/{n}", f"<h1>first {n}</h1><h2>second {n}</h2>", headers=html)
+        site.says(f"/p/{n}", f"<h1>first {n}</h1><h2>second {n}</h2>", headers=HTML)
     path = tmp_path / "shop.yaml"
     write(path, site, "h1")
     return path
@@ -74,6 +77,35 @@ async def test_a_manifest_given_to_the_orchestrator_itself_is_kept_too(
         found = await titles(longline)
 
     assert found == [f"first {n}" for n in range(5)]
+
+
+async def test_a_running_job_sees_none_of_a_hundred_edits_half_files_and_reverts(
+    site: ScriptedSite, clock: VirtualClock, file: Path
+) -> None:
+    for n in range(200):
+        site.says(f"/p/{n}", f"<h1>first {n}</h1><h2>second {n}</h2>", headers=HTML)
+    site.says("/list", "".join(f'<a href="/p/{n}">{n}</a>' for n in range(200)), headers=HTML)
+    shelf = Library(lambda: Settings(home=file.parent / "home", sources=(file.parent,)))
+    whole, seen = file.read_text("utf-8"), set()
+
+    async def edit() -> None:
+        for _ in range(100):
+            for text in (whole[:-20], whole.replace("h1", "h2"), whole):
+                file.write_text(text, "utf-8")
+                shelf.reload()
+                seen.add(str(shelf.snapshot.entries["shop"].values["fields"]))
+            await clock.sleep(0.1)
+
+    async with Orchestrator(home=file.parent / "home", clock=clock) as longline:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(longline.execute(str(file), {"rate": 20.0}))
+            group.create_task(edit())
+        found = await titles(longline)
+
+    assert running.result().state is JobState.COMPLETE
+    assert running.result().seconds > 9  # it was at work all the while
+    assert found == sorted(f"first {n}" for n in range(200))
+    assert seen == {"{'title': 'h1'}", "{'title': 'h2'}"}
 
 
 async def test_a_run_after_an_edit_is_a_job_of_its_own(
