@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from little import Little
 from longline.jobs.drifting import accept
 from longline.jobs.report import JobReport
 from longline.model import Event, ItemState, JobState
@@ -193,3 +194,14 @@ async def test_a_column_that_is_always_empty_is_told(little: Orchestrator) -> No
 
     assert report.state is JobState.COMPLETE
     assert report.as_dict()["reason"] == "extra is empty in all 10 records"
+
+
+async def test_nobody_is_warned_of_a_column_that_its_source_calls_rare(
+    little: Orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Little, "rare", frozenset({"extra"}))
+
+    reports = [await little.execute(fresh=True) for _ in range(2)]
+
+    assert [report.state for report in reports] == [JobState.COMPLETE] * 2
+    assert [report.as_dict()["reason"] for report in reports] == [None] * 2

@@ -112,9 +112,12 @@ class Drifting:
 
     async def _judge(self, measure: Measure, kept: KeptProfile | None) -> Judgement:
         history = measure.profile
+        quiet = set(self._source.rare)
         if kept is not None and kept.is_accepted:
+            quiet.update(kept.profile["quiet"])
+        if quiet:
             history = history or Profile()
-            history.quiet |= set(kept.profile["quiet"])
+            history.quiet |= quiet
         evidence = await self._store.profiles.evidence(self._job, most=_SAMPLE)
         declared, runs = _declared(self._source), len(measure.jobs)
         return await asyncio.to_thread(

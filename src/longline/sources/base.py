@@ -116,6 +116,8 @@ class Source:
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
 
+    rare: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may be empty in every record: nobody is warned of that."""
     pipeline: ClassVar[tuple[Any, ...]] = ()
     """What becomes of the composed data before it is a record: stages, in the order they run."""
 

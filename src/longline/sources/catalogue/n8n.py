@@ -44,6 +44,7 @@ class N8n(Source):
     rate = 2.0
     burst = 5
     volatile = frozenset({"views", "recent_views", "total_views"})
+    rare = frozenset({"review_status", "ready_to_demo", "purchase_url"})  # only newer answers do
     quality_rules: ClassVar[QualityRules] = RULES
 
     options: N8nOptions
