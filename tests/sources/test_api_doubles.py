@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from longline.errors import DiscoveryFailed
-from scripted_site import ScriptedSite
 from sources.api_bench import ApiSite, Bench
-from virtual import VirtualClock
-
-
-@pytest.fixture
-def api(site: ScriptedSite) -> ApiSite:
-    return ApiSite(site)
-
-
-@pytest.fixture
-async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
-    bench = Bench(site, clock)
-    yield bench
-    await bench.transport.close()
 
 
 def listing(more: str = "") -> str:

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
 
 from longline.errors import Rejected
-from scripted_site import ScriptedSite
 from sources.api_bench import ApiSite, Bench
-from virtual import VirtualClock
-
-
-@pytest.fixture
-def api(site: ScriptedSite) -> ApiSite:
-    return ApiSite(site)
-
-
-@pytest.fixture
-async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
-    bench = Bench(site, clock)
-    yield bench
-    await bench.transport.close()
 
 
 async def found(bench: Bench, text: str) -> list[str]:

@@ -17,21 +17,8 @@ from longline.sources.adapters.api_bookmarks import (
     CellBookmarks,
     MemoryBookmarks,
 )
-from scripted_site import ScriptedSite
 from sources.api_bench import ApiSite, Bench
 from virtual import VirtualClock
-
-
-@pytest.fixture
-def api(site: ScriptedSite) -> ApiSite:
-    return ApiSite(site)
-
-
-@pytest.fixture
-async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
-    bench = Bench(site, clock)
-    yield bench
-    await bench.transport.close()
 
 
 @pytest.fixture

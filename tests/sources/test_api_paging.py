@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
 
 from longline.errors import UnexpectedShape
-from scripted_site import ScriptedSite
 from sources.api_bench import ApiSite, Bench
-from virtual import VirtualClock
 
 PRODUCTS = [{"id": number, "name": f"product {number}"} for number in range(1, 8)]
 Reply = Callable[[dict[str, str], bytes], Any]
-
-
-@pytest.fixture
-def api(site: ScriptedSite) -> ApiSite:
-    return ApiSite(site)
-
-
-@pytest.fixture
-async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
-    bench = Bench(site, clock)
-    yield bench
-    await bench.transport.close()
 
 
 def manifest(pagination: str, more: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -10,21 +9,7 @@ import pytest
 
 from longline.errors import Gone, Postponed, UnexpectedShape
 from longline.model import Item, Verdict
-from scripted_site import ScriptedSite
 from sources.api_bench import ApiSite, Bench
-from virtual import VirtualClock
-
-
-@pytest.fixture
-def api(site: ScriptedSite) -> ApiSite:
-    return ApiSite(site)
-
-
-@pytest.fixture
-async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
-    bench = Bench(site, clock)
-    yield bench
-    await bench.transport.close()
 
 
 def listing(more: str = "") -> str:

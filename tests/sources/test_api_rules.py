@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -22,18 +21,6 @@ from virtual import EPOCH, VirtualClock
 
 GOOD = {"items": [{"id": 1}]}
 BUSY = {"error": {"code": "busy"}, "items": []}
-
-
-@pytest.fixture
-def api(site: ScriptedSite) -> ApiSite:
-    return ApiSite(site)
-
-
-@pytest.fixture
-async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
-    bench = Bench(site, clock)
-    yield bench
-    await bench.transport.close()
 
 
 def listing(rule: str, more: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from rich.table import Table
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
+from longline.cli.showing import cleaned
 from longline.clock import SystemClock, moment
 from longline.jobs.drift_view import drift_of, sources_watched
 from longline.jobs.drifting import accept
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _UNITS = {"text": " chars", "list": " entries"}
 
 
@@ -90,7 +89,7 @@ def _print_fields(seen: dict[str, Any]) -> None:
         pairs = (text for pair in zip(before, now, strict=True) for text in pair)
         table.add_row(*(_shown(text) for text in (row["field"], *pairs)))
     Console().print(table)
-    click.echo(f"drift: {_CONTROLS.sub('�', _verdict(seen))}")
+    click.echo(f"drift: {cleaned(_verdict(seen), is_line=True)}")
 
 
 def _verdict(row: dict[str, Any]) -> str:
@@ -110,7 +109,7 @@ def _words(figures: dict[str, Any] | None) -> tuple[str, str, str]:
 
 
 def _shown(text: str) -> str:
-    return escape(_CONTROLS.sub("�", text))
+    return escape(cleaned(text, is_line=True))
 
 
 def _moment(at: float) -> str:

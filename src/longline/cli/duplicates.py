@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rich.table import Column, Table
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
+from longline.cli.showing import cleaned
 from longline.clock import SystemClock
 from longline.config.matching import read_rules
 from longline.errors import BadOption
@@ -25,7 +25,6 @@ from longline.matching.telling import explain, summarise
 from longline.stores.matches_words import CONFIRMED, REJECTED
 from longline.stores.store import Store
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _CELL = 60
 _SIDE_BY_SIDE = 4  # records in one table; more would leave each no room
 _TOLD = 5  # crowded blocks that are named
@@ -301,4 +300,4 @@ def _cell_text(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    return _CONTROLS.sub("�", text)  # a site's text must not steer our terminal
+    return cleaned(text, is_line=True)

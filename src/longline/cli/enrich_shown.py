@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from types import TracebackType
@@ -14,11 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from longline.cli.showing import cleaned
 from longline.clock import moment
 from longline.enriching.report import PhaseProgress, PhaseReport, PhaseState
 from longline.stores.asking import QuestionState
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LINE_EVERY = 5.0  # seconds between plain lines
 _WIDEST = 300
 _COLOURS = {
@@ -137,7 +136,7 @@ def print_shown(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
 
 def clean(text: str) -> str:
     """Return a text that cannot steer a terminal, and is not endless."""
-    plain = _CONTROLS.sub("�", text)
+    plain = cleaned(text, is_line=True)
     return plain if len(plain) <= _WIDEST else f"{plain[:_WIDEST]} … ({len(plain)} chars)"
 
 

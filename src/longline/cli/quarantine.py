@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.reading import with_store
+from longline.cli.showing import cleaned
 from longline.clock import SystemClock, moment
 from longline.errors import FailureKind
 from longline.jobs.quarantine import Replay, replay, source_now
@@ -24,7 +24,6 @@ from longline.stores.quarantine import Group, Held
 from longline.stores.store import Store
 
 _KINDS = [FailureKind.INVALID.value, FailureKind.BUG.value]
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SHOWN = 20  # items; --json has them all
 
 
@@ -56,7 +55,7 @@ def list_groups(
     table = Table(Column("items", justify="right"), "job", "reason", "such as", box=None)
     for one in groups:
         texts = (str(one.count), one.job, one.reason, ", ".join(one.keys))
-        table.add_row(*(Text(_clean(text)) for text in texts))
+        table.add_row(*(Text(cleaned(text)) for text in texts))
     Console().print(table if groups else "nothing is in quarantine")
 
 
@@ -144,19 +143,19 @@ def _storable(value: Any) -> Any:
 
 def _print(told: dict[str, Any]) -> None:
     console = Console(markup=False, highlight=False)  # what sites write may look like markup
-    console.print(_clean(f"{told['job']} {told['key']}"), style="bold", end=" ", soft_wrap=True)
-    console.print(_clean(told["url"]), soft_wrap=True)
+    console.print(cleaned(f"{told['job']} {told['key']}"), style="bold", end=" ", soft_wrap=True)
+    console.print(cleaned(told["url"]), soft_wrap=True)
     for problem in told["problems"]:
-        console.print(f"  {_clean(problem)}", soft_wrap=True)
+        console.print(f"  {cleaned(problem)}", soft_wrap=True)
     for layer, fields in told["raw"].items():
-        console.print(f"\n{_clean(layer)} found", style="bold")
+        console.print(f"\n{cleaned(layer)} found", style="bold")
         table = Table.grid(padding=(0, 2))
         for name, value in fields.items():
             text = value if isinstance(value, str) else orjson.dumps(value).decode()
-            table.add_row(Text(f"  {_clean(name)}"), Text(_clean(text)))
+            table.add_row(Text(f"  {cleaned(name)}"), Text(cleaned(text)))
         console.print(table)
     for note in told["notes"]:
-        console.print(_clean(f"  note on {note['field']}: {note['text']}"), soft_wrap=True)
+        console.print(cleaned(f"  note on {note['field']}: {note['text']}"), soft_wrap=True)
 
 
 def _print_replay(result: Replay) -> None:
@@ -167,12 +166,8 @@ def _print_replay(result: Replay) -> None:
     counts = ", ".join(parts)
     click.echo(f"{result.items} items of {result.job}: {counts or 'nothing done'}; no request")
     for key, reason in [*result.still.items(), *result.left.items()][:_SHOWN]:
-        click.echo(f"still in quarantine {_clean(key)}: {_clean(reason)}")
+        click.echo(f"still in quarantine {cleaned(key)}: {cleaned(reason)}")
     if (more := len(result.still) + len(result.left) - _SHOWN) > 0:
         click.echo(f"and {more} items more; --json shows them all")
     if not result.is_dry:
         click.echo(f"the job is {told['state']}")
-
-
-def _clean(text: str) -> str:
-    return _CONTROLS.sub("�", text)  # a site's text must not steer our terminal

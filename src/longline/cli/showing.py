@@ -26,9 +26,10 @@ _PATH = 20  # characters that a column of paths gets before others
 _LEAD = 8  # characters that two texts share and are shown before they differ
 
 
-def cleaned(text: str) -> str:
-    """Return text that cannot steer a terminal."""
-    return _CONTROLS.sub("�", text)
+def cleaned(text: str, *, is_line: bool = False) -> str:
+    """Return text that cannot steer a terminal; as a line, it has no ends of lines either."""
+    plain = _CONTROLS.sub("�", text)
+    return plain.replace("\n", "�").replace("\t", "�") if is_line else plain
 
 
 def one_line(text: str, length: int) -> str:
