@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ schema:
   required: [mood]
   additionalProperties: false
 rate: unlimited
+"""
+LOCAL = """\
+enrich: worth
+sources: [shop]
+enricher:
+  currency: {field: price, assume: BGN, to: EUR, rates: {BGN: 0.5}, date: 2026-01-02}
 """
 
 
@@ -162,6 +169,33 @@ def test_show_says_that_a_machine_made_it(collected: Terminal, task: Path) -> No
     assert "mood: " in shown.out
     assert told["enrichments"][0]["made_by"] == "machine"
     assert told["enrichments"][0]["answer"]["mood"] in {"plain", "[/b]eager"}
+
+
+def test_a_task_of_an_enricher_needs_no_model(collected: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "worth.yaml"
+    file.write_text(LOCAL)
+
+    answer = collected("enrich", "run", file)
+    shown = collected("enrich", "show", "shop/1")
+
+    assert answer.code == 0
+    assert "complete  worth: 3 records (3 answered)" in answer.out
+    assert "machine-made: enricher currency, rates of 2026-01-02, 20" in shown.out
+    assert "price_eur: 2.5" in shown.out
+
+
+def test_a_task_whose_library_is_missing_says_how_to_install_it(
+    collected: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    file = tmp_path / "language.yaml"
+    file.write_text("enrich: tongue\nsources: shop\nenricher: {language: {fields: title}}\n")
+
+    answer = collected("enrich", "run", file)
+
+    assert answer.code == 2
+    assert "pip install 'longline[language]'" in answer.err
+    assert "Traceback" not in answer.err
 
 
 def test_show_of_a_record_that_nobody_asked_about_says_so(collected: Terminal) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.config.enriching import read_task
+from longline.config.enriching import EnrichTask, LocalTask, read_task
 from longline.errors import BadFile
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +17,12 @@ server: {url: "http://127.0.0.1:11434"}
 model: llama3.2
 prompt: "How many rooms? {description}"
 schema: {type: object, properties: {rooms: {type: integer}}, required: [rooms]}
+"""
+LOCAL = """\
+enrich: places
+sources: flats
+enricher:
+  geocode: {by: city, file: towns.csv}
 """
 
 
@@ -30,6 +36,7 @@ def test_a_short_file_is_enough(file: Path) -> None:
 
     task = read_task(file)
 
+    assert isinstance(task, EnrichTask)
     assert (task.enrich, task.sources, task.version) == ("rooms", ("flats",), "1")
     assert (task.server.dialect, task.needed) == ("ollama", ("description",))
 
@@ -43,8 +50,67 @@ def test_doubled_braces_stand_for_themselves(file: Path) -> None:
 def test_the_example_can_be_read() -> None:
     task = read_task(ROOT / "examples" / "enrich_listings.yaml")
 
+    assert isinstance(task, EnrichTask)
     assert task.enrich == "enrich_listings"
     assert task.budget.tokens
+
+
+def test_a_task_may_name_an_enricher_and_nothing_of_a_model(file: Path) -> None:
+    file.write_text(LOCAL)
+
+    task = read_task(file)
+
+    assert isinstance(task, LocalTask)
+    assert (task.name, task.reads, task.needed) == ("geocode", ("city",), ("city",))
+
+
+def test_a_table_of_places_stands_beside_its_task(file: Path) -> None:
+    file.write_text(LOCAL)
+
+    task = read_task(file)
+
+    assert isinstance(task, LocalTask)
+    assert task.enricher.geocode is not None
+    assert task.enricher.geocode.file == str(file.with_name("towns.csv"))
+
+
+def test_the_example_without_a_model_can_be_read() -> None:
+    task = read_task(ROOT / "examples" / "enrich_language.yaml")
+
+    assert isinstance(task, LocalTask)
+    assert (task.enrich, task.name) == ("enrich_language", "language")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "problem"),
+    [
+        ("geocode", "geocde", "there is no enricher 'geocde' here; known are currency, geocode"),
+        (
+            "  geocode",
+            "  language: {fields: title}\n  geocode",
+            "name one of currency, geocode, lan",
+        ),
+        ("{by: city, file: towns.csv}", "null", "name one of currency, geocode, language"),
+        ("file: towns.csv", "files: towns.csv", "files: there is no such setting"),
+        ("sources: flats", "sources: flats\nprompt: '{city}'", "prompt: there is no such setting"),
+        (
+            "sources: flats",
+            "sources: flats\nbudget: {tokens: 5}",
+            "budget: there is no such setting",
+        ),
+    ],
+)
+def test_a_wrong_file_without_a_model_is_told_with_its_place(
+    file: Path, wrong: str, right: str, problem: str
+) -> None:
+    assert wrong in LOCAL
+    file.write_text(LOCAL.replace(wrong, right))
+
+    with pytest.raises(BadFile) as told:
+        read_task(file)
+
+    assert problem in str(told.value)
+    assert told.value.line > 0
 
 
 @pytest.mark.parametrize(

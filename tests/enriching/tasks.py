@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longline.clock import Clock
-from longline.config.enriching import EnrichTask
+from longline.config.enriching import AnyTask, EnrichTask
 from longline.enriching.base import Enricher
 from longline.enriching.opening import limiter_of, open_enricher
 from longline.enriching.phase import Phase
@@ -70,12 +70,12 @@ class Desk:
             record = Record(source, str(number), f"https://flats.test/{number}", data, f"{text}")
             await self.records.create(record, at=self.clock.now())
 
-    async def queue(self, task: EnrichTask) -> Queued:
+    async def queue(self, task: AnyTask) -> Queued:
         return await queue_records(task, self.records, self.questions, self.clock)
 
     async def run(
         self,
-        task: EnrichTask,
+        task: AnyTask,
         *,
         limit: int | None = None,
         owner: str = "me",
@@ -91,7 +91,7 @@ class Desk:
             return await made.run(limit)
 
     def phase(
-        self, task: EnrichTask, enricher: Enricher, *, owner: str = "me", **values: Any
+        self, task: AnyTask, enricher: Enricher, *, owner: str = "me", **values: Any
     ) -> Phase:
         return Phase(task, self.questions, enricher, self.clock, owner=owner, **values)
 

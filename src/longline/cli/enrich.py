@@ -1,4 +1,4 @@
-"""longline enrich: ask a language model about records, in a phase of its own."""
+"""longline enrich: ask a language model or an enricher about records, in a phase of its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import click
 
 from longline.cli.enrich_shown import PhaseDisplay, print_report, print_shown, print_standing
 from longline.cli.finding import found_record
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
-from longline.config.enriching import EnrichTask, read_task
+from longline.config.enriching import AnyTask, read_task
 from longline.config.files import SUFFIXES
 from longline.config.settings import Settings, prepare_home
 from longline.enriching.opening import limiter_of, open_enricher
@@ -35,12 +35,12 @@ _FILE = click.Path(path_type=Path)
 
 @click.group("enrich")
 def command() -> None:
-    """Ask a language model about records, and look at its answers."""
+    """Ask a language model, or an enricher here, about records; look at the answers."""
 
 
 @command.command("run")
 @click.argument("file", type=_FILE, metavar="TASK.yaml")
-@click.option("--limit", type=click.IntRange(min=1), help="End after this many questions.")
+@click.option("--limit", type=COUNT, help="End after this many questions.")
 @home_option
 @json_option
 def run(file: Path, *, limit: int | None, home: Path | None, as_json: bool) -> None:
@@ -72,7 +72,7 @@ def status(task: str | None, *, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
-    """Show what machines have said about the record KEY, with model, prompt and moment."""
+    """Show what machines have said about the record KEY, with model, version and moment."""
     record, rows = with_store(home, lambda store: _shown(store, key, source))
     if as_json:
         print_json({"source": record["source"], "key": record["key"], "enrichments": rows})
@@ -95,7 +95,7 @@ def retry(task: str, *, home: Path | None, as_json: bool) -> None:
 
 
 async def _run_shown(
-    task: EnrichTask, settings: Settings, limit: int | None, *, is_quiet: bool
+    task: AnyTask, settings: Settings, limit: int | None, *, is_quiet: bool
 ) -> int:
     display = PhaseDisplay(is_quiet=is_quiet)
     try:
@@ -112,7 +112,7 @@ async def _run_shown(
 
 
 async def _run(
-    task: EnrichTask,
+    task: AnyTask,
     settings: Settings,
     store: Store,
     limit: int | None,

@@ -17,6 +17,7 @@ from longline.cli.showing import cleaned
 from longline.clock import moment
 from longline.enriching.report import PhaseProgress, PhaseReport, PhaseState
 from longline.stores.asking import QuestionState
+from longline.stores.enrichments import maker_of
 
 _LINE_EVERY = 5.0  # seconds between plain lines
 _WIDEST = 300
@@ -145,7 +146,7 @@ def _age(row: dict[str, Any]) -> str:
 
 
 def _origin(row: dict[str, Any]) -> str:
-    origin = f"  machine-made: {clean(row['model'])}, prompt version {clean(row['prompt_version'])}"
+    origin = f"  machine-made: {clean(maker_of(row))}"
     at = row["answered_at"]
     return f"{origin}, {moment(at).isoformat(timespec='seconds')}" if at else origin
 

@@ -1,17 +1,18 @@
-"""EnrichTask: what a language model is asked about records, as a user writes it in a file."""
+"""What is to be found out about records after collection, as a user writes it in a file."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.documents import check, read_document
+from longline.config.manifests.pipeline import Currency, Enrichers, Geocode, Language
 from longline.config.manifests.templates import names_in
 from longline.config.proof import check_address
 from longline.config.secrets import SecretRef
@@ -61,8 +62,8 @@ class EnrichBudget(Written):
     seconds: float | None = Field(default=None, gt=0)
 
 
-class EnrichTask(Written):
-    """One question about every record of some sources, and the shape of its answers."""
+class _Task(Written):
+    """About which records something is to be found out."""
 
     enrich: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=60)
     """The name: small letters, digits, - and _; answers are kept under it."""
@@ -72,6 +73,57 @@ class EnrichTask(Written):
     """The sources whose records are asked about."""
     where: Texts = ()
     """Conditions that a record must fit: `price > 100`."""
+
+
+class LocalTask(_Task):
+    """What an enricher on this machine finds out: without a server, a budget or a second try."""
+
+    enricher: Enrichers
+    """One of those of a manifest's pipeline, with what is written there."""
+    rate: ClassVar[Literal["unlimited"]] = "unlimited"
+    concurrency: ClassVar[int] = 4
+    attempts: ClassVar[int] = 1  # it would say the same again
+    budget: ClassVar[EnrichBudget] = EnrichBudget()
+    patience: ClassVar[float] = 0.0
+    address: ClassVar[str] = ""
+    asks_by: ClassVar[str] = "enricher"
+
+    @field_validator("enricher")
+    @classmethod
+    def _one_of_ours(cls, enrichers: Enrichers) -> Enrichers:
+        names = list(enrichers.written())
+        # What those of other packages look at is not known, so nor is what would be asked twice.
+        if len(names) != 1 or names[0] not in Enrichers.model_fields:
+            raise wrong(f"name one of {', '.join(Enrichers.model_fields)}")
+        return enrichers
+
+    @property
+    def name(self) -> str:
+        """The name of the enricher."""
+        return next(iter(self.enricher.written()))
+
+    @property
+    def options(self) -> Currency | Geocode | Language:
+        """What was written for it."""
+        options: Currency | Geocode | Language = self.enricher.written()[self.name]
+        return options
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields it looks at."""
+        return self.options.reads
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields without which a record is not asked about."""
+        return self.options.needed
+
+
+class EnrichTask(_Task):
+    """One question to a language model about every record, and the shape of its answers."""
+
+    asks_by: ClassVar[str] = "prompt"
+
     server: ModelServer
     model: str = Field(min_length=1)
     version: str = Field(default="1", min_length=1)
@@ -135,19 +187,38 @@ class EnrichTask(Written):
         return self
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields of the prompt."""
+        return tuple(dict.fromkeys(names_in(self.prompt)))
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The fields without which a record is not asked about."""
-        names = dict.fromkeys(names_in(self.prompt))
-        return tuple(name for name in names if name not in self.optional)
+        return tuple(name for name in self.reads if name not in self.optional)
+
+    @property
+    def patience(self) -> float:
+        """Seconds without any answer, after which the run is paused."""
+        return self.server.patience
+
+    @property
+    def address(self) -> str:
+        """Where the model is."""
+        return self.server.url
 
 
-def read_task(path: Path) -> EnrichTask:
+AnyTask = EnrichTask | LocalTask
+
+
+def read_task(path: Path) -> AnyTask:
     """Read a task from a file, and see that its secret can be read.
 
     Raises:
         BadFile: it is broken; with line, column, and what would be right.
     """
     document = read_document(path)
+    if "enricher" in document.values:
+        return _with_tables(check(document, LocalTask), path.parent)
     task = check(document, EnrichTask)
     try:
         if task.server.key is not None:
@@ -156,6 +227,15 @@ def read_task(path: Path) -> EnrichTask:
         place = document.place(("server", "key"))
         raise BadFile(str(path), f"server.key: {error}", *place) from error
     return task
+
+
+def _with_tables(task: LocalTask, folder: Path) -> LocalTask:
+    """Return the task with its table of places found beside its file."""
+    places = task.enricher.geocode
+    if places is None or places.file is None:
+        return task
+    found = places.model_copy(update={"file": str((folder / places.file).absolute())})
+    return task.model_copy(update={"enricher": task.enricher.model_copy(update={"geocode": found})})
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -10,11 +10,15 @@ from longline.stores.asking import Question
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, as it was said; `is_cut` when it ended before its end."""
+    """What came back, as it was said; `is_cut` when it ended before its end.
+
+    A `note` says why something in it is empty.
+    """
 
     text: str
     tokens: int = 0
     is_cut: bool = False
+    note: str | None = None
 
 
 class Enricher(Protocol):

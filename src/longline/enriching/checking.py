@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any
 
 from longline.config.documents_words import nearest
-from longline.config.enriching import EnrichTask
-from longline.config.manifests.templates import names_in
+from longline.config.enriching import AnyTask
 from longline.enriching.prompts import has_field
 from longline.errors import BadOption
 from longline.stores.records import Records
@@ -20,7 +19,7 @@ _SHOWN = 12
 
 
 async def check_task(
-    task: EnrichTask, records: Records, queries: Sequence[RecordQuery]
+    task: AnyTask, records: Records, queries: Sequence[RecordQuery]
 ) -> tuple[str, ...]:
     """Return what is odd about a task, in sentences.
 
@@ -32,7 +31,7 @@ async def check_task(
     return (*warnings, *await asyncio.to_thread(_check_fields, task, records, queries))
 
 
-async def _check_sources(task: EnrichTask, records: Records) -> list[str]:
+async def _check_sources(task: AnyTask, records: Records) -> list[str]:
     sources = dict.fromkeys(task.sources)
     empty = [one for one in sources if not await records.list(RecordQuery(source=one, limit=1))]
     if not empty:
@@ -45,9 +44,9 @@ async def _check_sources(task: EnrichTask, records: Records) -> list[str]:
     return [f"sources: there is no record of {one} here{_hint(one, known)}" for one in empty]
 
 
-def _check_fields(task: EnrichTask, records: Records, queries: Sequence[RecordQuery]) -> list[str]:
-    """Look for each field of the prompt; mostly the first record has them all."""
-    missing = list(dict.fromkeys(names_in(task.prompt)))
+def _check_fields(task: AnyTask, records: Records, queries: Sequence[RecordQuery]) -> list[str]:
+    """Look for each field that is asked about; mostly the first record has them all."""
+    missing = list(task.reads)
     known: dict[str, None] = {}
     for row in chain.from_iterable(map(records.stream, queries)):
         known.update(dict.fromkeys(_names(row["data"])))
@@ -58,14 +57,15 @@ def _check_fields(task: EnrichTask, records: Records, queries: Sequence[RecordQu
     return _told(task, missing, list(known)) if known else []
 
 
-def _told(task: EnrichTask, missing: Sequence[str], known: Sequence[str]) -> list[str]:
+def _told(task: AnyTask, missing: Sequence[str], known: Sequence[str]) -> list[str]:
     for one in missing:
         if one in task.needed:
             problem = f"no record that fits has a field {one!r}{_hint(one, known)}"
-            raise BadOption("prompt", f"{problem}; known: {', '.join(known[:_SHOWN])}")
+            raise BadOption(task.asks_by, f"{problem}; known: {', '.join(known[:_SHOWN])}")
     # It may be missing, but hardly in all of them.
     return [
-        f"prompt: no record that fits has a field {one!r}{_hint(one, known)}" for one in missing
+        f"{task.asks_by}: no record that fits has a field {one!r}{_hint(one, known)}"
+        for one in missing
     ]
 
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from longline.clock import Clock
-from longline.config.enriching import EnrichTask
+from longline.config.enriching import AnyTask, EnrichTask, LocalTask
 from longline.enriching.base import Enricher
+from longline.enriching.local import opened
 from longline.enriching.ollama import OllamaEnricher
 from longline.enriching.openai import OpenAiEnricher
 from longline.enriching.speaking import Speaker
@@ -22,7 +23,7 @@ _ROOT = "/v1"
 
 
 def limiter_of(
-    task: EnrichTask,
+    task: AnyTask,
     clock: Clock,
     keeper: PaceKeeper | None = None,
     learned: Cells[Learned] | None = None,
@@ -34,13 +35,25 @@ def limiter_of(
 
 @asynccontextmanager
 async def open_enricher(
-    task: EnrichTask, limiter: RateLimiter, clock: Clock
+    task: AnyTask, limiter: RateLimiter, clock: Clock
 ) -> AsyncIterator[Enricher]:
-    """Open connections to the model that a task asks.
+    """Open connections to the model that a task asks, or make the enricher that it names.
 
     Raises:
         UnknownSecret: the key of the server cannot be read.
+        ConfigError: the enricher lacks its table or its library.
     """
+    if isinstance(task, LocalTask):
+        yield opened(task)
+        return
+    async with _connected(task, limiter, clock) as enricher:
+        yield enricher
+
+
+@asynccontextmanager
+async def _connected(
+    task: EnrichTask, limiter: RateLimiter, clock: Clock
+) -> AsyncIterator[Enricher]:
     options = HttpOptions(timeout=task.server.timeout, connections=task.concurrency + 1)
     transport = HttpTransport(options, clock)
     speaker = Speaker(task.server, Pacing(transport, limiter, clock))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from longline.clock import Clock, moment
-from longline.config.enriching import EnrichTask
+from longline.config.enriching import AnyTask
 from longline.enriching.base import Enricher
 from longline.enriching.patience import Purse
 from longline.enriching.report import PhaseProgress, PhaseReport, PhaseState
@@ -45,7 +45,7 @@ class Phase:
 
     def __init__(
         self,
-        task: EnrichTask,
+        task: AnyTask,
         questions: Questions,
         enricher: Enricher,
         clock: Clock,
@@ -165,9 +165,9 @@ class Phase:
             return True
         until = max(standing.due or 0.0, self._rests_until)
         wait = until - self._clock.now() if standing.queued else _LOOK
-        if not standing.leased and wait > max(self._task.server.patience, _LONGEST_WAIT):
+        if not standing.leased and wait > max(self._task.patience, _LONGEST_WAIT):
             shown = moment(until).isoformat(timespec="seconds")
-            self._reason = f"{self._task.server.url} asks for a rest until {shown}"
+            self._reason = f"{self._task.address} asks for a rest until {shown}"
             return True
         await self._clock.sleep(min(max(wait, 0.0), _LOOK))
         return False

@@ -62,14 +62,18 @@ def _question(task: EnrichTask, text: str, reason: str = "") -> Question:
         system=task.system,
         schema=task.answer,
     )
-    return replace(question, id=_hash(question, f"{task.enrich}: {reason}" if reason else ""))
+    return named(question, reason)
 
 
-def _hash(question: Question, reason: str) -> str:
-    """Return the same name for the same question, whichever task and record asks it."""
+def named(question: Question, reason: str = "") -> Question:
+    """Return a question with its id: the same for the same, whichever task and record asks it.
+
+    One that is not asked for a `reason` is that of its task alone.
+    """
     whole = [question.model, question.version, question.system, question.schema, question.text]
-    written = orjson.dumps([*whole, reason], option=orjson.OPT_SORT_KEYS)
-    return sha256(written).hexdigest()
+    why = f"{question.task}: {reason}" if reason else ""
+    written = orjson.dumps([*whole, why], option=orjson.OPT_SORT_KEYS)
+    return replace(question, id=sha256(written).hexdigest())
 
 
 def _said(role: str, content: str) -> dict[str, str]:

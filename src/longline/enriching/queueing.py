@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from longline.clock import Clock
-from longline.config.enriching import EnrichTask
+from longline.config.enriching import AnyTask
 from longline.enriching.checking import check_task
-from longline.enriching.prompts import wish_of
+from longline.enriching.wishes import wishes_of
 from longline.stores.questions import Questions
 from longline.stores.records import Records, Row
 from longline.stores.selecting import RecordQuery, parse_condition
@@ -32,7 +32,7 @@ class Queued:
     warnings: tuple[str, ...] = ()
 
 
-def queries_of(task: EnrichTask) -> list[RecordQuery]:
+def queries_of(task: AnyTask) -> list[RecordQuery]:
     """Return which records a task is about.
 
     Raises:
@@ -43,23 +43,24 @@ def queries_of(task: EnrichTask) -> list[RecordQuery]:
 
 
 async def queue_records(
-    task: EnrichTask, records: Records, questions: Questions, clock: Clock
+    task: AnyTask, records: Records, questions: Questions, clock: Clock
 ) -> Queued:
     """Queue what is new, and take out what no record of the task as it is now asks.
 
     A record that asks what it asked before costs a look and no write.
 
     Raises:
-        BadOption: the task cannot be about the records that are here; nothing was changed.
+        ConfigError: the task cannot be about the records that are here, or its enricher cannot be
+            made; nothing was changed.
     """
-    queries = queries_of(task)
+    queries, wish_of = queries_of(task), wishes_of(task)
     warnings = await check_task(task, records, queries)
     # Before any record is read, so that what another run queues meanwhile is not among them.
     gone = await questions.open_links(task.enrich)
     seen = asking = new = 0
     for query in queries:
         async for rows in _pages(records.stream(query)):
-            wishes = {row["id"]: wish_of(task, row) for row in rows}
+            wishes = {row["id"]: wish_of(row) for row in rows}
             known = await questions.asked_by(task.enrich, list(wishes))
             fresh = [
                 wish

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from longline.clock import Clock
-from longline.config.enriching import EnrichTask
+from longline.config.enriching import AnyTask
 from longline.enriching.answers import read_answer
 from longline.enriching.base import Answer, Enricher
 from longline.enriching.patience import Patience
@@ -37,13 +37,13 @@ class Trying:
     """Asks questions one by one and decides what follows; it never stores anything itself."""
 
     def __init__(
-        self, task: EnrichTask, enricher: Enricher, clock: Clock, limiter: RateLimiter | None
+        self, task: AnyTask, enricher: Enricher, clock: Clock, limiter: RateLimiter | None
     ) -> None:
         self._task = task
         self._enricher = enricher
         self._clock = clock
         self._limiter = limiter
-        self._patience = Patience(task.server.patience)
+        self._patience = Patience(task.patience)
         self._policy = RetryPolicy(max_attempts=task.attempts)
         self._troubles: Counter[str] = Counter()
 
@@ -64,9 +64,9 @@ class Trying:
             said = answer.text[:_LONGEST_SAID]
             bad = self._bad(question, owner, Attempt(now, str(error), said))
             return replace(bad, tokens=answer.tokens)
-        return Settled(
-            question, owner, now, QuestionState.ANSWERED, answer=value, tokens=answer.tokens
-        )
+        state = QuestionState.ANSWERED
+        settled = Settled(question, owner, now, state, answer=value, reason=answer.note)
+        return replace(settled, tokens=answer.tokens)
 
     def _bad(self, question: Question, owner: str, attempt: Attempt) -> Settled:
         """Ask again, telling what was wrong, or give up after the last attempt."""
@@ -92,7 +92,7 @@ class Trying:
         if kind is not FailureKind.OVERLOAD and await self._is_hopeless(question):
             return Trial(self._given_up(question, owner, error))
         if self._patience.is_over(now):
-            seconds = self._task.server.patience
+            seconds = self._task.patience
             return Trial(back, reason=f"no answer for {seconds:g} s and more: {error}")
         if kind is FailureKind.NETWORK:
             await self._let_rest(self._patience.rest(now))
@@ -114,5 +114,5 @@ class Trying:
 
     async def _let_rest(self, seconds: float) -> None:
         if self._limiter is not None:
-            domain = origin_of(self._task.server.url)[1]
+            domain = origin_of(self._task.address)[1]
             await self._limiter.penalise(domain, seconds)

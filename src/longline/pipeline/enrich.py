@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from longline.config.manifests.pipeline import ENRICHERS, Enrichers
-from longline.config.plugins import load_plugin
-from longline.errors import BadOption
+from longline.config.manifests.pipeline import Enrichers
 from longline.model import Note
 from longline.pipeline.enrichers.base import Enricher
-from longline.pipeline.enrichers.currency import CurrencyEnricher
-from longline.pipeline.enrichers.geocode import GeocodeEnricher
+from longline.pipeline.enrichers.making import make_enricher
 from longline.pipeline.stages import Draft
 
 
@@ -30,7 +24,7 @@ class Enrich:
         Raises:
             ConfigError: an enricher is unknown, or does not take what was written.
         """
-        return cls(*(_made(name, options) for name, options in written.written().items()))
+        return cls(*(make_enricher(name, options) for name, options in written.written().items()))
 
     def __call__(self, draft: Draft) -> Draft:
         for enricher in self._enrichers:
@@ -47,17 +41,3 @@ def _enriched(draft: Draft, enricher: Enricher) -> Draft:
     origins = dict.fromkeys(fields, addition.origin or enricher.name)
     provenance = {**draft.provenance, **origins}
     return draft.with_data({**draft.data, **fields}, *notes, provenance=provenance)
-
-
-def _made(name: str, options: Any) -> Enricher:
-    if name == CurrencyEnricher.name:
-        return CurrencyEnricher(options)
-    if name == GeocodeEnricher.name:
-        return GeocodeEnricher(options)
-    make = load_plugin(ENRICHERS, name)
-    if make is None:
-        raise BadOption("enrich", f"there is no enricher {name!r} here")
-    enricher: Enricher = make(**options) if isinstance(options, Mapping) else make(options)
-    if not callable(getattr(enricher, "enrich", None)):
-        raise BadOption("enrich", f"the plugin {name!r} is no enricher: it has no enrich()")
-    return enricher

@@ -19,12 +19,15 @@ REST = "*"
 """In a map, the name for all other fields: `"*": "*"` keeps them as they are."""
 ENRICHERS = "longline.stages"
 """The entry points of enrichers that other packages add."""
+SURE = 0.6
+"""How sure of a language one must be, if all are possible."""
 _KINDS = ("map", "filter", "validate", "enrich")
 _TESTS = (
     *("equals", "differs", "one_of", "above", "below", "at_least", "at_most"),
     *("contains", "matches", "filled"),
 )
 _LATITUDE, _LONGITUDE = 90.0, 180.0
+_SURE_AMONG = 0.9
 
 
 def _path(value: Any) -> Any:
@@ -89,6 +92,10 @@ def _conditions(value: Any) -> Any:
     return [value] if isinstance(value, str | Mapping) else value
 
 
+def _alone(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 Code = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -116,6 +123,16 @@ class Currency(Written):
         """The name of the new field."""
         return self.into or f"{self.field}_{self.to.lower()}"
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields it looks at."""
+        return (self.field, self.currency) if self.currency else (self.field,)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those without which it has nothing to say."""
+        return (self.field,)
+
 
 class Geocode(Written):
     """Places from a table of your own: what it knows of a city, or of city and country."""
@@ -139,6 +156,54 @@ class Geocode(Written):
         for row in self.table or ():
             check_row(row, self.by)
         return self
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields it looks at."""
+        return tuple(self.by.values())
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those without which it has nothing to say: all of them."""
+        return self.reads
+
+
+class Language(Written):
+    """The language of texts as an ISO 639-1 code, told by a library; what is in doubt is null."""
+
+    fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_alone)]
+    """The fields with text, judged together; a single one needs no list."""
+    into: str = "language"
+    """The new field."""
+    among: tuple[Annotated[str, Field(pattern=r"^[a-z]{2}$")], ...] = ()
+    """The languages that can be meant; fewer are told apart more surely."""
+    letters: int = Field(default=20, ge=1)
+    """With fewer than this many there is no answer."""
+    least: float | None = Field(default=None, gt=0, le=1)
+    """How sure the library must be; without it 0.6, and 0.9 among languages that are named."""
+
+    @model_validator(mode="after")
+    def _a_choice(self) -> Self:
+        if len(set(self.among)) == 1:  # every text would be in it
+            raise wrong("among: write at least two languages, for one leaves nothing to find out")
+        return self
+
+    @property
+    def sureness(self) -> float:
+        """How sure the library must be."""
+        # To choose between a few is easy, so to be sure of it says less.
+        usual = _SURE_AMONG if self.among else SURE
+        return usual if self.least is None else self.least
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The fields it looks at."""
+        return self.fields
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those without which it has nothing to say: of several, any will do."""
+        return self.fields if len(self.fields) == 1 else ()
 
 
 def check_row(row: Mapping[str, Any], by: Mapping[str, str]) -> None:
@@ -166,6 +231,7 @@ class Enrichers(Written):
 
     currency: Currency | None = None
     geocode: Geocode | None = None
+    language: Language | None = None
 
     @model_validator(mode="before")
     @classmethod

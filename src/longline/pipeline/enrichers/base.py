@@ -21,7 +21,8 @@ class Addition:
 class Enricher(Protocol):
     """Adds to a record; the same to the same one, at once, and without asking anybody.
 
-    What it cannot know is None with a note, never a guess.
+    What it cannot know is None with a note, never a guess. One that may say something else another
+    year has a `version`, too: of its library, its rates, its table.
     """
 
     name: str

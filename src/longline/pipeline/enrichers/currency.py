@@ -20,6 +20,7 @@ class CurrencyEnricher:
         self._spec = spec
         self._rates = {code: Decimal(str(rate)) for code, rate in spec.rates.items()}
         self._rates[spec.to] = Decimal(1)
+        self.version = f"rates of {spec.date}"
         self._origin = f"currency, {spec.field} by the rates of {spec.date}"
 
     @classmethod

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,13 @@ class GeocodeEnricher:
             ConfigError: something of it does not fit, or the table cannot be read.
         """
         return cls(checked_step(Geocode, **options))
+
+    @property
+    def version(self) -> str:
+        """A short name for what the table says, another for every other table."""
+        known = [[name, self._places[name], name in self._ambiguous] for name in self._places]
+        written = json.dumps(known, default=str)
+        return f"table {sha256(written.encode()).hexdigest()[:12]}"
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
         into, fields = self._spec.into, self._spec.by.values()
