@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -16,11 +17,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from exports.rows_of import Tap, rows
-from longline.errors import BadOption, DestinationUnwritable, MissingExtra
+from longline.errors import BadOption, DestinationFull, DestinationUnwritable, MissingExtra
 from longline.exports.base import Row, written_whole
 from longline.exports.destinations import Exported, Wish
 from longline.exports.files import export, export_stream, export_to
 from longline.exports.formats import FORMATS
+
+_NOBODY = 65534
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,40 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> N
 
     assert str(tmp_path / place) in str(told.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which nothing may be made; root, too, has no right to while it is there."""
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    (folder / "a.json").write_text("the old one")
+    folder.chmod(0o500)
+    was = os.geteuid()
+    os.seteuid(was or _NOBODY)
+    yield folder
+    os.seteuid(was)
+
+
+@pytest.mark.parametrize("name", ["a.json", "b.json", "deeper/a.json"])
+def test_a_folder_without_the_right_to_write_is_told(locked: Path, name: str) -> None:
+    with pytest.raises(DestinationUnwritable, match=r"\(Permission denied\); nothing was left"):
+        export_to(locked / name, Tap(1))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_place_that_is_full_is_no_wrong_word(tmp_path: Path, code: int) -> None:
+    (tmp_path / "a.json").write_text("the old one")
+
+    def fill() -> Iterator[Row]:
+        raise OSError(code, os.strerror(code))
+        yield
+
+    with pytest.raises(DestinationFull, match=re.escape(os.strerror(code))) as told:
+        export_to(tmp_path / "a.json", fill)
+
+    assert told.value.exit_code == 4
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["the old one"]
 
 
 def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:

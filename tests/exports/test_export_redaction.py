@@ -36,7 +36,8 @@ def test_addresses_of_e_mail_go(text: str) -> None:
     [
         *("+359 888 123 456", "+49 (0)30 1234-567", "+1-202-555-0143", "0888 123 456"),
         *("030/1234567", "06 12 34 56 78", "(202) 555-0143", "202-555-0143", "00359888123456"),
-        *("1-800-555-0199", "(088) 812-3456"),
+        *("1-800-555-0199", "(088) 812-3456", "0888-12-34-56", "01.23.45.67.89", "06/02/03/04/05"),
+        *("01.12.45.67.89", "030/0123456"),
     ],
 )
 def test_telephone_numbers_go(text: str) -> None:
@@ -64,6 +65,7 @@ def test_telephone_numbers_go(text: str) -> None:
             "3/6",
         ),
         *("https://shop.test/0012345678", "https://shop.test/a?id=0012345678"),
+        *("01.02.2026-03.04.2026", "05.11.2026, 06.11.2026", "05/31/2026", "0123456789/0123456780"),
         *("the token of our esteem", "secretary: none", "passwords are dull", "max_tokens: 5"),
     ],
 )
@@ -84,6 +86,17 @@ def test_what_only_looks_alike_stays(text: str) -> None:
         ("Tel:0888123456", "Tel:[telephone]"),
         ("тел.:0888123457", "тел.:[telephone]"),
         ("ТЕЛЕФОН 5551234", "ТЕЛЕФОН [telephone]"),
+        ("тел. 0888-12-34-56", "тел. [telephone]"),
+        ("Tél. 01.23.45.67.89", "Tél. [telephone]"),
+        ("tel 06-12-34-56-78", "tel [telephone]"),
+        ("tel: 02.98.76.54", "tel: [telephone]"),
+        ("tel: 02.11.76.54", "tel: [telephone]"),
+        ("0888 123 456/0888 123 457", "[telephone]/[telephone]"),
+        ("tel 0888123456 / 0888123457", "tel [telephone] / [telephone]"),
+        ("0888-12-34-56,0888-12-34-57", "[telephone],[telephone]"),
+        ("05.11.2026/0888 123 456", "05.11.2026/[telephone]"),
+        ("aws_secret_access_key = wJalrXUtnFEMI/K7", "aws_[secret]"),
+        ("tokenCount: 5", "tokenCount: 5"),
         ('"john doe"@example.com', "[e-mail]"),
         ('{"password": "hunter2222", "a": 1}', '{"password": "[secret]", "a": 1}'),
         ('{\\"api_key\\": \\"a b\\"}', '{\\"api_key\\": \\"[secret]\\"}'),
@@ -108,7 +121,9 @@ def test_what_a_secret_name_stands_for_goes_whatever_it_is(name: str) -> None:
     assert cleaned({name: {"deep": [1]}}) == {name: "[secret]"}
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "secretary", "author", "keyboard"])
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "tokenCount", "tokenizer", "secretary", "author", "keyboard"]
+)
 def test_names_that_only_hold_such_words_stay(name: str) -> None:
     assert cleaned({name: 5}) == {name: 5}
 
@@ -120,11 +135,17 @@ def test_nothing_stays_nothing() -> None:
 
 
 def test_a_number_to_call_goes_although_it_is_a_number() -> None:
-    data = {"phone": 359888123456, "phones": ["12 34 56", "by mail"], "mobile": "n/a"}
+    data = {
+        "phone": 359888123456,
+        "phones": ["12 34 56", "by mail", "0888-12-34-56", "0170-12-34-567"],
+        "tel": 5551234.0,
+        "mobile": "n/a",
+    }
 
     assert cleaned(data) == {
         "phone": "[telephone]",
-        "phones": ["[telephone]", "by mail"],
+        "phones": ["[telephone]", "by mail", "[telephone]", "[telephone]"],
+        "tel": "[telephone]",
         "mobile": "n/a",
     }
 

@@ -12,7 +12,7 @@ import pytest
 from jobs.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
 from longline.errors import BadOption, UnknownJob
 from longline.jobs.changes import Fate, changes_between
-from longline.model import Item, Outcome
+from longline.model import Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
@@ -21,6 +21,7 @@ from longline.stores.finishing import Finish
 from longline.stores.jobs import NewJob
 from longline.stores.journal import fact
 from longline.stores.leases import Claim
+from longline.stores.quarantine import Mended
 from longline.stores.store import Store, open_store
 from scripted_site import ScriptedSite
 from virtual import VirtualClock
@@ -192,6 +193,20 @@ async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: 
 
     assert keys(found) == {"appeared": ["c"], "changed": ["b"]}
     assert found.caveats[0].startswith("what appeared may have been there before: ")
+
+
+async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: Runs) -> None:
+    older = await run({"a": WRONG, "b": {"price": 1}})
+    newer = await run({"a": {"price": 2}, "b": {"price": 1}})
+    before = await changes_between(store, "shop", older, newer)
+    (held,) = await store.quarantine.held(older)
+    mended = Mended(held, outcome("shop", held.item, {"price": 3}))
+
+    ends = await store.quarantine.settle([mended], run.at + 60)
+    after = await changes_between(store, "shop", older, newer)
+
+    assert ends == [ItemState.SKIPPED]
+    assert keys(before) == keys(after) == {"unknown": ["a"]}
 
 
 async def test_what_came_back_has_appeared(store: Store, run: Runs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +11,19 @@ from typing import Any
 import pytest
 
 from little import Little, LittleOptions
-from longline.errors import BadOption
-from longline.jobs.drifting import NOTICED, Drifting, accept
+from longline.errors import BadOption, FailureKind
+from longline.jobs.drifting import NOTICED, UNJUDGED, Drifting, accept
 from longline.model import Item, ItemState, Job, JobState, Outcome, Record, Verdict
 from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
 from longline.stores.jobs import NewJob
 from longline.stores.leases import Claim
 from longline.stores.profiles import Ending
+from longline.stores.quarantine import Mended
 from longline.stores.store import Store, open_store
 from virtual import VirtualClock
+
+WRONG = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
 
 
 @pytest.fixture
@@ -310,3 +314,83 @@ async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
     assert (again.state, again.reason) == (JobState.COMPLETE, None)
     assert kept is not None
     assert (kept.is_sound, kept.is_accepted, kept.profile["quiet"]) == (True, True, ["text"])
+
+
+async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    data = [{"text": f"page {n}" if n % 4 else None, "name": f"thing {n}"} for n in range(200)]
+    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(200)]
+    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.queue.finish_all(
+        [
+            replace(one, outcome=WRONG) if made(one.lease.item, data).data["text"] is None else one
+            for one in await finishes(store, job, data, clock.now())
+        ]
+    )
+    held = await store.quarantine.held(job.id)
+    mended = [Outcome(Verdict.STORE, record=made(one.item, data)) for one in held]
+    await store.quarantine.settle(list(map(Mended, held, mended)), clock.now() + 9_999)
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert (len(held), ending.profile["records"], ending.drift) == (50, 200, ())
+
+
+async def left_unreadable(store: Store, clock: VirtualClock, drifting: Drifting) -> None:
+    """Leave a measure that no judge can read."""
+    job = await committed(store, clock, rows(10))
+    await drifting.begin(job)
+    profile = dict((await drifting.ending()).profile)
+    del profile["fields"]
+    await store.jobs.finish(job.id, clock.now(), Ending(profile))
+
+
+async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await left_unreadable(store, clock, drifting)
+    job = await committed(store, clock, rows(10))
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+    await store.jobs.finish(job.id, clock.now(), ending)
+
+    over, kept = await store.jobs.get(job.id), await store.profiles.find(job.id)
+    (event,) = await store.journal.events(job.id, kind=UNJUDGED)
+    assert over.state is JobState.COMPLETE
+    assert over.reason == "drift could not be judged: KeyError: 'fields'"
+    assert event.data == {"error": "KeyError: 'fields'"}
+    assert kept is not None
+    assert not kept.is_sound
+
+
+async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await left_unreadable(store, clock, drifting)
+    job = await committed(store, clock, rows(10))
+    told = {"field": "text", "text": "text is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    await store.journal.append(event)
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert ending.drift == ("text is gone",)
+
+
+@pytest.mark.parametrize("name", ["", ".", "text.", "text.size"])
+async def test_a_field_of_any_name_is_judged(
+    store: Store, clock: VirtualClock, drifting: Drifting, name: str
+) -> None:
+    both = [{"text": f"page {n}", name: f"{n}"} for n in range(60)]
+    await ended(drifting, clock, store, both)
+
+    _, same = await ended(drifting, clock, store, both)
+    _, without = await ended(drifting, clock, store, rows(60))
+
+    assert (same.drift, same.warnings) == ((), ())
+    assert list(without.profile["drift"]) == [name]

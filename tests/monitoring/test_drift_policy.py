@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from longline.monitoring.drift import Notice, Watch, far_fewer, judge
+from longline.monitoring.evidence import chance_of_fewer, chance_of_more
 from longline.monitoring.profiles import Profile, profile_of
 from longline.monitoring.shapes import Shape, shape_of, shape_of_failure
 from monitoring.drifting_shapes import Change, put, shapes_of, without
@@ -262,3 +263,30 @@ def test_a_field_that_was_never_there_is_a_warning_only() -> None:
 
     assert judgement.drift == ()
     assert judgement.warnings == ("phone is filled in 100% of the records, in none before",)
+
+
+def test_a_name_with_a_dot_beside_another_is_no_part_of_it() -> None:
+    flat = [shape_of(f"{n}", {"price": "5 EUR", "price.amount": n}) for n in range(60)]
+    history = profile_of(flat)
+
+    gone = judge([shape_of(f"{n}", {"price": "5 EUR"}) for n in range(60)], history, runs=1)
+
+    assert (history.seen("price.amount"), history.share("price.amount")) == (60, 1.0)
+    assert judge(flat, history, runs=1).drift == ()
+    assert gone.fields == ("price.amount",)
+
+
+def test_a_part_is_measured_by_those_that_have_the_whole() -> None:
+    shapes = [
+        shape_of(f"{n}", {"price": {"amount": n} if n % 2 else "on request"}) for n in range(60)
+    ]
+
+    history = profile_of(shapes)
+
+    assert (history.seen("price.amount"), history.share("price.amount")) == (30, 1.0)
+
+
+def test_more_than_all_are_taken_for_all() -> None:
+    assert chance_of_fewer(5, 0, 0, 60) == 1.0
+    assert chance_of_fewer(70, 60, 60, 50) == chance_of_fewer(60, 60, 50, 50)
+    assert chance_of_more(70, 60, 60, 50) == 1.0

@@ -20,6 +20,7 @@ from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.errors import BadOption
 from longline.exports.base import Rows
+from longline.exports.columns import chosen_columns
 from longline.exports.destinations import STDOUT, Exported, Wish, check
 from longline.exports.files import NONE_FITS, export, export_stream
 from longline.exports.formats import FORMATS
@@ -27,8 +28,12 @@ from longline.exports.incremental import Fresh
 from longline.exports.jsons import as_text
 from longline.exports.known_secrets import known_secrets, stand_in_key
 from longline.exports.redaction import Redactor
+from longline.stores.records import ENRICHMENTS
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store, open_store
+
+_EVERY_TASK = "*"
+_NOTHING_ASKED = "no enrichment task was run in this home yet, so that there is nothing to add"
 
 
 @click.command("export")
@@ -45,6 +50,14 @@ from longline.stores.store import Store, open_store
     help=f"Unless the ending says: {', '.join(FORMATS)}, or one that a package adds.",
 )
 @click.option("--columns", help="Only these, in this order: key,title,price.amount.")
+@click.option(
+    "--with-enrichments",
+    "tasks",
+    metavar="[TASK,TASK]",
+    is_flag=False,
+    flag_value=_EVERY_TASK,
+    help="Also what machines said about each, of all enrichment tasks or only of these.",
+)
 @click.option("--partition", metavar="FIELD", help="A folder, with a file for each value of FIELD.")
 @click.option(
     "--incremental",
@@ -75,14 +88,17 @@ def command(*, home: Path | None, as_json: bool, incremental: str | None, **give
     settings = settings_of(home)
     prepare_home(settings)
     redacting = {name: given.pop(name) for name in ("redact", "ignore_unreadable")}
+    tasks = given.pop("tasks")
     wish = _wish(given)
     with open_store(settings.database) as store:
         redactor, unread = _redactor(store, settings, **redacting)
-        wish = replace(wish, redactor=redactor)
+        wish = replace(wish, redactor=redactor, tasks=asyncio.run(_tasks(store, tasks)))
+        _check_chosen(wish)
         query = asyncio.run(with_whole_job(store, query_of(given)))
         asyncio.run(_check_source(store, query.source))
         done = _new(store, wish, query, incremental) if incremental else _all(store, wish, query)
-    done = replace(done, notes=(*done.notes, *unread)) if done else None
+    unheard = [_NOTHING_ASKED] if tasks and not wish.tasks else []
+    done = replace(done, notes=(*done.notes, *unread, *unheard)) if done else None
     _tell(done, incremental, is_streamed=wish.output == STDOUT, as_json=as_json)
 
 
@@ -121,6 +137,30 @@ def _redactor(
     return Redactor(known.values, key=stand_in_key(settings.home)), notes
 
 
+async def _tasks(store: Store, said: str | None) -> tuple[str, ...] | None:
+    """Return the enrichment tasks that were asked for; None when there are none."""
+    if said is None:
+        return None
+    known = list(await store.questions.counts())
+    if said == _EVERY_TASK:
+        return tuple(known) or None
+    wanted = tuple(dict.fromkeys(name.strip() for name in said.split(",")))
+    for name in wanted:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise BadOption("--with-enrichments", f"no task {name!r} was run here{hint}")
+    return wanted
+
+
+def _check_chosen(wish: Wish) -> None:
+    """See that what is added can be found in the columns that were chosen."""
+    named = chosen_columns(wish.columns, wish.tasks or ())
+    if wish.tasks and named and all(one.path[0] != ENRICHMENTS for one in named):
+        problem = f"--columns names nothing of it, such as enrichments.{wish.tasks[0]}.@model"
+        raise BadOption("--with-enrichments", problem)
+
+
 async def _check_source(store: Store, source: str | None) -> None:
     """See that a source has records, before an empty export replaces a full one."""
     if source is None or await store.records.count(RecordQuery(source=source)):
@@ -132,7 +172,11 @@ async def _check_source(store: Store, source: str | None) -> None:
 
 
 def _all(store: Store, wish: Wish, query: RecordQuery) -> Exported:
-    return _written(wish, lambda: store.records.stream(query))
+    return _written(wish, _rows(store, wish, query))
+
+
+def _rows(store: Store, wish: Wish, query: RecordQuery) -> Rows:
+    return lambda: store.records.stream(query, with_enrichments=wish.tasks is not None)
 
 
 def _new(store: Store, wish: Wish, query: RecordQuery, name: str) -> Exported | None:
@@ -142,7 +186,8 @@ def _new(store: Store, wish: Wish, query: RecordQuery, name: str) -> Exported | 
             "--incremental", "that does not go with --as-of: what is past never changes"
         )
     everything = replace(query, limit=None)  # what was written before must not use up the limit
-    rows = Fresh(store.marks, name, lambda: store.records.stream(everything), limit=query.limit)
+    read = _rows(store, wish, everything)
+    rows = Fresh(store.marks, name, read, limit=query.limit, tasks=wish.tasks or ())
     with closing(rows):
         if rows.is_empty():
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,15 +10,17 @@ from typing import Any, TypeVar
 
 import click
 
+from longline.cli.options import COUNT
 from longline.cli.showing import note
 from longline.config.documents_words import nearest
 from longline.errors import BadOption
 from longline.pipeline.quality import GRADES
 from longline.stores.moments import parse_moment
-from longline.stores.selecting import Condition, RecordQuery, parse_condition, parse_order
+from longline.stores.selecting import Condition, Order, RecordQuery, parse_condition, parse_order
 from longline.stores.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
 
 _CLASSES = tuple(name for _, name in GRADES)
 _WHERE = click.option(
@@ -47,7 +50,7 @@ _OPTIONS = (
         metavar="FIELD",
         help="By a field, once for each; -price is falling, @score ours.",
     ),
-    click.option("--limit", type=click.IntRange(min=1), help="At most this many."),
+    click.option("--limit", type=COUNT, help="At most this many."),
 )
 
 
@@ -67,15 +70,28 @@ def query_of(filters: Mapping[str, Any]) -> RecordQuery:
     """Return the query that the options ask for.
 
     Raises:
-        BadOption: a condition, an order, a class or a moment cannot be read.
+        BadOption: a condition, an order, a score, a class or a moment cannot be read.
     """
     values = dict(filters)
     for name in ("since", "as_of"):
         values[name] = moment_of(values.get(name), f"--{name.replace('_', '-')}")
     values["where"] = tuple(map(parse_condition, values.get("where") or ()))
-    values["order"] = tuple(map(parse_order, values.get("order") or ()))
+    values["order"] = tuple(map(_order_of, values.get("order") or ()))
+    values["min_score"] = _score_of(values.get("min_score"))
     values["grade"] = _class_of(values.get("grade"))
     return RecordQuery(**values)
+
+
+def _order_of(text: str) -> Order:
+    if not text.strip(" -"):
+        raise BadOption("--order", f"{text!r:.60} names no field, such as price or -@score")
+    return parse_order(text)
+
+
+def _score_of(score: float | None) -> float | None:
+    if score is not None and math.isnan(score):
+        raise BadOption("--min-score", "nan is no score: they go from 0 to 100")
+    return score
 
 
 def _class_of(text: str | None) -> str | None:

@@ -9,7 +9,6 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from longline.cli.columns import columns_of, picked, value_of
 from longline.cli.finding import found_record
@@ -24,13 +23,13 @@ from longline.cli.querying import (
 from longline.cli.reading import with_store
 from longline.cli.records_figures import quality, stats
 from longline.cli.records_history import changes, diff, history
+from longline.cli.records_shown import print_record, print_said
 from longline.cli.showing import Listing, cleaned, one_line, written
 from longline.exports.rows import outward
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store
 
 _LIST = 20
-_LINE = 100
 _TITLE = 60
 
 
@@ -124,13 +123,15 @@ def _picked_table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> Listing
 def show(
     key: str, *, source: str | None, as_of: str | None, home: Path | None, as_json: bool
 ) -> None:
-    """Show one record with its quality explained, its notes and where its fields come from."""
+    """Show one record: its quality explained, where its fields come from, what machines said."""
     then = moment_of(as_of, "--as-of")
-    row = with_store(home, lambda store: found_record(store, key, source, as_of=then))
+    row, said = with_store(home, lambda store: _found(store, key, source, then))
     if as_json:
-        print_json(outward(row) | {"quality": row["about"].get("quality")})
+        added = {"quality": row["about"].get("quality"), "enrichments": said}
+        print_json(outward(row) | added)
         return
-    _print_record(row)
+    print_record(row)
+    print_said(said)
 
 
 @command.command("count")
@@ -158,7 +159,8 @@ def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) 
         print_json(rows)
         return
     for row in rows:
-        click.echo(f"version {row['version']}  {row['fingerprint']}  job {row['job_id']}")
+        job = f"  job {row['job_id']}" if row["job_id"] else ""  # by hand, or not known
+        click.echo(f"version {row['version']}  {row['fingerprint']}{job}")
     if not rows:
         click.echo("it has never changed")
 
@@ -173,6 +175,15 @@ async def _listed(
     return await store.records.list(await asked(store, query, columns))
 
 
+async def _found(
+    store: Store, key: str, source: str | None, as_of: float | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    row = await found_record(store, key, source, as_of=as_of)
+    said = (await store.questions.of_records([row["id"]])).get(row["id"], [])
+    # What is current is so for the version that is shown, which may be one of the past.
+    return row, [one | {"is_current": one["record_version"] == row["version"]} for one in said]
+
+
 async def _counted(store: Store, query: RecordQuery) -> int:
     return await store.records.count(await asked(store, query))
 
@@ -180,45 +191,6 @@ async def _counted(store: Store, query: RecordQuery) -> int:
 async def _versions(store: Store, key: str, source: str | None) -> list[dict[str, Any]]:
     row = await found_record(store, key, source)
     return await store.records.versions(row["key"], source=row["source"])
-
-
-def _print_record(row: dict[str, Any]) -> None:
-    shown, about = outward(row), row["about"]
-    console = Console(markup=False, highlight=False)  # what sites write may look like markup
-    console.print(f"{shown['source']}/{shown['key']}", style="bold", end=" ", soft_wrap=True)
-    console.print(shown["url"], soft_wrap=True)
-    table = Table.grid(padding=(0, 2))
-    for name, value in shown["data"].items():
-        table.add_row(Text(name), Text(_shortened(str(value))))
-    console.print(table)
-    if quality := about.get("quality"):
-        console.print(f"\nquality {quality['score']:.1f} ({quality['grade']})", style="bold")
-        for part in quality["parts"]:
-            reasons = "; ".join(part["reasons"])
-            console.print(
-                f"  {part['name']:<12} {part['earned']:.1f} of {part['weight']:.1f}  {reasons}"
-            )
-        for conflict in quality["conflicts"]:
-            console.print(f"  conflict: {conflict}", soft_wrap=True)
-    if origins := _origins(shown["provenance"]):
-        console.print("\nwhere its fields come from", style="bold")
-    for origin, names in origins.items():
-        console.print(f"  {origin}: {', '.join(names)}", soft_wrap=True)
-    for note in shown["notes"]:
-        console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
-
-
-def _origins(provenance: dict[str, str]) -> dict[str, list[str]]:
-    """Return the fields by where they come from: a layer and the address it read."""
-    fields: dict[str, list[str]] = {}
-    for name, origin in provenance.items():
-        fields.setdefault(cleaned(origin), []).append(name)
-    return fields
-
-
-def _shortened(text: str) -> str:
-    text = cleaned(text)  # a site's text must not steer our terminal
-    return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} chars)"
 
 
 def _title(shown: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from longline.cli.finding import found_record
-from longline.cli.options import home_option, json_option, print_json
+from longline.cli.options import COUNT, home_option, json_option, print_json
 from longline.cli.querying import check_source, moment_of
 from longline.cli.reading import with_store
 from longline.cli.showing import (
@@ -38,8 +38,8 @@ _source_option = click.option("--source", help="The source, when several have su
 
 @click.command("diff")
 @click.argument("key")
-@click.option("--from", "older", type=click.IntRange(min=1), help="From this version on.")
-@click.option("--to", "newer", type=click.IntRange(min=1), help="Up to this version.")
+@click.option("--from", "older", type=COUNT, help="From this version on.")
+@click.option("--to", "newer", type=COUNT, help="Up to this version.")
 @_source_option
 @home_option
 @json_option
@@ -88,7 +88,7 @@ def history(key: str, field: str, *, source: str | None, home: Path | None, as_j
 @click.option(
     "--since", metavar="WHEN", help="Whatever the runs: all changes since 2026-11-01, 2d."
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many of each.")
+@click.option("--limit", type=COUNT, help="Show at most this many of each.")
 @home_option
 @json_option
 def changes(

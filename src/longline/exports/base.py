@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from longline.errors import DestinationUnwritable
+from longline.errors import DestinationFull, DestinationUnwritable
 from longline.exports.beside import beside
 
 Row = dict[str, Any]
 Rows = Callable[[], Iterable[Row]]
 """Reads the records from the start each time it is called; a format may need two passes."""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Export(Protocol):
@@ -32,6 +36,7 @@ def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]
 
     Raises:
         DestinationUnwritable: it cannot be written; what was at `path` before is untouched.
+        DestinationFull: there is no room for it; the same.
     """
     place = path.resolve()  # of a link, what it points to is replaced, not the link
     try:
@@ -49,4 +54,12 @@ def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]
             else:
                 place.hardlink_to(made)  # unlike a rename, it fails when something is there
     except OSError as error:
-        raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
+        raise unwritable(str(path), error) from error
+
+
+def unwritable(place: str, error: OSError) -> DestinationUnwritable | DestinationFull:
+    """Return what to say when a place cannot be written: is the word wrong, or is it full?"""
+    problem = error.strerror or str(error)
+    if error.errno in _FULL:
+        return DestinationFull(place, problem)
+    return DestinationUnwritable(place, problem)

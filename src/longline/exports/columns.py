@@ -12,8 +12,11 @@ from longline.errors import BadOption
 from longline.exports.base import Row
 from longline.exports.jsons import as_text
 from longline.exports.rows import OWN_COLUMNS
+from longline.stores.records import ENRICHMENTS
 
 _INNER = ("notes", "provenance")  # of ours too, but only in a table when asked for
+_ANSWER = "answer"
+_TOLD = ("state", "model", "prompt_version", "answered_at")  # beside each answer
 
 
 class Kind(StrEnum):
@@ -41,7 +44,7 @@ _OWN_KINDS = {
 class Column:
     """One column; `path` leads through the record as JSON Lines shows it.
 
-    `is_nested` says that all its values are lists and objects.
+    `is_nested` says that all its values are lists and objects; `about` what a reader should know.
     """
 
     name: str
@@ -49,6 +52,12 @@ class Column:
     kind: Kind = Kind.TEXT
     is_nullable: bool = True
     is_nested: bool = False
+    about: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is known without a look at the records what stands in it."""
+        return self.path[0] != "data" and self.path[2:3] != (_ANSWER,)
 
     def raw(self, row: Row) -> Any:
         """Return what the record has here; None when it has nothing."""
@@ -76,33 +85,45 @@ def own_columns(names: Iterable[str] = OWN_COLUMNS) -> tuple[Column, ...]:
     )
 
 
-def chosen_columns(names: Sequence[str]) -> tuple[Column, ...]:
+def answer_column(task: str, field: str, about: str = "") -> Column:
+    """Return the column of what machines said in a field of their answers."""
+    return Column(f"{ENRICHMENTS}.{task}.{field}", (ENRICHMENTS, task, _ANSWER, field), about=about)
+
+
+def told_columns(task: str) -> tuple[Column, ...]:
+    """Return the columns of who said that, when, and whether it is there."""
+    return tuple(_told(task, name) for name in _TOLD)
+
+
+def chosen_columns(names: Sequence[str], tasks: Sequence[str] = ()) -> tuple[Column, ...]:
     """Return the columns that a user asked for, in that order.
 
     One of ours goes by its name, with or without an `@` before it; anything else is a field of
     the data, with dots between the steps of a nested one (`photos.0`). `data.` before a name means
-    a field of the data in any case.
+    a field of the data in any case. Of these tasks, `enrichments.TASK.FIELD` is what machines said,
+    and `enrichments.TASK.@model` (or another of those) who said it.
 
     Raises:
         BadOption: a name is empty, not one of ours, or there twice.
     """
-    columns = tuple(_chosen(name.strip()) for name in names)
+    columns = tuple(_chosen(name.strip(), tasks) for name in names)
     twice = {one.name for one in columns if [other.name for other in columns].count(one.name) > 1}
     if twice:
         raise BadOption("--columns", f"{min(twice)!r} is there twice")
     return columns
 
 
-def data_columns(fields: Iterable[str]) -> list[Column]:
+def data_columns(fields: Iterable[str], others: Iterable[str] = ()) -> list[Column]:
     """Return a column for each field of the data.
 
-    A field that has the name of one of our own columns gets `data.` before it.
+    A field that has the name of one of our own columns, or of the others, gets `data.` before it.
     """
     found = list(fields)
-    taken = {*OWN_COLUMNS, *found}
+    reserved = {*OWN_COLUMNS, *others}
+    taken = {*reserved, *found}
     columns = []
     for field in found:
-        name = f"data.{field}" if field in OWN_COLUMNS else field
+        name = f"data.{field}" if field in reserved else field
         while name != field and name in taken:
             name = f"data.{name}"
         taken.add(name)
@@ -139,7 +160,12 @@ def _cut(name: str, longest: int | None) -> str:
     return name if longest is None else name.encode()[:longest].decode(errors="ignore")
 
 
-def _chosen(name: str) -> Column:
+def _told(task: str, name: str) -> Column:
+    kind = Kind.TIMESTAMP if name == "answered_at" else Kind.TEXT
+    return Column(f"{ENRICHMENTS}.{task}.@{name}", (ENRICHMENTS, task, name), kind)
+
+
+def _chosen(name: str, tasks: Sequence[str]) -> Column:
     ours = (*OWN_COLUMNS, *_INNER)
     if name.removeprefix("@") in ours:
         return own_columns([name.removeprefix("@")])[0]
@@ -148,7 +174,21 @@ def _chosen(name: str) -> Column:
     steps = tuple(name.removeprefix("data.").split("."))
     if not all(steps):
         raise BadOption("--columns", f"{name!r} is no field, such as title or price.amount")
+    if tasks and steps[0] == ENRICHMENTS and not name.startswith("data."):
+        return _chosen_enrichment(name, steps[1:], tasks)
     return Column(name, ("data", *steps))
+
+
+def _chosen_enrichment(name: str, steps: Sequence[str], tasks: Sequence[str]) -> Column:
+    known = ", ".join(f"{ENRICHMENTS}.{task}.FIELD" for task in tasks)
+    if len(steps) <= 1 or steps[0] not in tasks:
+        raise BadOption("--columns", f"{name!r} is none of {known}")
+    task, *fields = steps
+    if not fields[0].startswith("@"):
+        return Column(name, (ENRICHMENTS, task, _ANSWER, *fields))
+    if len(fields) > 1 or fields[0][1:] not in _TOLD:
+        raise BadOption("--columns", f"{name!r} ends in none of @{', @'.join(_TOLD)}")
+    return _told(task, fields[0][1:])
 
 
 def _inside(value: Any, step: str) -> Any:

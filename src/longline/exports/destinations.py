@@ -27,7 +27,8 @@ class Wish:
 
     `output` is a file, a folder (with `partition`), s3://bucket/name.ending or postgresql://….
     `secret` says where the login of a storage or the password of a server is. With `is_numbered`
-    the name gets the next free number, and nothing that is there is replaced.
+    the name gets the next free number, and nothing that is there is replaced. `tasks` are those of
+    which the records have `enrichments`; None: the records have none.
     """
 
     output: str
@@ -40,6 +41,7 @@ class Wish:
     redactor: Redactor | None = None
     has_schema: bool = True
     is_numbered: bool = False
+    tasks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,4 +63,7 @@ def _fill(path: Path, table: Table) -> None:
                 connection.register("batch", pa.Table.from_batches([batch]))
                 connection.execute("INSERT INTO records SELECT * FROM batch")
     except duckdb.Error as error:
-        raise OSError(0, " ".join(str(error).split())) from error
+        told = " ".join(str(error).split())
+        # It tells a full disk only in the words of the system.
+        is_full = os.strerror(errno.ENOSPC) in told
+        raise OSError(errno.ENOSPC if is_full else 0, told) from error

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from longline.errors import DestinationUnwritable
-from longline.exports.base import Row, Rows, written_whole
+from longline.exports.base import Row, Rows, unwritable, written_whole
 from longline.exports.columns import Column, chosen_columns
 from longline.exports.destinations import STDOUT, Exported, Wish, check, place_of
+from longline.exports.enriched import outward_enrichments
 from longline.exports.formats import Form, Written, form_of, missing, write_rows
 from longline.exports.partitions import SCHEMA_FILE, folder_written_whole, write_parts
 from longline.exports.postgres import PostgresTable
@@ -22,6 +22,7 @@ from longline.exports.rows import outward
 from longline.exports.s3 import S3Object
 from longline.exports.survey import Survey
 from longline.exports.tables import tabled
+from longline.stores.records import ENRICHMENTS
 
 NONE_FITS = "no record fits what was asked for, so it holds none"
 _POSTGRES = "postgresql"
@@ -33,11 +34,12 @@ def export(wish: Wish, rows: Rows) -> Exported:
     Raises:
         BadOption: something that was asked for does not fit.
         DestinationUnwritable: the place says no; what was there before is untouched.
+        DestinationFull: there is no room; what was there before is untouched.
         MissingExtra: the library for it is not installed.
         UnknownSecret: the login cannot be read.
     """
-    chosen = chosen_columns(wish.columns)
-    shown = _shown(rows, wish.redactor)
+    chosen = chosen_columns(wish.columns, wish.tasks or ())
+    shown = _shown(rows, wish)
     place = place_of(wish)
     if isinstance(place, PostgresTable):
         done = _to_table(place, shown, chosen, may_replace=not wish.is_numbered)
@@ -58,9 +60,11 @@ def export_to(path: Path, rows: Rows, *, form: str | None = None) -> Exported:
     Raises:
         BadOption: neither says a format that there is.
         DestinationUnwritable: the file cannot be written.
+        DestinationFull: there is no room for it.
         MissingExtra: the library for it is not installed.
     """
-    return _to_file(path, Wish(str(path), form, has_schema=False), _shown(rows), ())
+    wish = Wish(str(path), form, has_schema=False)
+    return _to_file(path, wish, _shown(rows, wish), ())
 
 
 def export_stream(target: BinaryIO, rows: Rows, wish: Wish) -> Written:
@@ -72,16 +76,31 @@ def export_stream(target: BinaryIO, rows: Rows, wish: Wish) -> Written:
     """
     check(wish)
     form = form_of(STDOUT, wish.form or "jsonl")
-    return write_rows(form, _shown(rows, wish.redactor), target, chosen_columns(wish.columns))
+    chosen = chosen_columns(wish.columns, wish.tasks or ())
+    return write_rows(form, _shown(rows, wish), target, chosen)
 
 
-def _shown(rows: Rows, redactor: Redactor | None = None) -> Rows:
+def _shown(rows: Rows, wish: Wish) -> Rows:
     def read() -> Iterator[Row]:
         for row in rows():
-            shown = outward(row)
-            yield redactor.clean(shown) if redactor else shown
+            yield _cleaned(row, wish)
 
     return read
+
+
+def _cleaned(row: Row, wish: Wish) -> Row:
+    shown = _redacted(outward(row), wish.redactor)
+    if wish.tasks is not None:
+        # Each apart: a task that is called `phones` must not take its whole answer for a number.
+        said = outward_enrichments(row, wish.tasks)
+        shown[ENRICHMENTS] = {
+            task: entry and _redacted(entry, wish.redactor) for task, entry in said.items()
+        }
+    return shown
+
+
+def _redacted(row: Row, redactor: Redactor | None) -> Row:
+    return redactor.clean(row) if redactor else row
 
 
 def _to_file(path: Path, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
@@ -109,7 +128,7 @@ def _to_object(there: S3Object, wish: Wish, rows: Rows, chosen: tuple[Column, ..
                 schema.upload(beside)
             there.upload(path)
     except OSError as error:
-        raise DestinationUnwritable(there.shown, error.strerror or str(error)) from error
+        raise unwritable(there.shown, error) from error
     return _told(there.shown, form, written, schema.shown if schema else None)
 
 
@@ -121,13 +140,13 @@ def _to_table(
         with tabled(rows(), survey) as table:
             notes = place.fill(table, may_replace=may_replace)
     except OSError as error:
-        raise DestinationUnwritable(place.shown, error.strerror or str(error)) from error
+        raise unwritable(place.shown, error) from error
     told = (*notes, *missing(survey))
     return Exported(place.shown, _POSTGRES, survey.records, notes=told)
 
 
 def _to_folder(path: Path, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
-    (column,) = chosen_columns([wish.partition or ""])
+    (column,) = chosen_columns([wish.partition or ""], wish.tasks or ())
     form = form_of(path.name, wish.form)
     with folder_written_whole(path, column.name, may_replace=not wish.is_numbered) as folder:
         written, parts = write_parts(folder, form, column, rows, chosen)

@@ -121,14 +121,20 @@ def shaped(rows: Iterable[Row], chosen: Sequence[Column]) -> Iterator[Row]:
 
 
 def missing(survey: Survey) -> tuple[str, ...]:
-    """Return a note for each column that was asked for and that no record has."""
+    """Return notes on what is not there: columns that no record has, answers that are outdated."""
     if not survey.records:
         return ()
-    return tuple(
+    empty = (
         f"no record has {one.name}"
         for one in survey.chosen
-        if one.path[0] == "data" and not survey.fields[one.name].filled
+        if not one.is_ours and not survey.fields[one.name].filled
     )
+    outdated = (
+        f"{said.outdated} records have changed since {task} was asked about them: no answer is told"
+        for task, said in survey.said.items()
+        if said.outdated
+    )
+    return (*empty, *outdated)
 
 
 def _unknown(name: str) -> BadOption:

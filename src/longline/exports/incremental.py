@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from longline.exports.base import Row, Rows
+from longline.exports.enriched import mark_of
 from longline.stores.marks import Marks, Version
 
 _PAIR = struct.Struct("<qq")
@@ -18,22 +19,32 @@ class Fresh:
     """Records that an export has not written yet; remembers which of them it gave away.
 
     When they are written, hand `given` to the marks. Whoever is killed in between writes the same
-    records again: some may be exported twice, none is left out.
+    records again: some may be exported twice, none is left out. Of these tasks, another answer
+    makes a record new, too.
     """
 
-    def __init__(self, marks: Marks, name: str, rows: Rows, *, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        marks: Marks,
+        name: str,
+        rows: Rows,
+        *,
+        limit: int | None = None,
+        tasks: Sequence[str] = (),
+    ) -> None:
         self._marks = marks
         self._name = name
         self._rows = rows
         self._limit = limit
+        self._tasks = tasks
         self._given = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # see `close`
 
     def __call__(self) -> Iterator[Row]:
         """Read them from the start; `given` tells of the last reading."""
         self._given.seek(0)
         self._given.truncate()
-        for row in self._unwritten():
-            self._given.write(_PAIR.pack(row["id"], row["version"]))
+        for row, mark in self._unwritten():
+            self._given.write(_PAIR.pack(row["id"], mark))
             yield row
 
     def is_empty(self) -> bool:
@@ -41,7 +52,7 @@ class Fresh:
         return next(self._unwritten(), None) is None
 
     def given(self) -> Iterator[Version]:
-        """Yield the records that were given away, and their versions."""
+        """Yield the records that were given away, and their marks: the version, or below zero."""
         self._given.seek(0)
         while pair := self._given.read(_PAIR.size):
             yield _PAIR.unpack(pair)
@@ -50,5 +61,10 @@ class Fresh:
         """Give the room on disk back."""
         self._given.close()
 
-    def _unwritten(self) -> Iterator[Row]:
-        return islice(self._marks.unwritten(self._name, self._rows()), self._limit)
+    def _unwritten(self) -> Iterator[tuple[Row, int]]:
+        marked = (
+            {"id": row["id"], "version": mark_of(row, self._tasks), "row": row}
+            for row in self._rows()
+        )
+        fresh = islice(self._marks.unwritten(self._name, marked), self._limit)
+        return ((one["row"], one["version"]) for one in fresh)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from longline.errors import BadOption, DestinationUnwritable
-from longline.exports.base import Row, Rows, written_whole
+from longline.exports.base import Row, Rows, unwritable, written_whole
 from longline.exports.beside import beside
 from longline.exports.columns import Column, Kind
 from longline.exports.compressed import packed
@@ -113,6 +113,7 @@ def folder_written_whole(path: Path, field: str, *, may_replace: bool = True) ->
 
     Raises:
         DestinationUnwritable: it cannot be written, or what is there is no such folder.
+        DestinationFull: there is no room for it.
     """
     place = path.resolve()
     try:
@@ -122,7 +123,7 @@ def folder_written_whole(path: Path, field: str, *, may_replace: bool = True) ->
             yield made
             _put(made, place)
     except OSError as error:
-        raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
+        raise unwritable(str(path), error) from error
 
 
 def _check(path: Path, field: str, *, may_replace: bool) -> None:

@@ -13,13 +13,16 @@ from longline.exports.base import Row
 from longline.exports.sensitive import (
     CLEAR_TELEPHONES,
     EMAILS,
+    FOLLOWING,
     QUOTED_SECRETS,
     SECRETS,
     TELEPHONES,
     digits,
+    is_date_or_decimal,
     is_telephone,
+    is_usual,
+    says_count,
     says_secret,
-    says_several,
     says_telephone,
 )
 
@@ -27,7 +30,10 @@ SECRET, EMAIL, TELEPHONE = "secret", "e-mail", "telephone"
 _IDENTITY = ("source", "key", "url")
 _SHORTEST = 6  # characters; what is shorter stands in ordinary words too
 _FEWEST_KEYED = 5  # digits, where the name of the field says that it is a number to call
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE = re.compile(
+    r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?"
+    r"(?: ?(?:Z|[+-]\d\d:?\d\d))?)?"
+)
 _STAND_IN_BYTES = 8  # so that a million stand-ins still differ
 
 
@@ -93,7 +99,7 @@ class Redactor:
     def _named(self, name: str, value: Any) -> Any:
         if value is None or isinstance(value, bool) or value in ("", [], {}):
             return value
-        if says_secret(name) and not (isinstance(value, int | float) and says_several(name)):
+        if says_secret(name) and not (isinstance(value, int | float) and says_count(name)):
             return self._word(SECRET)
         return self._number(value) if says_telephone(name) else self._value(value)
 
@@ -103,8 +109,10 @@ class Redactor:
             return [self._number(one) for one in value]
         if isinstance(value, dict):
             return self._fields(value, self._below_number)
-        if isinstance(value, str | int) and digits(str(value)) >= _FEWEST_KEYED:
-            return self._value(value) if _DATE.match(str(value)) else self._word(TELEPHONE)
+        # A column with gaps makes 5551234.0 of a number; 4.25 may be anything.
+        is_number = isinstance(value, str | int) or (isinstance(value, float) and value % 1 == 0)
+        if is_number and digits(str(value)) >= _FEWEST_KEYED:
+            return self._value(value) if _DATE.fullmatch(str(value)) else self._word(TELEPHONE)
         return self._value(value)
 
     def _below_number(self, name: str, value: Any) -> Any:
@@ -128,7 +136,14 @@ def _quoted(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
 
 
 def _called(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
-    if not is_telephone(found):
-        return found[0]
-    mark = found["mark"] or ""
-    return mark + shown(TELEPHONE, found[0].removeprefix(mark))
+    mark, rest = found["mark"] or "", found["rest"]
+    first = found[0].removeprefix(mark).removesuffix(rest)
+    is_called = is_telephone(found)
+    clean = shown(TELEPHONE, first) if is_called else first
+
+    def following(one: re.Match[str]) -> str:
+        number = one["number"]
+        is_one = not is_date_or_decimal(number) and (is_called or is_usual(number))
+        return one["between"] + (shown(TELEPHONE, number) if is_one else number)
+
+    return mark + clean + FOLLOWING.sub(following, rest)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from longline.exports.columns import Column, Kind, own_columns
-from longline.exports.survey import Seen, Survey
+from longline.exports.columns import Column, Kind, own_columns, told_columns
+from longline.exports.survey import Said, Seen, Survey
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _KINDS: dict[Kind, dict[str, Any]] = {
@@ -48,7 +48,22 @@ def schema_of_documents(survey: Survey) -> dict[str, Any]:
         ),
     }
     own = {one.name: _of_column(one) for one in own_columns()}
-    return {"$schema": _DIALECT, **_object({**own, "data": data, **_INNER})}
+    added = {"enrichments": _of_enrichments(survey.said)} if survey.said else {}
+    return {"$schema": _DIALECT, **_object({**own, "data": data, **_INNER, **added})}
+
+
+def _of_enrichments(tasks: Mapping[str, Said]) -> dict[str, Any]:
+    return _object({task: _of_task(task, said) for task, said in tasks.items()})
+
+
+def _of_task(task: str, said: Said) -> dict[str, Any]:
+    answer = {
+        "type": ["object", "null"],
+        "properties": {name: _of_field(seen) for name, seen in said.fields.items()},
+    }
+    told = {one.path[-1]: _of_column(one) for one in told_columns(task)}
+    entry = _object({**told, "answer": answer, "made_by": {"const": "machine"}})
+    return {**entry, "type": ["object", "null"], "description": said.about}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -62,12 +77,17 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _of_column(column: Column) -> dict[str, Any]:
     said = _KINDS[column.kind]
-    return said | {"type": [said["type"], "null"]} if column.is_nullable else said
+    if column.is_nullable:
+        said = said | {"type": [said["type"], "null"]}
+    return said | {"description": column.about} if column.about else said
 
 
 def _of_chosen(column: Column, survey: Survey) -> dict[str, Any]:
     if column.path[0] == "data":
         return _of_field(survey.fields[column.name], survey.records)
+    if not column.is_ours:
+        said = _of_field(survey.fields[column.name], survey.records)
+        return said | {"description": survey.about(column)}
     return _INNER.get(column.name) or _of_column(column)
 
 

@@ -11,13 +11,16 @@ _SECRET_WORDS = frozenset(
     | {"passwd", "password", "passwort", "pw", "pwd", "secret", "sessionid", "token", "парола"}
 )
 _SECRET_PAIRS = frozenset({"access key", "api key", "private key", "session id", "signing key"})
+# With one of these words, the name of a secret is that of a number.
+_COUNT_WORDS = frozenset({"count", "length", "limit", "max", "min", "number", "size", "total"})
 _TELEPHONE_WORDS = frozenset(
     {"cellphone", "fax", "gsm", "mobile", "phone", "tel", "telefon", "telefono", "telephone"}
     | {"whatsapp", "тел", "телефон", "телефони", "факс"}
 )
 
 _NAMED = (
-    r"(?:api[_-]?key|access[_-]?token|auth[_-]?token|token|passw(?:or)?d|pwd?|secret|sessionid)"
+    r"(?:(?:api|(?:secret[_-]?)?access|secret|private|signing)[_-]?key|access[_-]?token"
+    r"|auth[_-]?token|token|passw(?:or)?d|pwd?|secret|sessionid)"
 )
 # Several are seldom a number: max_tokens is how many, and no secret.
 _NAMES = rf"(?i:(?<![^\W_])(?:{_NAMED}|{_NAMED}s(?=[\\\"']*\s*[:=]\s*[^\d\s])))"
@@ -46,27 +49,41 @@ EMAILS = re.compile(
 )
 _BETWEEN = r"[ \u00a0\u2009().\u2010-\u2015/-]"
 _SEPARATED = rf"(?:{_BETWEEN}{{0,3}}\d)"
+# Another number may follow at once: 0888 123 456/0888 123 457. Not so behind a code (030/0123456).
+_NEXT = r"\s?[/,;]\s?(?=\(?0(?:[ ().-]?\d){6})"
+_MORE = rf"{_SEPARATED}{{5}}(?:(?!{_NEXT}){_SEPARATED})"
+_SIX_MORE, _SEVEN_MORE = rf"{_MORE}{{1,9}}", rf"{_MORE}{{2,9}}"
 _CALLED = (
-    r"(?:tele?(?:ph|f)on[^\W\d_]*|phones?|tel|tlf|mobile?|mob|gsm|fax|cell(?:phone)?|whats?app"
+    r"(?:t[eé]l[eé]?(?:ph|f)on[^\W\d_]*|phones?|t[eé]l|tlf|mobile?|mob|gsm|fax|cell(?:phone)?|whats?app"
     r"|viber|handy|тел(?:ефон[^\W\d_]*)?|моб(?:илен)?|факс)"
 )
 _MARKED = (
     rf"(?P<mark>(?i:(?<![^\W_]){_CALLED}(?:[ _-]?(?:number|no|nr))?\.?(?:\\?[\"'])?\s*[:=]?\s*"
-    rf"(?:\\?[\"'])?|wa\.me/))(?:\+|%2B)?\(?\d{_SEPARATED}{{6,14}}(?!\w)"
+    rf"(?:\\?[\"'])?|wa\.me/))(?:\+|%2B)?\(?\d{_SIX_MORE}(?!\w)"
 )
-_ABROAD = rf"(?:(?<!\w)\+|%2B)\s?\(?\d{_SEPARATED}{{7,14}}(?!\w)"
+_ABROAD = rf"(?:(?<!\w)\+|%2B)\s?\(?\d{_SEVEN_MORE}(?!\w)"
 _PARENTHESES = r"(?<!\w)\(\d{3}\) ?\d{3}[-. ]\d{4}(?![\w-])"
-CLEAR_TELEPHONES = re.compile(rf"{_MARKED}|{_ABROAD}|{_PARENTHESES}")
+_REST = rf"(?P<rest>(?:{_NEXT}\(?0{_SIX_MORE}(?!\w))*)"
+CLEAR_TELEPHONES = re.compile(rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}){_REST}")
 """Those that nothing else looks like."""
 
 TELEPHONES = re.compile(
-    rf"{_MARKED}|{_ABROAD}|{_PARENTHESES}"
-    rf"|(?<![\w/=.,:\u2010-\u2015-])(?P<home>\(?0{_SEPARATED}{{7,14}})(?![\w/-])"
+    rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}"
+    rf"|(?<![\w/=.,:\u2010-\u2015-])(?P<home>\(?0{_SEVEN_MORE})(?:(?={_NEXT})|(?![\w/-]))"
     r"|(?<![\w/=.,-])(?:1[-. ])?[2-9]\d\d(?P<sign>[-.])\d{3}(?P=sign)\d{4}(?![\w-])"
+    rf"){_REST}"
 )
+FOLLOWING = re.compile(rf"(?P<between>{_NEXT})(?P<number>\(?0{_SIX_MORE})")
+"""The numbers in the `rest` of what was found."""
 _FEWEST_DIGITS, _FEWEST_MARKED, _MOST_DIGITS = 8, 7, 15
+_DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:0?[1-9]|1[0-2])"
+_DAYS = rf"(?:{_DAY}[./-]{_MONTH}|{_MONTH}[./-]{_DAY})[./-]"
 _DATE_OR_DECIMAL = re.compile(
-    r"\d{1,2}[./-]\d{1,2}[./-](?:\d{4}|\d{2})\b.*|\d{1,2} \d{1,2} \d{4}|\d{4}-\d\d-\d\d.*|\d+\.\d+"
+    rf"{_DAYS}(?:19|20)\d\d(?:[ T\u2010-\u2015-].*)?"  # to another one, perhaps
+    rf"|{_DAYS}(?:\d{{4}}|\d\d)(?:[ T].*)?"
+    rf"|{_DAY} {_MONTH} \d{{4}}"
+    rf"|[12]\d{{3}}-{_MONTH}-{_DAY}(?:[ T].*)?"
+    r"|\d+\.\d+"
 )
 _ABROAD_BARE = re.compile(r"00[1-9]\d+")
 _USUAL = re.compile(r"\(?0\d{0,4}\)?(?:[^\d]{1,3}\d{2,8})+")
@@ -79,10 +96,11 @@ def says_secret(name: str) -> bool:
     return bool(_SECRET_WORDS.intersection(words) or _SECRET_PAIRS & pairs)
 
 
-def says_several(name: str) -> bool:
-    """Return whether it is secret only as the name of several, of which a number is a count."""
-    singular = {word.lower() for word in _WORDS.findall(name)}
-    return not singular & _SECRET_WORDS and name.lower().endswith("s")
+def says_count(name: str) -> bool:
+    """Return whether a number of this name only says how many secrets: tokens, tokenCount."""
+    words = {word.lower() for word in _WORDS.findall(name)}
+    is_plural = not words & _SECRET_WORDS and name.lower().endswith("s")
+    return is_plural or bool(words & _COUNT_WORDS)
 
 
 def says_telephone(name: str) -> bool:
@@ -91,14 +109,28 @@ def says_telephone(name: str) -> bool:
 
 
 def is_telephone(found: re.Match[str]) -> bool:
-    """Return whether what was found is one: no date, of a fitting length, in usual groups."""
+    """Return whether what was found is one: of a fitting length, no date, in usual groups.
+
+    What is called one is no date, whatever it looks like.
+    """
     mark = found["mark"] or ""
-    text = found[0].removeprefix(mark)
-    fewest = _FEWEST_MARKED if mark else _FEWEST_DIGITS
-    if not fewest <= digits(text) <= _MOST_DIGITS or _DATE_OR_DECIMAL.fullmatch(text):
+    text = found[0].removeprefix(mark).removesuffix(found["rest"])
+    if mark:
+        return _FEWEST_MARKED <= digits(text) <= _MOST_DIGITS
+    if not _FEWEST_DIGITS <= digits(text) <= _MOST_DIGITS or is_date_or_decimal(text):
         return False
     home = found.groupdict().get("home")
-    return home is None or bool(_ABROAD_BARE.fullmatch(home) or _USUAL.fullmatch(home))
+    return home is None or is_usual(home)
+
+
+def is_usual(text: str) -> bool:
+    """Return whether a number that begins with 0 is in the groups that people write."""
+    return bool(_ABROAD_BARE.fullmatch(text) or _USUAL.fullmatch(text))
+
+
+def is_date_or_decimal(text: str) -> bool:
+    """Return whether digits and signs are a date or a decimal number rather than one to call."""
+    return bool(_DATE_OR_DECIMAL.fullmatch(text))
 
 
 def digits(text: str) -> int:

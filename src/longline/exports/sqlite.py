@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from contextlib import closing
@@ -31,7 +32,8 @@ def write_sqlite(table: Table, target: BinaryIO) -> list[str]:
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 _fill(connection, table)
         except sqlite3.Error as error:
-            raise OSError(0, str(error)) from error
+            is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            raise OSError(errno.ENOSPC if is_full else 0, str(error)) from error
         with path.open("rb") as made:
             shutil.copyfileobj(made, target)
     return []

@@ -9,10 +9,22 @@ from datetime import datetime
 from typing import Any
 
 from longline.exports.base import Row
-from longline.exports.columns import Column, Kind, data_columns, finite, own_columns
+from longline.exports.columns import (
+    Column,
+    Kind,
+    answer_column,
+    data_columns,
+    finite,
+    own_columns,
+    told_columns,
+)
+from longline.exports.enriched import OUTDATED
+from longline.stores.enrichments import maker_of
+from longline.stores.records import ENRICHMENTS
 
 MOST_FIELDS = 10_000  # whoever has more keeps data in the names of fields
 _LARGEST = 2**63 - 1
+_MOST_ORIGINS = 10
 _EXACT = 2**53  # whole numbers up to here are exact as floating ones
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)", re.ASCII)
 
@@ -56,12 +68,34 @@ class Seen:
         return Kind.JSON
 
 
+@dataclass(slots=True)
+class Said:
+    """What machines said so far for one task, and which models with which prompts they were."""
+
+    fields: dict[str, Seen] = field(default_factory=dict)
+    outdated: int = 0
+    origins: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def about(self) -> str:
+        """Who said it, for readers of the schema."""
+        known = list(self.origins)
+        more = ["and others"] if len(known) > _MOST_ORIGINS else []
+        return f"machine-made: {'; '.join([*known[:_MOST_ORIGINS], *more]) or 'no answer yet'}"
+
+    def note_origin(self, entry: Row) -> None:
+        """Remember who answered; of very many, that there are more."""
+        if len(self.origins) <= _MOST_ORIGINS:
+            self.origins[maker_of(entry)] = None
+
+
 class Survey:
     """Watches records go by; afterwards it knows the columns of a table that holds them all."""
 
     def __init__(self, chosen: Sequence[Column] = ()) -> None:
         self.chosen = tuple(chosen)
         self.fields: dict[str, Seen] = {column.name: Seen() for column in chosen}
+        self.said: dict[str, Said] = {}
         self.records = 0
         self.is_overfull = False
 
@@ -74,30 +108,59 @@ class Survey:
     def see(self, row: Row) -> None:
         """Take one more record into account."""
         self.records += 1
+        for task, entry in row.get(ENRICHMENTS, {}).items():
+            self._hear(self.said.setdefault(task, Said()), entry)
         if self.chosen:
             for column in self.chosen:
                 self.fields[column.name].note(column.raw(row))
             return
-        for name, value in row["data"].items():
-            seen = self.fields.get(name)
+        self._note(self.fields, row["data"])
+
+    def _hear(self, said: Said, entry: Row | None) -> None:
+        if entry is None:
+            return
+        said.outdated += entry["state"] == OUTDATED
+        if entry["answer"] is None:
+            return
+        said.note_origin(entry)
+        if not self.chosen:
+            self._note(said.fields, entry["answer"])
+
+    def _note(self, fields: dict[str, Seen], values: Row) -> None:
+        for name, value in values.items():
+            seen = fields.get(name)
             if seen is None:
-                if len(self.fields) >= MOST_FIELDS:
+                if len(fields) >= MOST_FIELDS:
                     self.is_overfull = True
                     continue
-                seen = self.fields[name] = Seen()
+                seen = fields[name] = Seen()
             seen.note(finite(value))
 
     def columns(self) -> tuple[Column, ...]:
         """Return the columns: those chosen, or ours and every field that occurred."""
         if self.chosen:
-            return tuple(self._filled(one, one.name) for one in self.chosen)
-        fields = zip(data_columns(self.fields), self.fields, strict=True)
-        return (*own_columns(), *(self._filled(column, name) for column, name in fields))
+            return tuple(
+                one
+                if one.is_ours
+                else self._filled(replace(one, about=self.about(one)), self.fields[one.name])
+                for one in self.chosen
+            )
+        added = [one for task, said in self.said.items() for one in self._added(task, said)]
+        fields = data_columns(self.fields, (one.name for one in added))
+        collected = map(self._filled, fields, self.fields.values())
+        return (*own_columns(), *collected, *added)
 
-    def _filled(self, column: Column, name: str) -> Column:
-        if column.path[0] != "data":  # ours: known without looking
-            return column
-        seen = self.fields[name]
+    def _added(self, task: str, said: Said) -> Iterator[Column]:
+        for name, seen in said.fields.items():
+            yield self._filled(answer_column(task, name, said.about), seen)
+        yield from told_columns(task)
+
+    def about(self, column: Column) -> str:
+        """Return who made what stands in a column; nothing when it was collected."""
+        is_said = column.path[0] == ENRICHMENTS and column.path[1] in self.said
+        return self.said[column.path[1]].about if is_said else ""
+
+    def _filled(self, column: Column, seen: Seen) -> Column:
         return replace(
             column,
             kind=seen.kind(),

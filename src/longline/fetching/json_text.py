@@ -1,8 +1,9 @@
-"""JSON as it was written: no digit of a whole number is lost."""
+"""JSON as it was written: no digit of a whole number is lost, and no list for half a character."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import orjson
@@ -11,16 +12,27 @@ _LARGEST = 2**64  # of 64 bits, signed or not: what is written as JSON again goe
 _MOST_DIGITS = 20
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19  # a shorter number always fits
+_HALF = rb"\ud"
+_HALVES = re.compile("[\ud800-\udfff]")
+_UNKNOWN = "\ufffd"  # what Unicode has for a character that cannot be told
 
 
 def read_json(text: bytes | str) -> Any:
     """Return what a JSON text says; a whole number that 64 bits cannot hold is its digits, as text.
 
+    Half a character (the escape of one half of a surrogate pair) is U+FFFD: nothing can store it,
+    and all the rest of the text is sound.
+
     Raises:
         orjson.JSONDecodeError: it is not JSON.
     """
-    found = orjson.loads(text)
     raw = text.encode(errors="replace") if isinstance(text, str) else text
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if _HALF not in raw.lower():
+            raise
+        return _without_halves(text, error)
     # Most answers have no such run of digits, which is told faster than they were parsed.
     if _LONG not in raw.translate(_ZEROS):
         return found
@@ -33,6 +45,14 @@ def whole_number(digits: str) -> int | str:
         return digits
     number = int(digits)
     return number if -_LARGEST // 2 <= number < _LARGEST else digits
+
+
+def _without_halves(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
+    try:
+        written = json.dumps(_exactly(text), ensure_ascii=False)
+        return orjson.loads(_HALVES.sub(_UNKNOWN, written))
+    except (ValueError, RecursionError):  # that was not all
+        raise error from None
 
 
 def _exactly(text: bytes | str) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longline.clock import Clock
-from longline.errors import BadOption, FailureKind
+from longline.errors import BadOption, FailureKind, LonglineError
 from longline.jobs.drift_measure import Measure, Terms, measure_for, terms_after, terms_before
 from longline.model import Event, ItemState, Job
 from longline.monitoring.comparing import Difference
@@ -26,6 +26,7 @@ from longline.stores.profiles import Ending, KeptProfile, Sighting
 from longline.stores.store import Store
 
 NOTICED = "drift.noticed"
+UNJUDGED = "drift.unjudged"
 _OVER = ("job.complete", "job.partial", "job.failed", "job.reopened")
 _EVERY_ONE = 400  # items; from there on the share that is looked at falls
 _LEAST = 4  # down to one in so many: a dozen of them still show within fifty items what vanished
@@ -46,10 +47,19 @@ class Drifting:
         self._watch = Watch()
         self._place = 0
         self._waiting: list[tuple[int, Finish]] = []
+        self._troubles: set[str] = set()
 
     async def begin(self, job: Job) -> None:
         """Take up the watch: earlier runs are the measure, and what this job has committed."""
         self._job = job.id
+        try:
+            await self._begin(job)
+        except LonglineError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a bug here must not keep a job from its work
+            await self._give_up(error)
+
+    async def _begin(self, job: Job) -> None:
         terms = await terms_before(self._store, self._source, job)
         measure = await measure_for(self._store, self._source.name, job.id, terms)
         noticed = await self._noticed()
@@ -74,11 +84,15 @@ class Drifting:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        facts = [
-            self._told(notice)
-            for place, finish in waiting
-            for notice in self._watch.add(_shape_of(finish), place)
-        ]
+        try:
+            facts = [
+                self._told(notice)
+                for place, finish in waiting
+                for notice in self._watch.add(_shape_of(finish), place)
+            ]
+        except Exception as error:  # noqa: BLE001  # nor from going on with it
+            await self._give_up(error)
+            return
         if facts:
             await self._store.journal.append(*facts)
 
@@ -86,9 +100,33 @@ class Drifting:
         """Judge the whole job by what is committed.
 
         A job that has ended before keeps what was said of it then, if a later one has taken over
-        the records that this was said of.
+        the records that this was said of. What cannot be judged is told as a warning: no bug of
+        ours keeps a job from its end.
         """
         await self.look()
+        try:
+            return await self._ending()
+        except LonglineError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the edge of a job: it has to end all the same
+            return await self._unjudged(await self._give_up(error))
+
+    async def _unjudged(self, trouble: str) -> Ending:
+        drift = {one.data["field"]: one.data["text"] for one in await self._noticed()}
+        profile = {**Profile().as_json(), "drift": drift}
+        return Ending(profile, tuple(drift.values()), (trouble,))
+
+    async def _give_up(self, error: Exception) -> str:
+        """Write down that drift cannot be judged; return that as a sentence."""
+        problem = f"{type(error).__name__}: {error}"
+        self._watch = Watch()
+        if problem not in self._troubles:  # the same may come with every look
+            self._troubles.add(problem)
+            told = fact(self._job, self._clock.now(), UNJUDGED, error=problem)
+            await self._store.journal.append(told)
+        return f"drift could not be judged: {problem}"
+
+    async def _ending(self) -> Ending:
         job = await self._store.jobs.get(self._job)
         terms = await terms_after(self._store, self._source, job)
         measure = await measure_for(self._store, self._source.name, job.id, terms)

@@ -78,7 +78,7 @@ def _of_fields(
     nothing = Tally()
     for name, known in baseline.fields.items():
         now = recent.fields.get(name, nothing)
-        found = _filled(baseline, name, now, recent.seen(name), doubt) or _kind(
+        found = _filled(baseline, name, now, baseline.seen_in(recent, name), doubt) or _kind(
             name, known, now, doubt
         )
         if found is None and now.filled >= _FEWEST_SIZES:

@@ -209,7 +209,7 @@ def _against(
 
 def _is_emptied(history: Profile, whole: Tallies, name: str) -> bool:
     now = whole.fields.get(name, Tally())
-    filled, seen = history.fields[name].filled, whole.seen(name)
+    filled, seen = history.fields[name].filled, history.seen_in(whole, name)
     if now.filled or not filled or not seen:
         return False
     return chance_of_fewer(filled, history.seen(name), 0, seen) <= _DOUBT_AT_END

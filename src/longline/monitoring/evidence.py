@@ -9,8 +9,10 @@ from math import exp, lgamma
 def chance_of_fewer(before: int, of_before: int, now: int, of_now: int) -> float:
     """Return how likely it is to see so few now, or fewer, if nothing has changed.
 
-    Fisher's exact test, one-sided: `before` of `of_before` had it, `now` of `of_now` have it.
+    Fisher's exact test, one-sided: `before` of `of_before` had it, `now` of `of_now` have it. More
+    than all are taken for all, fewer than none for none.
     """
+    before, now = max(0, min(before, of_before)), max(0, min(now, of_now))
     having, total = before + now, of_before + of_now
     least = max(0, having - of_before)
     whole = _log_choose(total, having)

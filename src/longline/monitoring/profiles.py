@@ -47,6 +47,20 @@ class Tally:
         self.values |= other.values
 
 
+def _is_part(name: str, fields: Mapping[str, Tally | FieldProfile]) -> bool:
+    """Say whether a field is a part of an object: its name may have a dot of its own."""
+    whole, dot, _ = name.rpartition(".")
+    if not dot or whole not in fields:
+        return False
+    one = fields.get(name)
+    # What is filled more often than there were objects stands beside the other name, not in it.
+    return one is None or one.filled <= _objects(name, fields)
+
+
+def _objects(name: str, fields: Mapping[str, Tally | FieldProfile]) -> int:
+    return fields[name.rpartition(".")[0]].kinds.get("object", 0)
+
+
 @dataclass(slots=True)
 class Tallies:
     """All fields over a few records in a row."""
@@ -55,10 +69,11 @@ class Tallies:
     invalid: int
     fields: dict[str, Tally]
 
-    def seen(self, name: str) -> int:
+    def seen(self, name: str, *, may_be_part: bool = True) -> int:
         """Return how many items say something about a field: for a part, those with the whole."""
-        one, whole = self.fields.get(name), self.fields.get(name.rpartition(".")[0])
-        having = whole.kinds.get("object", 0) if whole else self.valid
+        one = self.fields.get(name)
+        is_part = may_be_part and _is_part(name, self.fields)
+        having = _objects(name, self.fields) if is_part else self.valid
         return having + (one.mentions if one else 0)
 
 
@@ -217,11 +232,11 @@ class Profile:
         """Take in what a few records in a row have shown."""
         for name, one in block.fields.items():
             if name in self.fields or len(self.fields) < _MOST_FIELDS:
-                self._field(name).add(one, block.seen(name))
+                self._field(name).add(one, self.seen_in(block, name))
         nothing = Tally()
         for name, known in self.fields.items():
             if name not in block.fields:
-                known.add(nothing, block.seen(name))
+                known.add(nothing, self.seen_in(block, name))
         self.records += block.valid
         self.invalid += block.invalid
 
@@ -243,9 +258,22 @@ class Profile:
 
     def seen(self, name: str) -> int:
         """Return how many items say something about a field: for a part, those with the whole."""
-        known, whole = self.fields.get(name), self.fields.get(name.rpartition(".")[0])
-        having = whole.kinds.get("object", 0) if whole else self.records
+        known = self.fields.get(name)
+        is_part = not self._stands_alone(name) and _is_part(name, self.fields)
+        having = _objects(name, self.fields) if is_part else self.records
         return having + (known.mentions if known else 0)
+
+    def seen_in(self, block: Tallies, name: str) -> int:
+        """Return how many items of a block say something about a field, as it is known here."""
+        return block.seen(name, may_be_part=not self._stands_alone(name))
+
+    def _stands_alone(self, name: str) -> bool:
+        """Say whether a name only looks like that of a part: the whole was never an object."""
+        whole = self.fields.get(name.rpartition(".")[0])
+        if whole is None:
+            return False
+        is_plain = whole.filled > 0 and "object" not in whole.kinds
+        return is_plain or not _is_part(name, self.fields)
 
     def share(self, name: str) -> float:
         """Return the share of those that have a field; 0 when there are none."""
