@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
 
 from scripted_site import ScriptedSite
+from servers import PostgresServer, RedisServer, postgres_running, redis_running
 from virtual import VirtualClock, VirtualLoop
 
 
@@ -30,3 +31,17 @@ def clock() -> VirtualClock:
 async def site() -> AsyncIterator[ScriptedSite]:
     async with ScriptedSite() as site:
         yield site
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A redis-server that the tests of one process share; each uses a prefix of its own."""
+    with redis_running(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server that the tests of one process share; each has a database of its own."""
+    with postgres_running() as server:
+        yield server

@@ -18,12 +18,22 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── NotResumable           the job has ended; start a new one
 │   ├── NothingToRetry         no item of the job failed in this way
 │   └── DestinationUnwritable  an export cannot be written where it was asked for
+├── DestinationFull            no room for an export: make room, run again (exit 4)
 ├── StoreError                 the database
 │   ├── StoreUnreachable       wrong address or no rights: mend it (exit 2)
+│   │   ├── StoreGone          its server went away for too long: start it, run again (exit 4)
+│   │   └── RedisUnreachable   workers cannot share limits: start Redis or mend it (exit 2)
 │   ├── StoreTooNew            a newer longline wrote it: upgrade (exit 2)
 │   ├── StoreFull              the disk is full: make room, run again (exit 4)
 │   ├── StoreBusy              others held the write lock too long: run again (exit 4)
+│   ├── NotCopied              one database cannot be moved into another: says why (exit 2)
 │   └── LeaseLost              another worker has the item now: drop what was done
+├── BrokerUnreachable          Redis carries no messages: start it or mend the address (exit 2)
+├── LifecycleError             a part of a cluster on this machine
+│   ├── StartFailed            it does not start: read its log
+│   ├── StopFailed             it does not end, or belongs to another user
+│   ├── NotAnswering           one that runs elsewhere does not answer: start it, mend its address
+│   └── LifecycleBusy          another `longline up` or `down` is at work: wait for it
 ├── FetchError                 one request failed; its `kind` decides what happens next
 │   ├── ConnectFailed          network: retried
 │   ├── UnknownHost            refused: no host has this name: never retried
@@ -298,6 +308,26 @@ class DestinationUnwritable(ConfigError):
         return f"{self.path} cannot be written ({self.problem}); nothing was left behind"
 
 
+# ---------------------------------------------------------------- where exports go
+
+
+class DestinationFull(LonglineError):
+    """There is no room left for an export."""
+
+    exit_code = 4
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"no room is left for {self.path} ({self.problem}); what was there before is as it "
+            "was. Make room and run the same command again"
+        )
+
+
 # ---------------------------------------------------------------- the database
 
 
@@ -319,6 +349,34 @@ class StoreUnreachable(StoreError):
         return (
             f"the database {self.address} cannot be opened ({self.problem}); "
             "check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite"
+        )
+
+
+class StoreGone(StoreUnreachable):
+    """The server of the database went away and did not come back while we waited."""
+
+    exit_code = 4
+
+    def __init__(self, address: str, problem: str, seconds: float) -> None:
+        super().__init__(address, problem)
+        self.args = (address, problem, seconds)  # pickle rebuilds the error from these
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"the database {self.address} went away and did not come back in {self.seconds:g} s "
+            f"({self.problem}); everything committed is safe. Start its server and run the same "
+            "command again to go on"
+        )
+
+
+class RedisUnreachable(StoreUnreachable):
+    """What workers share on Redis cannot be asked for; nobody runs free meanwhile."""
+
+    def __str__(self) -> str:
+        return (
+            f"Redis at {self.address} cannot be asked for what the workers share, so nothing is "
+            f"requested: {self.problem}"
         )
 
 
@@ -374,6 +432,20 @@ class StoreBusy(StoreError):
         )
 
 
+class NotCopied(StoreError):
+    """A database was not copied into another, which is as it was before."""
+
+    exit_code = 2
+
+    def __init__(self, target: str, problem: str) -> None:
+        super().__init__(target, problem)
+        self.target = target
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"nothing was copied to {self.target}: {self.problem}"
+
+
 class LeaseLost(StoreError):
     """The item was given to another worker while we worked on it; its commit is refused."""
 
@@ -384,6 +456,96 @@ class LeaseLost(StoreError):
 
     def __str__(self) -> str:
         return f"the lease {self.token} of item {self.key} was taken over; this try is dropped"
+
+
+# ---------------------------------------------------------------- messages to workers
+
+
+class BrokerUnreachable(LonglineError):
+    """Messages cannot be sent to workers; all that they would be about is in the database."""
+
+    exit_code = 2
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"Redis at {self.address} cannot be used ({self.problem}); start it with "
+            "`longline up`, or check LONGLINE_REDIS_URL, for example redis://127.0.0.1:6379/0"
+        )
+
+
+# ---------------------------------------------------------------- a cluster on this machine
+
+
+class LifecycleError(LonglineError):
+    """A part of a cluster could not be started, stopped or reached."""
+
+
+class StartFailed(LifecycleError):
+    """A service did not start; `lines` are the last ones of its log, if it has written one."""
+
+    def __init__(
+        self, service: str, problem: str, log: str = "", lines: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(service, problem, log, lines)
+        self.service = service
+        self.problem = problem
+        self.log = log
+        self.lines = lines
+
+    def __str__(self) -> str:
+        if not self.log:
+            return f"{self.service} did not start: {self.problem}"
+        told = f", which ends with: {' | '.join(self.lines)}" if self.lines else ""
+        return f"{self.service} did not start: {self.problem}; read {self.log}{told}"
+
+
+class StopFailed(LifecycleError):
+    """A process that was started does not end."""
+
+    def __init__(self, service: str, pid: int, problem: str) -> None:
+        super().__init__(service, pid, problem)
+        self.service = service
+        self.pid = pid
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.service} (process {self.pid}) could not be stopped: {self.problem}"
+
+
+class NotAnswering(LifecycleError):
+    """A server that somebody else runs, and that the settings name, does not answer."""
+
+    def __init__(self, service: str, address: str, problem: str) -> None:
+        super().__init__(service, address, problem)
+        self.service = service
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"{self.service} at {self.address} does not answer ({self.problem}); it is not ours to "
+            "start: start it, or take its address out of the settings"
+        )
+
+
+class LifecycleBusy(LifecycleError):
+    """Another process starts or stops the cluster of the same home."""
+
+    def __init__(self, home: str, seconds: float) -> None:
+        super().__init__(home, seconds)
+        self.home = home
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"another `longline up` or `longline down` has been at work in {self.home} for "
+            f"{self.seconds:g} s; wait for it to end and run this again"
+        )
 
 
 # ---------------------------------------------------------------- one request

@@ -12,17 +12,25 @@ from longline.stores.store import open_store
 from stores.given import record
 
 
+@pytest.fixture
+def address(sqlite_address: str) -> str:
+    return sqlite_address
+
+
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
         ("", "not an address"),
         ("nonsense", "not an address"),
         ("postgresql://me:secret@host:port/db", "not an address"),
-        ("oracle9://host/db", "SQLite only"),
-        ("postgresql://me:secret@host/db", "SQLite only"),
-        ("postgresql+psycopg://me:secret@host/db", "SQLite only"),
-        ("mysql://me:secret@host/db", "SQLite only"),
-        ("sqlite+aiosqlite:///x.sqlite", "SQLite only"),
+        ("oracle9://host/db", "SQLite or PostgreSQL"),
+        ("mysql://me:secret@host/db", "SQLite or PostgreSQL"),
+        ("postgresql+asyncpg://me:secret@host/db", "SQLite or PostgreSQL"),
+        ("sqlite+aiosqlite:///x.sqlite", "SQLite or PostgreSQL"),
+        ("postgresql://me:secret@127.0.0.1:1/db", "nothing answers at 127.0.0.1:1"),
+        ("postgres://me:secret@127.0.0.1:1/db", "nothing answers at 127.0.0.1:1"),
+        ("postgresql+psycopg://me:secret@nowhere.invalid/db", "no machine is called like that"),
+        ("postgresql://me:secret@127.0.0.1:1", "names no database"),
         ("sqlite://host/x.sqlite", "three slashes"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),

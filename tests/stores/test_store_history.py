@@ -199,3 +199,32 @@ def test_every_difference_holds_the_values_of_both_sides(
     assert [one.field for one in differences(new, old)] == sorted(
         (one.field for one in found), key=[one.field for one in differences(new, old)].index
     )
+
+
+async def test_a_version_names_the_job_that_made_it_not_who_saw_it_last(
+    store: Store, history: History
+) -> None:
+    for number, price in enumerate([100, 100, 90, 90, 80]):
+        hat = record("hat", {"price": price}, fingerprint=str(price))
+        await store.records.create(hat, at=EPOCH + number, job=f"job {number}")
+    await store.records.create(
+        record("hat", {"price": 80}, fingerprint="80"), at=EPOCH + 9, job="job 9"
+    )
+
+    versions = await history.versions("hat")
+    first, second = await history.diff("hat")
+
+    assert [one.job for one in versions] == ["job 0", "job 2", "job 4"]
+    assert (first.job, second.job) == ("job 2", "job 4")
+    assert [step.job for step in history.since(EPOCH + 4)] == ["job 4"]
+    assert (await store.records.get("hat"))["job_id"] == "job 9"
+
+
+@pytest.mark.usefixtures("flat")
+async def test_what_no_job_has_changed_names_none(store: Store, history: History) -> None:
+    await store.records.update("flat", {"price": 1}, at=EPOCH + 99)
+
+    (step,) = await history.diff("flat", newer=4)
+
+    assert step.job is None
+    assert "job" not in step.as_dict()

@@ -23,6 +23,11 @@ from stores.given import new_job, record
 OPEN = "import sys; from longline.stores.store import open_store; open_store(sys.argv[1]).close()"
 
 
+@pytest.fixture
+def address(sqlite_address: str) -> str:
+    return sqlite_address
+
+
 def version_of(path: Path) -> str:
     with sqlite3.connect(path) as connection:
         (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()

@@ -1,4 +1,4 @@
-"""Ten processes on one SQLite file: no write fails, no row is lost or doubled."""
+"""Ten processes on one database: no write fails, no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stores.given import new_job
 
 PROGRAM = Path(__file__).with_name("writing_process.py")
 PROCESSES = 10
-ROWS = 200
+ROWS = 100
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -28,7 +28,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.real_time
-async def test_ten_processes_write_to_one_file(store: Store, address: str) -> None:
+async def test_ten_processes_write_to_one_database(store: Store, address: str) -> None:
     job = await store.jobs.create(new_job())
 
     processes = [start(address, job.id, f"p{number}", str(ROWS)) for number in range(PROCESSES)]

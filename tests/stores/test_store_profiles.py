@@ -135,6 +135,20 @@ async def test_the_evidence_is_what_was_committed_in_that_order(
     assert (found[-1].data, found[-1].reason) == (None, "price: missing")
 
 
+async def test_what_was_stored_late_stands_where_its_item_was_found(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await queued(store, "a", "b", "c")
+    await store.records.create(record("b"), at=EPOCH + 9, job=job.id)
+    await store.records.create(record("c"), at=EPOCH + 5, job=job.id)
+    await store.records.create(record("a"), at=EPOCH + 7, job=job.id)
+    await store.records.create(record("of no item"), at=EPOCH, job=job.id)
+
+    found = await profiles.evidence(job.id, most=100)
+
+    assert [one.key for one in found] == ["a", "b", "c", "of no item"]
+
+
 async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: Profiles) -> None:
     job = await committed(store, 200)
 

@@ -23,7 +23,9 @@ def quarantine(database: Database) -> Quarantine:
     return Quarantine(database)
 
 
-async def held_job(store: Store, *keys: str, reason: str = "item {}: title: is missing") -> Job:
+async def held_job(
+    store: Store, *keys: str, reason: str = "item {}: title: is missing", at: float = EPOCH
+) -> Job:
     """Return a job that has ended, with all its items in quarantine."""
     job = await queued(store, *keys, is_last=True)
     for lease in await leased(store, job, len(keys)):
@@ -33,13 +35,14 @@ async def held_job(store: Store, *keys: str, reason: str = "item {}: title: is m
             reason=reason.format(lease.item.key),
             raw={"page": {"n": lease.item.key}},
         )
-        await store.queue.finish(Finish(lease, outcome, EPOCH, seconds=2.5))
-    await store.jobs.finish(job.id, EPOCH)
+        await store.queue.finish(Finish(lease, outcome, at, seconds=2.5))
+    await store.jobs.finish(job.id, at)
     return await store.jobs.get(job.id)
 
 
-def mended(held: Held) -> Mended:
-    return Mended(held, Outcome(Verdict.STORE, record=record(held.item.key)))
+def mended(held: Held, data: dict[str, str] | None = None) -> Mended:
+    made = record(held.item.key, data, fingerprint=str(data or "first"))
+    return Mended(held, Outcome(Verdict.STORE, record=made))
 
 
 async def test_items_of_one_reason_are_one_group(store: Store, quarantine: Quarantine) -> None:
@@ -99,6 +102,48 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
     assert (row["lease_owner"], row["reason"], row["kind"]) == (None, None, None)
     kinds = [event.kind for event in await store.journal.events(job.id)]
     assert kinds[-4:] == ["job.reopened", "item.stored", "item.stored", "job.complete"]
+
+
+async def test_a_mended_record_was_seen_when_its_page_was(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a")
+    (held,) = await quarantine.held(job.id)
+
+    await quarantine.settle([mended(held)], LATER)
+
+    row = await store.records.get("a")
+    assert (row["seen_at"], row["first_seen_at"], row["changed_at"]) == (EPOCH, EPOCH, LATER)
+
+
+async def test_a_mended_record_keeps_a_later_sighting_of_the_same_job(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a")
+    await store.records.create(record("a"), at=EPOCH + 30, job=job.id)
+    (held,) = await quarantine.held(job.id)
+
+    ends = await quarantine.settle([mended(held)], LATER)
+
+    row = await store.records.get("a")
+    assert ends == [ItemState.UNCHANGED]
+    assert row["seen_at"] == EPOCH + 30
+
+
+async def test_of_two_jobs_in_quarantine_the_newer_one_counts_whichever_is_mended_first(
+    store: Store, quarantine: Quarantine
+) -> None:
+    older = await held_job(store, "a")
+    newer = await held_job(store, "a", at=EPOCH + 30)
+    (old,) = await quarantine.held(older.id)
+    (new,) = await quarantine.held(newer.id)
+
+    await quarantine.settle([mended(old)], LATER)
+    ends = await quarantine.settle([mended(new, {"title": "newer"})], LATER + 1)
+
+    row = await store.records.get("a")
+    assert ends == [ItemState.STORED]
+    assert (row["data"], row["seen_at"]) == ({"title": "newer"}, EPOCH + 30)
 
 
 async def test_what_was_settled_once_is_not_settled_again(
@@ -216,7 +261,7 @@ async def test_what_is_foreseen_is_what_comes_of_it(store: Store, quarantine: Qu
     before = await held_job(store, "b")
     await quarantine.settle([mended(one) for one in await quarantine.held(before.id)], EPOCH)
     job = await held_job(store, "a", "b", "c")
-    later = await held_job(store, "a")
+    later = await held_job(store, "a", at=EPOCH + 30)
     await quarantine.settle([mended(one) for one in await quarantine.held(later.id)], LATER)
     tries = [mended(one) for one in await quarantine.held(job.id)]
 

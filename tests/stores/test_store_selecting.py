@@ -304,7 +304,7 @@ def test_the_same_query_can_be_asked_of_postgresql() -> None:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy types it not
     sql = str(matching(query).compile(dialect=dialect))
 
-    assert "jsonb_typeof" in sql
+    assert "json_typeof" in sql
     assert "json_type(" not in sql
 
 

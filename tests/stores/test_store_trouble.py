@@ -23,6 +23,11 @@ LARGE = {"title": "x" * 20_000}
 
 
 @pytest.fixture
+def address(sqlite_address: str) -> str:
+    return sqlite_address
+
+
+@pytest.fixture
 def hasty(store: Store, address: str) -> Iterator[Store]:
     """The same file, opened by someone who does not wait."""
     del store

@@ -12,9 +12,12 @@ from longline.fetching.messages import origin_of
 from longline.model import Account, Item, ItemState
 from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.journal import add_up, append, fact, happened
+from longline.stores.keys import kept_key
 from longline.stores.ledger import note_failures
+from longline.stores.locking import lock_job
 from longline.stores.schema import items, jobs
 
+_MOST_URGENT = 2**31 - 1  # the largest number that PostgreSQL has for it
 _LARGEST_LOOKUP = 10_000  # keys; a stock SQLite takes 32,766 variables in a statement
 
 
@@ -38,6 +41,7 @@ class Discovered:
 def add(connection: Connection, discovered: Discovered) -> int:
     """Queue what is new of these items; return how many the job has now."""
     job = discovered.job
+    lock_job(connection, job)  # keys and the limit are counted by one at a time
     fresh = _fresh(connection, job, discovered.items)
     total = connection.scalar(select(func.count()).where(items.c.job_id == job)) or 0
     room = len(fresh) if discovered.limit is None else max(0, discovered.limit - total)
@@ -61,7 +65,7 @@ def add(connection: Connection, discovered: Discovered) -> int:
 
 def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item]:
     """Return the items whose keys the job does not have, each key once."""
-    fresh = {item.key: item for item in found}
+    fresh = {kept_key(item.key): item for item in found}
     keys = list(fresh)
     for start in range(0, len(keys), _LARGEST_LOOKUP):
         some = keys[start : start + _LARGEST_LOOKUP]
@@ -74,15 +78,15 @@ def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item
 def _queued(job: str, item: Item) -> dict[str, Any]:
     return {
         "job_id": job,
-        "key": item.key,
+        "key": kept_key(item.key),
         "url": item.url,
         "data": as_json(item.data),
-        "priority": item.priority,
+        "priority": max(-_MOST_URGENT, min(item.priority, _MOST_URGENT)),
         "state": ItemState.QUEUED,
         "due_at": 0.0,
         "tries": 0,
         "lease_token": 0,
-        "domain": origin_of(item.url)[1],
+        "domain": kept_key(origin_of(item.url)[1]),
     }
 
 

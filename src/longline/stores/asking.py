@@ -27,6 +27,8 @@ class QuestionState(StrEnum):
 
 
 OPEN_QUESTIONS = frozenset({QuestionState.QUEUED, QuestionState.LEASED})
+LOCAL_MODEL = "enricher "
+"""What the model of a question begins with that an enricher here answers; then comes its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Attempt:
 class Question:
     """What is asked, whole: it needs no task file to be understood.
 
+    Of a question to an enricher here, `model` is its name and `version` its own.
     `tries` are those answers that could not be used, `attempts` the same and what else went wrong.
     """
 
@@ -216,11 +219,13 @@ _NEXT = (
     )
     .order_by(questions.c.due_at)  # as the index has it: sorting would read all that is queued
     .limit(1)
+    # Who looks at the same moment takes the one after it, instead of waiting for nothing.
+    .with_for_update(skip_locked=True, of=questions)
 )
 _TAKE = (
     update(questions)
-    # The state once more, for databases on which two may look for the next at the same time.
-    .where(questions.c.id.in_(_NEXT), questions.c.state == QuestionState.QUEUED)
+    # Not `in`, for which PostgreSQL may look several times, and lock another one each time.
+    .where(questions.c.id == _NEXT.scalar_subquery())
     .values(
         state=QuestionState.LEASED,
         lease_owner=bindparam("b_owner"),

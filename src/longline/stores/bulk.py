@@ -10,12 +10,14 @@ row made writing as slow as the loop's longest breath times the rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from sqlalchemy import BindParameter, Connection, Insert, Table, Update, bindparam
 
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not of a backslash that is itself meant
 _SIZES = (64, 16, 4, 1)  # few sizes, so that few statements are compiled and kept
 
 
@@ -85,5 +87,10 @@ class BulkUpdate:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as the text of a JSON column."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    """Return a value as the text of a JSON column.
+
+    The sign of code 0 becomes U+FFFD, which says that something unreadable stood there: PostgreSQL
+    can keep it nowhere, and would fail each time that a field of such a row is asked for.
+    """
+    text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text

@@ -8,36 +8,38 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import orjson
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.pool import QueuePool
 
-from longline.errors import LonglineError, StoreBusy, StoreError, StoreFull, StoreUnreachable
-from longline.stores.bulk import as_json
+from longline.errors import LonglineError, StoreUnreachable
+from longline.stores import postgres, sqlite
+from longline.stores.backend import ABSENT, Backend, Trouble
 from longline.stores.migrate import bring_up_to_date
+from longline.stores.transacting import Transactor
+from longline.stores.waiting import Waiting
 from longline.stores.writer import Writer
 
 T = TypeVar("T")
 _READERS = 3
 _PATIENCE = 60.0  # seconds to wait for other processes' writes; their worst was measured at 2 s
-_DRIVERS = ("sqlite", "sqlite+pysqlite")
 
 
 class Database:
     """One database, opened; make it with `open_database`."""
 
-    def __init__(self, address: str, writing: Engine, reading: Engine, patience: float) -> None:
-        self.address = address
-        self._patience = patience
-        self._writing = writing
-        self._reading = reading
-        self._connection: Connection | None = None
-        self._writer = Writer(self._transact)
+    def __init__(self, backend: Backend, writing: Engine) -> None:
+        self.address = backend.address
+        self._backend = backend
+        self._reading = backend.reading(_READERS + 1)
+        self._transactor = Transactor(backend, writing)
+        self._writer = Writer(self._transactor.run)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longline-reader")
 
     async def write(self, function: Callable[..., Any], argument: Any = None) -> Any:
         """Run `function(connection, argument)` in the writer; return when it is committed.
+
+        It may be run again from the start, when others were in its way or the server went away:
+        it changes nothing but the database.
 
         Raises:
             StoreError: it could not be committed; nothing of it was.
@@ -53,7 +55,8 @@ class Database:
 
     def stream(self, function: Callable[[Connection], T]) -> T:
         """Run `function(connection)` in this thread; for exports, which read for long."""
-        return self._read_now(function)
+        with self.snapshot() as connection:
+            return function(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -61,122 +64,103 @@ class Database:
 
         In this thread; for reading row by row what would not fit into memory.
         """
+        connection = self._patiently(self._looking)
         try:
-            with self._reading.connect() as connection:
-                yield connection
+            with connection:
+                # Rows stay on a server until they are asked for.
+                yield connection.execution_options(stream_results=True)
         except DBAPIError as error:
-            raise translated(error, self.address, self._patience) from error
+            raise self._backend.translated(error) from error
 
     def close(self) -> None:
         """Commit what is queued and let go of the files."""
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True)
-        if self._connection is not None:
-            self._connection.close()
-        self._writing.dispose()
+        self._transactor.close()
         self._reading.dispose()
 
-    def _transact(self, work: Callable[[Connection], Any]) -> Any:
-        try:
-            # The writer keeps its connection: fetching it anew cost more than a small commit.
-            if self._connection is None:
-                self._connection = self._writing.connect()
-            with self._connection.begin():
-                return work(self._connection)
-        except DBAPIError as error:
-            raise translated(error, self.address, self._patience) from error
-
     def _read_now(self, function: Callable[[Connection], T]) -> T:
-        with self.snapshot() as connection:
-            return function(connection)
+        def look() -> T:
+            with self._reading.connect() as connection:
+                return function(connection)
+
+        return self._patiently(look)
+
+    def _looking(self) -> Connection:
+        """Return a connection whose snapshot is taken, by a first question that proves it works."""
+        connection = self._reading.connect()
+        try:
+            connection.execute(text("SELECT 1"))
+        except DBAPIError:
+            connection.close()
+            raise
+        return connection
+
+    def _patiently(self, look: Callable[[], T]) -> T:
+        waiting = Waiting(self._backend)
+        while True:
+            try:
+                return look()
+            except DBAPIError as error:
+                ours = self._backend.translated(error)
+                if self._backend.trouble(error) not in ABSENT:
+                    raise ours from error
+                waiting.pause(error, getattr(ours, "problem", str(ours)))
 
 
 def open_database(address: str, *, patience: float = _PATIENCE) -> Database:
     """Open the database at a SQLAlchemy address and bring its tables up to date.
 
     Args:
-        address: for example sqlite:///longline.sqlite.
-        patience: seconds to wait for the writes of other processes.
+        address: for example sqlite:///longline.sqlite or postgresql://user@host/longline.
+        patience: seconds to wait for the writes of other processes, and for a server that goes
+            away once it is open.
 
     Raises:
         StoreUnreachable: there is no such database or no right to use it.
         StoreTooNew: a newer longline has written it.
         StoreBusy: others held the write lock for longer than `patience`.
+        MissingExtra: the driver of PostgreSQL is not installed.
     """
-    url = _parsed(address)
-    shown = url.render_as_string(hide_password=True)
-    writing = _engine(url, patience, begin="BEGIN IMMEDIATE", size=1)
+    backend = _backend(_parsed(address), patience)
+    writing = backend.writing()
     try:
-        bring_up_to_date(writing, shown)
+        _open(backend, writing)
     except DBAPIError as error:
         writing.dispose()
-        raise translated(error, shown, patience) from error
+        raise backend.translated(error) from error
     except LonglineError:
         writing.dispose()
         raise
-    reading = _engine(url, patience, begin="BEGIN", size=_READERS + 1)
-    return Database(shown, writing, reading, patience)
+    return Database(backend, writing)
 
 
-def translated(error: DBAPIError, address: str, patience: float) -> StoreError:
-    """Return our error for one of the driver's."""
-    text = str(error.orig)
-    if "disk is full" in text or "disk I/O error" in text:
-        return StoreFull(address)
-    if "locked" in text:
-        return StoreBusy(address, patience)
-    return StoreUnreachable(address, text)
+def _open(backend: Backend, writing: Engine) -> None:
+    waiting = Waiting(backend)
+    while True:
+        try:
+            bring_up_to_date(writing, backend)
+        except DBAPIError as error:
+            if backend.trouble(error) is not Trouble.STARTING:
+                raise
+            waiting.pause(error, "it is still starting up")
+        else:
+            return
+
+
+def _backend(url: URL, patience: float) -> Backend:
+    if url.drivername in sqlite.DRIVERS:
+        return sqlite.SqliteBackend(url, patience)
+    if url.drivername in postgres.DRIVERS:
+        return postgres.PostgresBackend(url, patience)
+    shown = url.render_as_string(hide_password=True)
+    raise StoreUnreachable(shown, "longline keeps its data in SQLite or PostgreSQL (psycopg)")
 
 
 def _parsed(address: str) -> URL:
     try:
-        url = make_url(address)
+        return make_url(address)
     except (ArgumentError, ValueError) as error:
         # It may hold a password somewhere, so only its beginning is shown.
         shown = f"{address.partition('://')[0]}://…" if "://" in address else address
         raise StoreUnreachable(shown or "''", "that is not an address") from error
-    shown = url.render_as_string(hide_password=True)
-    if url.drivername not in _DRIVERS:
-        raise StoreUnreachable(shown, "this version keeps its data in SQLite only")
-    if url.host:
-        raise StoreUnreachable(shown, "an address of SQLite has three slashes before the file")
-    if url.database in (None, "", ":memory:"):
-        raise StoreUnreachable(shown, "it names no file, and memory cannot be shared")
-    return url
-
-
-def _engine(url: URL, patience: float, *, begin: str, size: int) -> Engine:
-    engine = create_engine(
-        url,
-        poolclass=QueuePool,
-        pool_size=size,
-        max_overflow=0,
-        json_serializer=as_json,
-        json_deserializer=orjson.loads,
-    )
-    _prepare_sqlite(engine, begin, patience)
-    return engine
-
-
-def _prepare_sqlite(engine: Engine, begin: str, patience: float) -> None:
-    @event.listens_for(engine, "connect")
-    def connect(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, so that DDL is in it too
-        # SQLite's own knows ASCII only, and searches would tell ü from Ü.
-        connection.create_function("lower", 1, _lower, deterministic=True)
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
-        cursor.execute("PRAGMA journal_mode=WAL")
-        # A killed process loses nothing; a power cut may undo the last commits, whose items are
-        # then collected again: nothing is lost or doubled either way.
-        cursor.execute("PRAGMA synchronous=NORMAL")
-        cursor.execute("PRAGMA foreign_keys=ON")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from longline.stores.asking import (
     IS_WANTED,
+    LOCAL_MODEL,
     OPEN_QUESTIONS,
     QuestionState,
     Standing,
@@ -50,6 +51,14 @@ def _enrichment(row: Mapping[Any, Any]) -> Row:
         "tokens": row["tokens"],
         "question": row["question_id"],
     }
+
+
+def maker_of(enrichment: Row) -> str:
+    """Return in words who made an answer, as `enrichments_of` has it."""
+    model, version = str(enrichment["model"]), str(enrichment["prompt_version"])
+    # An enricher has no prompt; its version is that of its library, table or rates.
+    said = version if model.startswith(LOCAL_MODEL) else f"prompt version {version}"
+    return f"{model}, {said}"
 
 
 _ENRICHED = (
@@ -124,13 +133,12 @@ def figures(connection: Connection, task: str) -> Row:
 
 
 def reasons(connection: Connection, task: str, limit: int) -> list[Row]:
-    """Return why records of a task have no answer, the most frequent reason first."""
+    """Return why records have no answer, or an empty one, the most frequent reason first."""
     query = (
         select(questions.c.state, questions.c.reason, func.count())
         .join(enrichments, enrichments.c.question_id == questions.c.id)
         .where(
             enrichments.c.task == task,
-            questions.c.state != QuestionState.ANSWERED,
             questions.c.reason.is_not(None),
         )
         .group_by(questions.c.state, questions.c.reason)

@@ -49,6 +49,7 @@ _HELD = (
         items.c.id.in_(bindparam("b_ids", expanding=True)),
         items.c.state == ItemState.LEASED,
     )
+    .order_by(items.c.id)  # locked in the same order by all
     .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
 )
 _SETTLE = BulkUpdate(

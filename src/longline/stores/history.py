@@ -42,7 +42,7 @@ class Step:
             "from": self.older,
             "to": self.newer,
             "at": self.at,
-            "job": self.job,
+            **({} if self.job is None else {"job": self.job}),
             "differences": [one.as_dict() for one in self.differences],
         }
 

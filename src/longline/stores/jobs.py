@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, exists, func, insert, or_, select, update
 
 from longline.clock import moment
 from longline.errors import FailureKind, UnknownJob
-from longline.model import FINAL_STATES, OPEN_STATES, ItemState, Job, JobState
+from longline.model import OPEN_STATES, ItemState, Job, JobState
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
+from longline.stores.locking import lock_job, lock_name
 from longline.stores.profiles import Ending, keep
 from longline.stores.queue import counts
-from longline.stores.schema import items, jobs
+from longline.stores.schema import chunks, items, jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class Jobs:
         query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
         return await self._read(query.where(jobs.c.state.in_(OPEN_STATES)) if is_open else query)
 
-    async def start(self, job: str, at: float, **data: Any) -> None:
-        """Say that work on a job begins, or goes on."""
-        await self._database.write(_start, (job, at, data))
+    async def start(self, job: str, at: float, *, engine: str = "local", **data: Any) -> None:
+        """Say that work on a job begins, or goes on, and what does it."""
+        await self._database.write(_start, (job, at, engine, data))
 
     async def take_discovery(
         self, job: str, owner: str, at: float, until: float, dead: Sequence[str]
@@ -78,9 +79,24 @@ class Jobs:
         taken: bool = await self._database.write(_take_discovery, (job, owner, at, until, dead))
         return taken
 
+    async def leave_discovery(self, job: str, owner: str) -> None:
+        """Let somebody else discover at once; nothing happens when another does."""
+        await self._database.write(_leave_discovery, (job, owner))
+
     async def pause(self, job: str, at: float, reason: str) -> None:
         """Say that work stops for now, unless others go on with it or it has ended."""
         await self._database.write(_pause, (job, at, reason))
+
+    async def halt(self, job: str, at: float, reason: str) -> bool:
+        """Pause a job although others are at work on it, who notice; False when it does not run."""
+        is_halted: bool = await self._database.write(_halt, (job, at, reason))
+        return is_halted
+
+    async def cancel(self, job: str, at: float, reason: str) -> bool:
+        """End a job for good before its work is done; False when it has ended already."""
+        argument = (job, at, JobState.CANCELLED, reason)
+        is_cancelled: bool = await self._database.write(_end, argument)
+        return is_cancelled
 
     async def fail(self, job: str, at: float, reason: str) -> None:
         """End a job that could not do its work."""
@@ -118,6 +134,8 @@ def _job(row: Row[Any]) -> Job:
         cursor=row.cursor,
         is_discovered=row.is_discovered,
         shortfall=row.shortfall,
+        engine=row.engine,
+        runs=row.runs,
     )
 
 
@@ -151,9 +169,11 @@ def _free_name(connection: Connection, start: str) -> str:
 
 
 def _find_or_create(connection: Connection, new: NewJob) -> tuple[Job, bool]:
+    identity = _hash(new)
+    lock_name(connection, f"job {identity}")  # of two who look at once, the second finds it
     query = (
         select(jobs)
-        .where(jobs.c.identity == _hash(new), jobs.c.state.in_(OPEN_STATES))
+        .where(jobs.c.identity == identity, jobs.c.state.in_(OPEN_STATES))
         .order_by(jobs.c.created_at.desc())
         .limit(1)
     )
@@ -161,8 +181,9 @@ def _find_or_create(connection: Connection, new: NewJob) -> tuple[Job, bool]:
     return (_job(found), False) if found else (_create(connection, new), True)
 
 
-def _start(connection: Connection, argument: tuple[str, float, dict[str, Any]]) -> None:
-    job, at, data = argument
+def _start(connection: Connection, argument: tuple[str, float, str, dict[str, Any]]) -> None:
+    job, at, engine, data = argument
+    lock_job(connection, job)
     first, settings = connection.execute(
         select(jobs.c.started_at, jobs.c.settings).where(jobs.c.id == job)
     ).one()
@@ -173,7 +194,14 @@ def _start(connection: Connection, argument: tuple[str, float, dict[str, Any]]) 
     connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
-        .values(state=JobState.RUNNING, started_at=first or at, reason=None, settings=settings)
+        .values(
+            state=JobState.RUNNING,
+            started_at=first or at,
+            reason=None,
+            settings=settings,
+            engine=engine,
+            runs=jobs.c.runs + 1,
+        )
     )
     append(connection, [fact(job, at, "job.resumed" if first else "job.started", **data)])
 
@@ -199,6 +227,23 @@ def _take_discovery(
     return taken.rowcount == 1
 
 
+def _leave_discovery(connection: Connection, argument: tuple[str, str]) -> None:
+    job, owner = argument
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job, jobs.c.discovery_owner == owner)
+        .values(discovery_owner=None, discovery_until=None)
+    )
+
+
+def _halt(connection: Connection, argument: tuple[str, float, str]) -> bool:
+    job, at, reason = argument
+    query = select(jobs.c.state).where(jobs.c.id == job).with_for_update(key_share=True)
+    if connection.scalar(query) not in (JobState.PENDING, JobState.RUNNING):
+        return False
+    return _end(connection, (job, at, JobState.PAUSED, reason))
+
+
 def _pause(connection: Connection, argument: tuple[str, float, str]) -> None:
     job, at, reason = argument
     others = connection.scalar(
@@ -208,7 +253,7 @@ def _pause(connection: Connection, argument: tuple[str, float, str]) -> None:
         _end(connection, (job, at, JobState.PAUSED, reason))
 
 
-def _end(connection: Connection, argument: tuple[str, float, JobState, str | None]) -> None:
+def _end(connection: Connection, argument: tuple[str, float, JobState, str | None]) -> bool:
     job, at, state, reason = argument
     ended = connection.execute(
         update(jobs)
@@ -221,8 +266,13 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
             discovery_until=None,
         )
     )
-    if ended.rowcount:
-        append(connection, [fact(job, at, f"job.{state.value}", reason=reason)])
+    if not ended.rowcount:
+        return False
+    # Nobody is to come for what was offered: whoever goes on with the job offers anew.
+    is_offered = (chunks.c.job_id == job) & (chunks.c.state == "offered")
+    connection.execute(update(chunks).where(is_offered).values(state="lost", finished_at=at))
+    append(connection, [fact(job, at, f"job.{state.value}", reason=reason)])
+    return True
 
 
 def _is_over(connection: Connection, job: str) -> bool:
@@ -230,8 +280,11 @@ def _is_over(connection: Connection, job: str) -> bool:
     state, is_discovered = connection.execute(query).one()
     if JobState(state) not in OPEN_STATES or not is_discovered:
         return False
-    found = counts(connection, job)
-    return sum(found.values()) == sum(found[final] for final in FINAL_STATES)
+    # Asked after nearly every chunk: the index finds one that is left without counting the others.
+    left = exists().where(
+        items.c.job_id == job, items.c.state.in_([ItemState.QUEUED, ItemState.LEASED])
+    )
+    return not connection.scalar(select(left))
 
 
 def finish_job(
@@ -239,6 +292,7 @@ def finish_job(
 ) -> JobState | None:
     """End a job in the caller's transaction; None when some items are not finished."""
     job, at, ending = argument
+    lock_job(connection, job)  # of many who end it at once, the others find that it has ended
     if not _is_over(connection, job):
         return None
     query = select(jobs.c.source, jobs.c.shortfall).where(jobs.c.id == job)

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from longline.model import Account, Event
 from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.database import Database
+from longline.stores.last import do_last
 from longline.stores.schema import events, statistics
 
 Fact = dict[str, Any]
@@ -37,14 +38,19 @@ def append(connection: Connection, facts: list[Fact]) -> None:
 
 
 def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]) -> None:
-    """Add amounts to the statistics of jobs."""
+    """Add amounts to the statistics of jobs, at the end of the transaction."""
+    for amount in amounts:
+        do_last(connection, _add_all, amount)
+
+
+def _add_all(connection: Connection, amounts: list[tuple[str, Mapping[str, float]]]) -> None:
     sums: dict[tuple[str, str], float] = defaultdict(float)
     for job, counts in amounts:
         for name, value in counts.items():
             sums[job, name] += value
-    if sums:
-        rows = [{"job_id": job, "name": name, "value": v} for (job, name), v in sums.items()]
-        _ADD[connection.dialect.name].run(connection, rows)
+    # In the same order everywhere: two that add to the same rows must not wait for each other.
+    rows = [{"job_id": job, "name": name, "value": sums[job, name]} for job, name in sorted(sums)]
+    _ADD[connection.dialect.name].run(connection, rows)
 
 
 def _addition(module: Any) -> BulkInsert:

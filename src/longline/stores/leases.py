@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, or_, select, update
 
 from longline.model import Item, ItemState, JobState, Lease
 from longline.stores.journal import append, fact
 from longline.stores.schema import items, jobs
+
+BY_HAND = "paused by hand"
+"""The reason of a job that a person has paused: nobody who is at work on it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,11 @@ class Claim:
 # The domains that have queued items, found by a jump in the index from each to the next: reading
 # all rows for it would take longer with every item that waits.
 _QUEUED = (items.c.job_id == bindparam("b_job")) & (items.c.state == ItemState.QUEUED)
-_first = select(func.min(items.c.domain).label("domain")).where(_QUEUED).cte(recursive=True)
-_next = select(func.min(items.c.domain)).where(_QUEUED, items.c.domain > _first.c.domain)
+_least = select(items.c.domain).where(_QUEUED).order_by(items.c.domain).limit(1)
+_first = select(_least.scalar_subquery().label("domain")).cte(recursive=True)
+_next = _least.where(items.c.domain > _first.c.domain)
 _LANES = _first.union_all(select(_next.scalar_subquery()).where(_first.c.domain.is_not(None)))
-_DOMAINS = select(_LANES.c.domain).where(_LANES.c.domain.is_not(None))
+DOMAINS = select(_LANES.c.domain).where(_LANES.c.domain.is_not(None))
 
 # Statements of the busy path are made once: building one costs more than running it.
 _FOLLOWING = (
@@ -50,33 +55,39 @@ _FOLLOWING = (
     )
     .order_by(items.c.priority.desc(), items.c.due_at)
     .limit(bindparam("b_count"))
+    .with_for_update(skip_locked=True)  # what another process takes at this moment is not ours
+    .cte()  # looked up once: a subquery might be run again for each row, and take too many
+)
+_VALUES: dict[Any, Any] = {
+    "state": ItemState.LEASED,
+    "lease_owner": bindparam("b_owner"),
+    "lease_token": items.c.lease_token + 1,
+    "lease_until": bindparam("b_until"),
+    "tries": items.c.tries + 1,
+}
+_COLUMNS = (
+    items.c.id,
+    items.c.domain,
+    items.c.key,
+    items.c.url,
+    items.c.priority,
+    items.c.data,
+    items.c.lease_token,
+    items.c.tries,
 )
 _TAKE = (
     update(items)
-    .where(items.c.id.in_(_FOLLOWING))
-    .values(
-        state=ItemState.LEASED,
-        lease_owner=bindparam("b_owner"),
-        lease_token=items.c.lease_token + 1,
-        lease_until=bindparam("b_until"),
-        tries=items.c.tries + 1,
-    )
-    .returning(
-        items.c.id,
-        items.c.domain,
-        items.c.key,
-        items.c.url,
-        items.c.priority,
-        items.c.data,
-        items.c.lease_token,
-        items.c.tries,
-    )
+    .where(items.c.id.in_(select(_FOLLOWING.c.id)))
+    .values(_VALUES)
+    .returning(*_COLUMNS)
 )
+_NAMED = items.c.id.in_(bindparam("b_ids", expanding=True))
+_TAKE_NAMED = update(items).where(_NAMED).values(_VALUES).returning(*_COLUMNS)
 
 
 def lease(connection: Connection, claim: Claim) -> list[Lease]:
     """Give items that are due to a worker, of each domain those of the highest priority."""
-    domains = connection.scalars(_DOMAINS, {"b_job": claim.job}).all()
+    domains = connection.scalars(DOMAINS, {"b_job": claim.job}).all()
     given: list[Lease] = []
     for domain in sorted(domains, key=lambda name: (name <= claim.last, name)):
         count = min(claim.count - claim.holds.get(domain, 0), claim.room - len(given))
@@ -94,17 +105,28 @@ def _take(connection: Connection, claim: Claim, domain: str, count: int) -> list
         "b_until": claim.until,
         "b_domain": domain,
     }
-    rows = sorted(connection.execute(_TAKE, wish), key=lambda row: (-row.priority, row.id))
+    return _leases(claim.job, connection.execute(_TAKE, wish))
+
+
+def lease_named(
+    connection: Connection, job: str, ids: Sequence[int], owner: str, until: float
+) -> list[Lease]:
+    """Give these items, which the caller has found queued and locked, to a worker."""
+    wish = {"b_ids": ids, "b_owner": owner, "b_until": until}
+    return _leases(job, connection.execute(_TAKE_NAMED, wish))
+
+
+def _leases(job: str, rows: Iterable[Row[Any]]) -> list[Lease]:
     return [
         Lease(
             id=row.id,
-            job=claim.job,
+            job=job,
             item=Item(row.key, row.url, row.priority, row.data),
             token=row.lease_token,
             tries=row.tries,
-            domain=domain,
+            domain=row.domain,
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: (-row.priority, row.id))
     ]
 
 
@@ -145,9 +167,11 @@ def renew(connection: Connection, argument: tuple[str, str, float]) -> None:
         .values(discovery_until=until)
     )
     # Another process may have paused the job when it was stopped; whoever beats goes on with it.
+    # On a cluster nobody but a person, or the sweeper, has a say in that.
+    is_left = (jobs.c.state == JobState.PAUSED) & jobs.c.reason.is_distinct_from(BY_HAND)
     connection.execute(
         update(jobs)
-        .where(jobs.c.id == job, jobs.c.state == JobState.PAUSED)
+        .where(jobs.c.id == job, is_left, jobs.c.engine == "local")
         .values(state=JobState.RUNNING, reason=None)
     )
 

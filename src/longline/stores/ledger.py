@@ -13,6 +13,7 @@ from longline.model import BANNED, OPEN_STATES, Account, ItemState, JobState
 from longline.stores.bulk import BulkInsert
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
+from longline.stores.locking import lock_job
 from longline.stores.schema import failures, items, jobs
 
 _BAD = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED)
@@ -186,6 +187,7 @@ def _by_kind(connection: Connection, job: str) -> dict[str, dict[str, int]]:
 
 def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> Requeued:
     query, at = argument
+    lock_job(connection, query.job)
     again = connection.execute(
         update(items)
         .where(*_fitting(query, _BAD))
@@ -193,6 +195,7 @@ def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> Req
             state=ItemState.QUEUED,
             due_at=0.0,
             tries=0,
+            deaths=0,
             kind=None,
             reason=None,
             raw=None,

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Select, and_, or_, select
 
 from longline.errors import UnknownRecord
 from longline.stores.database import Database
+from longline.stores.keys import kept_key
 from longline.stores.matches_links import decided, links_around, links_in
 from longline.stores.matches_rules import (
     count_outside,
@@ -70,9 +71,10 @@ class Matches:
     async def members(self, kind: str, mark: str, blocks: Iterable[str]) -> dict[str, list[int]]:
         """Return the ids of the records that stand in each of these blocks."""
         query = _standing(kind, mark, match_blocks.c.block, match_blocks.c.record_id)
+        names = {kept_key(block): block for block in blocks}
         standing: dict[str, list[int]] = {}
-        for block, record in await self._looked_up(query, blocks):
-            standing.setdefault(block, []).append(record)
+        for block, record in await self._looked_up(query, names):
+            standing.setdefault(names[block], []).append(record)
         return standing
 
     async def records(self, ids: Iterable[int]) -> list[Row]:
@@ -149,7 +151,8 @@ class Matches:
         Raises:
             UnknownRecord: there is none.
         """
-        query = select(records.c.id).where(records.c.source == source, records.c.key == key)
+        same = (records.c.source == source, records.c.key == kept_key(key))
+        query = select(records.c.id).where(*same)
         found: int | None = await self._database.read(lambda connection: connection.scalar(query))
         if found is None:
             raise UnknownRecord(f"{source}/{key}")

@@ -10,6 +10,8 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.stores.bulk import BulkInsert, as_json
+from longline.stores.keys import kept_key
+from longline.stores.locking import lock_name
 from longline.stores.matches_links import ends_of, joined, links_around, slices
 from longline.stores.matches_words import Decided, Deposit, Entry, Pair, Settled
 from longline.stores.schema import match_blocks, match_records, matches, records
@@ -44,6 +46,7 @@ _STAND = BulkInsert(match_blocks, ("kind", "block", "record_id"))
 def put_into_blocks(connection: Connection, argument: tuple[str, str, Sequence[Entry]]) -> set[int]:
     """Move records to their new blocks and drop their pairs; return those that wait for it."""
     kind, mark, entries = argument
+    _lock(connection, kind)
     done = {
         record
         for record, (version, rules) in _remembered(connection, kind, entries).items()
@@ -53,7 +56,7 @@ def put_into_blocks(connection: Connection, argument: tuple[str, str, Sequence[E
     ids = [entry.record for entry in waiting]
     _forget(connection, kind, ids)
     rows = [
-        {"kind": kind, "block": block, "record_id": entry.record}
+        {"kind": kind, "block": kept_key(block), "record_id": entry.record}
         for entry in waiting
         for block in sorted(entry.blocks)
     ]
@@ -67,6 +70,7 @@ def put_into_blocks(connection: Connection, argument: tuple[str, str, Sequence[E
 
 def settle(connection: Connection, deposit: Deposit) -> Settled:
     """Write the pairs of a batch, unless a record has been taken up anew since it was read."""
+    _lock(connection, deposit.kind)
     pairs = _valid(connection, deposit, deposit.pairs)
     _write(connection, deposit, pairs)
     done = (
@@ -90,6 +94,7 @@ def settle(connection: Connection, deposit: Deposit) -> Settled:
 def leave_out(connection: Connection, argument: tuple[str, Sequence[int]]) -> None:
     """Forget that records were compared, and what came of it."""
     kind, ids = argument
+    _lock(connection, kind)
     _forget(connection, kind, ids)
     for some in slices(ids):
         gone = (match_records.c.kind == kind, match_records.c.record_id.in_(some))
@@ -98,6 +103,7 @@ def leave_out(connection: Connection, argument: tuple[str, Sequence[int]]) -> No
 
 def decide(connection: Connection, decided: Decided) -> None:
     """Keep a person's word, be the pair known or not."""
+    _lock(connection, decided.kind)
     same = (
         matches.c.kind == decided.kind,
         matches.c.left_id == decided.left,
@@ -113,6 +119,14 @@ def decide(connection: Connection, decided: Decided) -> None:
             connection, decided.deposit, _valid(connection, decided.deposit, decided.deposit.pairs)
         )
         _look_through(connection, decided.deposit, {decided.left, decided.right})
+
+
+def _lock(connection: Connection, kind: str) -> None:
+    """Have others wait who write pairs of this kind.
+
+    Two that joined a record with another each, at once, would not see that these contradict.
+    """
+    lock_name(connection, f"matches {kind}")
 
 
 def _forget(connection: Connection, kind: str, ids: Sequence[int]) -> None:

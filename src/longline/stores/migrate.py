@@ -7,24 +7,26 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from longline.errors import StoreTooNew
+from longline.stores.backend import Backend
 
-_KNOWN = ("0001", "0002", "0003")  # oldest first
+_KNOWN = ("0001", "0002", "0003", "0004")  # oldest first
 NEWEST = _KNOWN[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def bring_up_to_date(engine: Engine, address: str) -> None:
+def bring_up_to_date(engine: Engine, backend: Backend) -> None:
     """Run the migrations that are missing, all in one transaction.
 
     Raises:
         StoreTooNew: the database has a version that this program does not know.
     """
-    with engine.begin() as connection:  # other processes that open it too wait here
+    with engine.begin() as connection:
+        backend.lock_tables(connection)  # other processes that open it too wait here
         found = _version(connection)
         if found == NEWEST:
             return
         if found is not None and found not in _KNOWN:
-            raise StoreTooNew(address, found, NEWEST)
+            raise StoreTooNew(backend.address, found, NEWEST)
         _upgrade(connection)
 
 

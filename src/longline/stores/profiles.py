@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
 from longline.errors import FailureKind
 from longline.fetching.messages import origin_of
@@ -35,6 +36,9 @@ class Sighting:
     data: Mapping[str, Any] | None = None
     score: float | None = None
     reason: str | None = None
+
+
+_Placed = tuple[float, Sighting]  # where an item stands in its job
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,10 @@ class Profiles:
         )
 
     async def evidence(self, job: str, *, most: int) -> list[Sighting]:
-        """Return what a job has committed, in that order; of more than `most`, an even sample."""
+        """Return what a job has committed, in the order in which the items were found.
+
+        Of more than `most`, an even sample.
+        """
         return await self._database.read(lambda connection: _evidence(connection, job, most))
 
     async def _read(self, query: Select[Any]) -> list[KeptProfile]:
@@ -207,18 +214,28 @@ def _evidence(connection: Connection, job: str, most: int) -> list[Sighting]:
         for condition in (made, failed)
     )
     step = -(-total // most) or 1  # the same for both, so that their shares stay what they are
-    good = select(
-        records.c.key, records.c.url, records.c.seen_at, records.c.data, records.c.score
-    ).where(made, records.c.id % step == 0)
-    bad = select(items.c.key, items.c.domain, items.c.finished_at, items.c.reason).where(
-        failed, items.c.id % step == 0
-    )
-    found = [
-        Sighting(row.key, origin_of(row.url)[1], row.seen_at, row.data, row.score)
-        for row in connection.execute(good)
+    found = _made(connection, made & (records.c.id % step == 0), job)
+    found += _failed(connection, failed & (items.c.id % step == 0))
+    # Where items stand in the list, not when they ended: what was mended came late, all together.
+    return [sighting for _, sighting in sorted(found, key=lambda one: (one[0], one[1].at))]
+
+
+def _made(connection: Connection, wanted: ColumnElement[bool], job: str) -> list[_Placed]:
+    columns = (records.c.key, records.c.url, records.c.seen_at, records.c.data, records.c.score)
+    own = (items.c.job_id == job) & (items.c.key == records.c.key)
+    query = select(*columns, items.c.id.label("place")).join(items, own, isouter=True)
+    return [
+        (
+            inf if row.place is None else row.place,
+            Sighting(row.key, origin_of(row.url)[1], row.seen_at, row.data, row.score),
+        )
+        for row in connection.execute(query.where(wanted))
     ]
-    found += [
-        Sighting(row.key, row.domain, row.finished_at or 0.0, reason=row.reason or "")
-        for row in connection.execute(bad)
+
+
+def _failed(connection: Connection, wanted: ColumnElement[bool]) -> list[_Placed]:
+    columns = (items.c.id, items.c.key, items.c.domain, items.c.finished_at, items.c.reason)
+    return [
+        (row.id, Sighting(row.key, row.domain, row.finished_at or 0.0, reason=row.reason or ""))
+        for row in connection.execute(select(*columns).where(wanted))
     ]
-    return sorted(found, key=lambda one: one.at)

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    null,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import StatementError
 
 from longline.errors import BadOption, FailureKind, LeaseLost
@@ -19,6 +29,7 @@ from longline.stores.jobs import finish_job
 from longline.stores.journal import Fact, append, fact
 from longline.stores.profiles import Ending
 from longline.stores.schema import items, jobs, records
+from longline.stores.sightings import Sighting, date_back
 
 UNENDED = "a replay of its quarantined items has not ended; if it was cut off, run it again"
 """The reason of a job while items of it are replayed, and after somebody was killed at that."""
@@ -30,6 +41,7 @@ _STATE_OF = {
     Verdict.SKIP: ItemState.SKIPPED,
     Verdict.QUARANTINE: ItemState.QUARANTINED,
 }
+_RECORDED = (ItemState.STORED, ItemState.UNCHANGED)
 _UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
 _EXAMPLES = 3
 # A bug that a source met after its last request left what the record was to be made of, too.
@@ -72,6 +84,9 @@ class Mended:
 
     held: Held
     outcome: Outcome
+
+
+_Meeting = tuple[Held, Record, Any]  # the record that an item makes, and the one there is
 
 
 class Quarantine:
@@ -250,8 +265,9 @@ _CURRENT = (
         *(items.c.seconds, items.c.status, items.c.finished_at),
     )
     .where(items.c.id.in_(bindparam("b_ids", expanding=True)))
-    .with_for_update()
+    .order_by(items.c.id)
 )
+_LOCKED = _CURRENT.with_for_update()  # not for those who only look: they may lock nothing
 _TAKE = BulkUpdate(
     update(items)
     .where(items.c.id == bindparam("b_id"))
@@ -272,7 +288,7 @@ def _settle(
     connection: Connection, tries: list[tuple[Mended, Finish]]
 ) -> list[ItemState | LeaseLost]:
     asked = {"b_ids": [mended.held.id for mended, _ in tries]}
-    current = {row.id: row for row in connection.execute(_CURRENT, asked)}
+    current = {row.id: row for row in connection.execute(_LOCKED, asked)}
     ours = [finish for mended, finish in tries if _is_as_it_was(mended.held, current)]
     leases = [one.lease for one in ours]
     sizes = Counter(lease.job for lease in leases)
@@ -282,13 +298,23 @@ def _settle(
         connection,
         [{"b_id": one.id, "b_token": one.token, "b_state": ItemState.LEASED} for one in leases],
     )
-    later = _superseded(connection, [mended for mended, _ in tries])
+    met = list(_met(connection, [mended for mended, _ in tries]))
+    later = _superseded(met)
     kept = [_skipped(one) if one.lease.id in later else one for one in ours]
     ends = dict(zip((one.lease.id for one in kept), finish_all(connection, kept), strict=True))
     _RESTORE.run(
         connection,
-        [_restored(current[one.lease.id], one.at, ends[one.lease.id]) for one in kept],
+        [
+            _restored(
+                current[one.lease.id],
+                one.at,
+                is_as_old=one.lease.id in later or ends[one.lease.id] in _BAD,
+            )
+            for one in kept
+        ],
     )
+    made = [mended for mended, _ in tries if ends.get(mended.held.id) in _RECORDED]
+    date_back(connection, _sightings(made, met))
     for job in anew:
         _leave_unended(connection, job)
     return [
@@ -297,16 +323,27 @@ def _settle(
     ]
 
 
-def _restored(row: Any, at: float, end: ItemState | LeaseLost) -> dict[str, Any]:
+def _sightings(made: Iterable[Mended], met: Sequence[_Meeting]) -> Iterator[Sighting]:
+    """Yield when the site was seen as these records say: never earlier than is known already."""
+    before = {held.id: row.seen_at for held, _, row in met}
+    for one in made:
+        record, held = one.outcome.record, one.held
+        if record is not None and held.finished_at:
+            at = max(held.finished_at, before.get(held.id, 0.0))
+            yield Sighting(record.source, record.key, at)
+
+
+def _restored(row: Any, at: float, *, is_as_old: bool) -> dict[str, Any]:
     """Return what is still true of an item: what it took, was answered, and how old its data is.
 
-    What stays in quarantine is as old as before: later jobs are known by that.
+    What stays in quarantine, or was stored by a later job, is as old as before: its job has seen
+    nothing since, and later jobs are known by that.
     """
     return {
         "b_id": row.id,
         "b_seconds": row.seconds,
         "b_status": row.status,
-        "b_finished": row.finished_at if end in _BAD else at,
+        "b_finished": row.finished_at if is_as_old else at,
     }
 
 
@@ -316,12 +353,9 @@ def _is_as_it_was(held: Held, current: Mapping[int, Any]) -> bool:
 
 
 def _foresee(connection: Connection, mended: Sequence[Mended]) -> list[ItemState]:
-    later = _superseded(connection, mended)
-    same = {
-        held.id
-        for held, record, row in _met(connection, mended)
-        if row.fingerprint == record.fingerprint
-    }
+    met = list(_met(connection, mended))
+    later = _superseded(met)
+    same = {held.id for held, record, row in met if row.fingerprint == record.fingerprint}
     return [
         ItemState.SKIPPED
         if one.held.id in later
@@ -332,16 +366,14 @@ def _foresee(connection: Connection, mended: Sequence[Mended]) -> list[ItemState
     ]
 
 
-def _superseded(connection: Connection, mended: Sequence[Mended]) -> set[int]:
+def _superseded(met: Sequence[_Meeting]) -> set[int]:
     """Return the items whose records a later job has stored meanwhile."""
     return {
-        held.id
-        for held, _, row in _met(connection, mended)
-        if row.job_id != held.job and row.seen_at > held.finished_at
+        held.id for held, _, row in met if row.job_id != held.job and row.seen_at > held.finished_at
     }
 
 
-def _met(connection: Connection, mended: Sequence[Mended]) -> Iterator[tuple[Held, Record, Any]]:
+def _met(connection: Connection, mended: Sequence[Mended]) -> Iterator[_Meeting]:
     """Yield the items whose records are known already, with these as they are stored."""
     made = [(one.held, one.outcome.record) for one in mended if one.outcome.record is not None]
     columns = (records.c.key, records.c.job_id, records.c.seen_at, records.c.fingerprint)

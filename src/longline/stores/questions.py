@@ -124,7 +124,7 @@ class Questions:
         return await self._database.read(lambda connection: enrichments.figures(connection, task))
 
     async def reasons(self, task: str, *, limit: int = 10) -> list[Row]:
-        """Return why records of a task have no answer, the most frequent reason first."""
+        """Return why records have no answer, or an empty one, the most frequent reason first."""
         return await self._database.read(
             lambda connection: enrichments.reasons(connection, task, limit)
         )

@@ -8,11 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
 
-from longline.errors import UnknownRecord
+from longline.errors import BadOption, UnknownRecord
 from longline.model import Quality, Record
 from longline.stores.bulk import BulkInsert, as_json
 from longline.stores.database import Database
+from longline.stores.enrichments import enrichments_of
 from longline.stores.history import History
+from longline.stores.keys import kept_key
 from longline.stores.schema import record_versions, records
 from longline.stores.selecting import RecordQuery, matching
 
@@ -20,6 +22,7 @@ __all__ = ["RecordQuery", "Records", "store_records"]
 
 Row = dict[str, Any]
 Rows = list[Row]  # spelled out here, since `Records.list` hides the builtin below it
+ENRICHMENTS = "enrichments"  # where `stream` adds what machines were asked about a record
 _Deposit = tuple[Record, str | None, float]
 
 
@@ -53,8 +56,10 @@ class Records:
 
         Raises:
             UnknownRecord: there is none of this key.
+            BadOption: a value cannot be stored, such as a number of more than 64 bits.
         """
         query = RecordQuery(key=key, source=source, limit=1)
+        _check(changes)
         name: str = await self._database.write(_edit, (query, changes, at))
         return await self.get(key, source=name)
 
@@ -101,15 +106,28 @@ class Records:
         """Return, per source: how many records, their mean score, grades, and when last seen."""
         return await self._database.read(_statistics)
 
-    def stream(self, query: RecordQuery, *, size: int = 500) -> Iterator[Row]:
+    def stream(
+        self, query: RecordQuery, *, size: int = 500, with_enrichments: bool = False
+    ) -> Iterator[Row]:
         """Yield the records that match, in this thread, holding only `size` of them at once.
 
-        All are read from one snapshot: what is stored meanwhile is not among them.
+        All are read from one snapshot: what is stored meanwhile is not among them. What machines
+        were asked about a record is under `enrichments`, when that is wished for.
         """
         statement = matching(query).execution_options(yield_per=size)
         with self._database.snapshot() as connection:
-            for row in connection.execute(statement).mappings():
-                yield _plain(row)
+            for page in connection.execute(statement).mappings().partitions(size):
+                said = enrichments_of(connection, _ids(page)) if with_enrichments else None
+                for row in page:
+                    plain = _plain(row)
+                    yield plain if said is None else {**plain, ENRICHMENTS: said.get(row["id"], [])}
+
+
+def _check(changes: Mapping[str, Any]) -> None:
+    try:
+        as_json(dict(changes))
+    except TypeError as error:
+        raise BadOption("changes", f"they cannot be stored: {error}") from error
 
 
 def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[bool]:
@@ -120,20 +138,22 @@ def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[
     """
     if not deposits:
         return []
-    keys = [(record.source, record.key) for record, _, _ in deposits]
+    keys = [(record.source, kept_key(record.key)) for record, _, _ in deposits]
     if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
         return [changed for one in deposits for changed in store_records(connection, [one])]
     known = _known(connection, keys)
     fresh, altered, same = [], [], []
     for record, job, at in deposits:
-        found = known.get((record.source, record.key))
+        found = known.get((record.source, kept_key(record.key)))
         row = _row(record, job, at)
         if found is None:
-            fresh.append({**row, "version": 1, "first_seen_at": at, "changed_at": at})
+            first = {"version": 1, "first_seen_at": at, "changed_at": at, "changed_by": job}
+            fresh.append({**row, **first})
         elif found["fingerprint"] == record.fingerprint:
             same.append(_addressed(row, found["id"], _REFRESHED))
         else:
-            changed = {**row, "version": found["version"] + 1, "changed_at": at}
+            version = {"version": found["version"] + 1, "changed_at": at, "changed_by": job}
+            changed = {**row, **version}
             altered.append(_addressed(changed, found["id"], _CHANGED))
     if fresh:
         _CREATE.run(connection, [_written(row) for row in fresh])
@@ -147,11 +167,14 @@ def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[
     ]
 
 
-_KNOWN = select(
-    records.c.id, records.c.source, records.c.key, records.c.fingerprint, records.c.version
-).where(
-    records.c.source == bindparam("b_source"),
-    records.c.key.in_(bindparam("b_keys", expanding=True)),
+_KNOWN = (
+    select(records.c.id, records.c.source, records.c.key, records.c.fingerprint, records.c.version)
+    .where(
+        records.c.source == bindparam("b_source"),
+        records.c.key.in_(bindparam("b_keys", expanding=True)),
+    )
+    .order_by(records.c.id)
+    .with_for_update(key_share=True)  # who stores the same record at the same time comes after us
 )
 
 
@@ -179,7 +202,7 @@ def _row(record: Record, job: str | None, at: float) -> Row:
     quality = record.quality
     return {
         "source": record.source,
-        "key": record.key,
+        "key": kept_key(record.key),
         "url": record.url,
         "job_id": job,
         "fingerprint": record.fingerprint,
@@ -225,16 +248,17 @@ def _set(names: Sequence[str]) -> Any:
 
 
 _REFRESHED = ("url", "job_id", "score", "grade", "seen_at", "data", "about")
-_CHANGED = (*_REFRESHED, "fingerprint", "version", "changed_at")
+_CHANGED = (*_REFRESHED, "fingerprint", "version", "changed_at", "changed_by")
 _REFRESH = _set(_REFRESHED)
 _CHANGE = _set(_CHANGED)
 
 
-_KEPT = ("version", "job_id", "fingerprint", "score", "data", "about")
+_KEPT = ("version", "fingerprint", "score", "data", "about")
 _KEEP = insert(record_versions).from_select(
-    ["record_id", "since", "until", *_KEPT],
+    ["record_id", "job_id", "since", "until", *_KEPT],
     select(
         records.c.id,
+        records.c.changed_by,
         records.c.changed_at,
         bindparam("b_until", type_=record_versions.c.until.type),
         *(records.c[name] for name in _KEPT),
@@ -252,7 +276,9 @@ def _replace(connection: Connection, altered: list[Row]) -> None:
 def _edit(connection: Connection, argument: tuple[RecordQuery, Mapping[str, Any], float]) -> str:
     """Change fields of a record; return its source."""
     query, changes, at = argument
-    row = connection.execute(matching(query)).mappings().one_or_none()
+    # Of two who edit it at once, the second adds to what the first has made of it.
+    alone = matching(query).with_for_update(of=records, key_share=True)
+    row = connection.execute(alone).mappings().one_or_none()
     if row is None:
         raise UnknownRecord(query.key or "")
     changed = {
@@ -260,6 +286,7 @@ def _edit(connection: Connection, argument: tuple[RecordQuery, Mapping[str, Any]
         "data": {**row["data"], **changes},
         "version": row["version"] + 1,
         "changed_at": at,
+        "changed_by": None,  # a person's hand is no job
         # No extraction yields this fingerprint, so the next run says what the site has by then.
         "fingerprint": f"edited:{row['fingerprint']}",
     }
@@ -289,6 +316,10 @@ def _statistics(connection: Connection) -> list[Row]:
         {**_plain(row), "grades": by_source[row["source"]]}
         for row in connection.execute(query).mappings()
     ]
+
+
+def _ids(rows: Sequence[RowMapping]) -> list[int]:
+    return [row["id"] for row in rows]
 
 
 def _plain(row: RowMapping) -> Row:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Double,
@@ -19,7 +20,6 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 metadata = MetaData(
     naming_convention={
@@ -30,7 +30,9 @@ metadata = MetaData(
     }
 )
 
-Json = JSON().with_variant(JSONB(), "postgresql")
+Json = JSON  # as text, so that objects keep the order of their keys; JSONB would sort them
+# Counted up for as long as the database lives; SQLite does so for columns of its Integer only.
+Id = BigInteger().with_variant(Integer(), "sqlite")
 
 jobs = Table(
     "jobs",
@@ -49,13 +51,16 @@ jobs = Table(
     Column("discovery_owner", Text),
     Column("discovery_until", Double),
     Column("shortfall", Text),  # why not all could be found, when that is known
+    Column("engine", Text, nullable=False, server_default="local"),  # who works on it
+    Column("runs", Integer, nullable=False, server_default="0"),  # how often work on it has begun
     Index("ix_jobs_identity", "identity", "created_at"),
+    Index("ix_jobs_state", "state"),
 )
 
 items = Table(
     "items",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
     Column("key", Text, nullable=False),
     Column("url", Text, nullable=False),
@@ -75,6 +80,7 @@ items = Table(
     Column("domain", Text, nullable=False, server_default=""),  # whose workers it waits for
     Column("requests", Integer, nullable=False, server_default="0"),  # of all its tries
     Column("status", Integer),  # of the last answer
+    Column("deaths", Integer, nullable=False, server_default="0"),  # of workers that had it in hand
     UniqueConstraint("job_id", "key"),
 )
 # What to lease next of a domain, read straight from the index: due first within a priority, so
@@ -88,10 +94,26 @@ Index(
     items.c.due_at,
 )
 
+chunks = Table(
+    "chunks",  # work that a cluster was told of: each message carries the id of one
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
+    Column("state", Text, nullable=False),  # offered, taken, done, lost
+    Column("offered_at", Double, nullable=False),
+    Column("sent_at", Double),  # the last time that a message was sent for it
+    Column("owner", Text),  # whoever took it; its items are leased to the same name
+    Column("taken_at", Double),
+    Column("items", Integer, nullable=False, server_default="0"),  # leased with it
+    Column("finished_at", Double),
+    Index("ix_chunks_job_id_state", "job_id", "state"),
+    Index("ix_chunks_state_job_id", "state", "job_id"),  # what is offered, of all jobs
+)
+
 failures = Table(
     "failures",  # every attempt that failed; those that did not are counted in items
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("job_id", Text, nullable=False),
     Column("key", Text),  # None: an attempt of discovery
     Column("tries", Integer, nullable=False),
@@ -108,7 +130,7 @@ failures = Table(
 records = Table(
     "records",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("source", Text, nullable=False),
     Column("key", Text, nullable=False),
     Column("url", Text, nullable=False),
@@ -122,6 +144,7 @@ records = Table(
     Column("seen_at", Double, nullable=False),
     Column("data", Json, nullable=False),
     Column("about", Json, nullable=False),  # provenance, notes, layers, parts of the score
+    Column("changed_by", Text),  # the job that made this version; None: a person, or unknown
     UniqueConstraint("source", "key"),
     Index("ix_records_job_id", "job_id"),
 )
@@ -129,9 +152,9 @@ records = Table(
 record_versions = Table(
     "record_versions",  # what a record was before it changed; the present one stands in records
     metadata,
-    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("job_id", Text),
+    Column("job_id", Text),  # the job that made it; None: a person, or unknown
     Column("fingerprint", Text, nullable=False),
     Column("score", Double),
     Column("since", Double, nullable=False),
@@ -143,7 +166,7 @@ record_versions = Table(
 events = Table(
     "events",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Id, primary_key=True),
     Column("job_id", Text, nullable=False),
     Column("at", Double, nullable=False),
     Column("kind", Text, nullable=False),
@@ -174,7 +197,7 @@ match_records = Table(
     "match_records",  # which records were compared, by the version that was
     metadata,
     Column("kind", Text, primary_key=True),  # the name of the rules
-    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("version", Integer, nullable=False),
     Column("rules", Text, nullable=False),  # a hash of the rules: changed ones compare anew
     Column("known", Integer, nullable=False),  # how many of the compared fields it has
@@ -185,7 +208,7 @@ match_blocks = Table(
     metadata,
     Column("kind", Text, primary_key=True),
     Column("block", Text, primary_key=True),
-    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Index("ix_match_blocks_kind_record_id", "kind", "record_id"),
 )
 
@@ -193,8 +216,8 @@ matches = Table(
     "matches",  # pairs of records that are, or may be, the same thing; left_id < right_id
     metadata,
     Column("kind", Text, primary_key=True),
-    Column("left_id", Integer, ForeignKey("records.id"), primary_key=True),
-    Column("right_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("left_id", Id, ForeignKey("records.id"), primary_key=True),
+    Column("right_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("score", Double, nullable=False),
     Column("is_match", Boolean, nullable=False),  # what the rules say
     Column("evidence", Json, nullable=False),  # field by field
@@ -230,7 +253,7 @@ questions = Table(
 enrichments = Table(
     "enrichments",  # which question a record asked; the machine-made answer stands there
     metadata,
-    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("task", Text, primary_key=True),
     Column("question_id", Text, ForeignKey("questions.id"), nullable=False),
     Column("version", Integer, nullable=False),  # of the record that asked
@@ -254,6 +277,36 @@ export_marks = Table(
     "export_marks",  # which version of a record an incremental export has written
     metadata,
     Column("name", Text, primary_key=True),  # of the export
-    Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+    Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("version", Integer, nullable=False),
+)
+
+# ---------------------------------------------------------------- what processes share
+
+cells = Table(
+    "cells",  # small values that many processes change: learned limits, budgets, bookmarks
+    metadata,
+    Column("room", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("state", Json, nullable=False),
+)
+
+leaders = Table(
+    "leaders",  # who does what only one may do; whoever does not renew it in time loses it
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("until", Double, nullable=False),
+)
+
+# ---------------------------------------------------------------- what belongs to a server alone
+
+plumbing = MetaData()  # neither data nor state: never copied, and only PostgreSQL has it
+
+writers = Table(
+    "writers",  # the last transaction of each process: whether it is there, when no answer came
+    plumbing,
+    Column("name", Text, primary_key=True),
+    Column("word", Text, nullable=False),
+    Column("until", Double, nullable=False),
 )

@@ -32,7 +32,8 @@ from sqlalchemy import (
 from sqlalchemy import cast as as_type
 
 from longline.errors import BadOption
-from longline.stores.fields import Field, field_at, path_of
+from longline.stores.fields import ByCode, Field, field_at, path_of
+from longline.stores.keys import kept_key
 from longline.stores.moments import parse_moment
 from longline.stores.schema import record_versions, records
 
@@ -42,6 +43,7 @@ OWN_FIELDS = tuple(column.name for column in records.c if column.name not in {"d
 
 _WRITTEN = re.compile(r"\s*(@?[^@=!<>~?]+?)\s*(<=|>=|!=|==?|<|>|~|\?)\s*(.*?)\s*", re.DOTALL)
 _OPERATORS = re.compile("[=!<>~?]")
+_MOST = 2**63 - 1  # the largest number that the databases take
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "<": operator.lt,
@@ -132,6 +134,9 @@ def parse_order(text: str) -> Order:
     field = field.removeprefix("-").strip()
     if not field:
         raise BadOption("order", f"{text!r} names no field, such as price or -@score")
+    if not all(part.strip() for part in field.split(",")):
+        problem = f"{text!r} has an empty part; for several fields, say it once for each"
+        raise BadOption("order", problem)
     _check(field, "order")
     return Order(field, is_descending)
 
@@ -151,8 +156,8 @@ def matching(query: RecordQuery) -> Select[Any]:
         select(*columns)
         .where(*conditions)
         .order_by(*keys, columns.id)
-        .limit(query.limit)
-        .offset(query.offset or None)
+        .limit(_count(query.limit, "limit"))
+        .offset(_count(query.offset, "offset") or None)
     )
 
 
@@ -170,6 +175,7 @@ def _as_they_were(at: float) -> FromClause:
         **{column.name: column for column in record_versions.c},
         "grade": record_versions.c.about[("quality", "grade")].as_string(),
         "changed_at": record_versions.c.since,
+        "changed_by": record_versions.c.job_id,
         "seen_at": record_versions.c.since,
     }
     past = (
@@ -184,22 +190,27 @@ def _plain_conditions(query: RecordQuery, columns: Any) -> list[ColumnElement[bo
     equal = {
         columns.source: query.source,
         columns.job_id: query.job,
-        columns.key: query.key,
+        columns.key: None if query.key is None else kept_key(_checked(query.key, "key")),
         columns.grade: query.grade,
     }
-    conditions = [column == value for column, value in equal.items() if value is not None]
+    conditions = [
+        column == _checked(value, column.name)
+        for column, value in equal.items()
+        if value is not None
+    ]
     if query.min_score is not None:
         conditions.append(columns.score >= query.min_score)
     if query.since is not None:
         conditions.append(columns.changed_at >= query.since)
     if query.text:
-        written = orjson.dumps(query.text).decode()[1:-1]  # quotes have a backslash in the data
+        text = _sayable(query.text, "text")
+        written = orjson.dumps(text).decode()[1:-1]  # quotes have a backslash in the data
         places = (
             (as_type(columns.data, Text), written),
-            (columns.url, query.text),
-            (columns.key, query.text),
+            (columns.url, text),
+            (columns.key, text),
         )
-        conditions.append(or_(*(_holds(place, text) for place, text in places)))
+        conditions.append(or_(*(_holds(place, said) for place, said in places)))
     return conditions
 
 
@@ -213,7 +224,7 @@ def _clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
     if test == "?":
         return field.is_filled if value else not_(field.is_filled)
     if test == "~":
-        return _holds(field.written, str(value))
+        return _holds(field.written, _sayable(str(value), "where"))
     if test == "!=":
         return and_(field.is_filled, not_(_equal(field, value)))
     return _compared(field, test, value)
@@ -236,7 +247,8 @@ def _compared(field: Field, test: str, value: Any) -> ColumnElement[bool]:
     elif isinstance(value, (int, float)):
         clause = compare(field.number, literal(value, Double()))
     else:
-        clause = compare(field.text, str(value))
+        text = _sayable(str(value), "where")
+        clause = compare(ByCode(field.text), text)
     return clause
 
 
@@ -248,10 +260,18 @@ def _own_clause(column: Any, condition: Condition) -> ColumnElement[bool]:
         is_empty = (test == "?" and not value) or (test == "=" and value is None)
         clause = column.is_(None) if is_empty else column.is_not(None)
     elif test == "~":
-        clause = _holds(column if is_text else as_type(column, Text), str(value))
+        text = _sayable(str(value), "where")
+        clause = _holds(column if is_text else as_type(column, Text), text)
     else:
-        bound = str(value) if is_text else _as_number(value, condition)
-        clause = column != bound if test == "!=" else _COMPARE[test](column, bound)
+        # A number that is bound as the column's own type would be rounded to it, or not fit.
+        bound: Any = (
+            _sayable(str(value), "where")
+            if is_text
+            else literal(_as_number(value, condition), Double())
+        )
+        is_sorted = is_text and test not in {"=", "!="}
+        place = ByCode(column) if is_sorted else column  # for equality there is an index
+        clause = place != bound if test == "!=" else _COMPARE[test](place, bound)
     return clause
 
 
@@ -266,10 +286,11 @@ def _as_number(value: Any, condition: Condition) -> float:
 def _sort_keys(columns: Any, order: Order) -> list[ColumnElement[Any]]:
     if order.field.startswith("@"):
         column = _own(columns, order.field, "order")
-        return [case((column.is_(None), 1), else_=0), _turned(column, order)]
+        value = ByCode(column) if isinstance(column.type, Text) else column
+        return [case((column.is_(None), 1), else_=0), _turned(value, order)]
     field = field_at(columns.data, order.field)
     rank = case((field.is_number, 0), (field.is_text, 1), (field.is_truth, 2), else_=3)
-    values = (field.number, func.lower(field.text), field.truth)
+    values = (field.number, ByCode(func.lower(field.text)), field.truth)
     # Nothing and what cannot be sorted come last; the databases disagree on where NULL goes.
     return [rank, *(_turned(value, order) for value in values)]
 
@@ -309,6 +330,26 @@ def _value(written: str) -> Any:
     except orjson.JSONDecodeError:
         return written
     return written if isinstance(value, (list, dict)) else value
+
+
+def _sayable(text: str, option: str) -> str:
+    """Return a text as it stands in the data."""
+    return _checked(text, option).replace("\x00", "\ufffd")  # as `as_json` writes it
+
+
+def _checked(text: str, option: str) -> str:
+    """Refuse what no database could be asked for."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadOption(option, f"{text!r} holds bytes that are no text") from error
+    return text
+
+
+def _count(count: int | None, option: str) -> int | None:
+    if count is not None and count < 0:
+        raise BadOption(option, f"{count} is less than none")
+    return None if count is None else min(count, _MOST)
 
 
 def _holds(place: ColumnElement[Any], text: str) -> ColumnElement[bool]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Self
 
+from sqlalchemy import Connection, func, select
+
+from longline.clock import Clock
+from longline.resilience.keepers.cells import State
 from longline.stores.audit import Findings, look_into
+from longline.stores.cells import DatabaseCells
+from longline.stores.chunks import Chunks
 from longline.stores.database import Database, open_database
 from longline.stores.jobs import Jobs
 from longline.stores.journal import Journal
+from longline.stores.leaders import Leaders
 from longline.stores.ledger import Ledger
 from longline.stores.marks import Marks
 from longline.stores.matches import Matches
@@ -36,6 +44,16 @@ class Store:
         self.questions = Questions(database)
         self.profiles = Profiles(database)
         self.marks = Marks(database)
+        self.chunks = Chunks(database)
+        self.leaders = Leaders(database)
+
+    def cells(self, room: str, kind: type[State], clock: Clock) -> DatabaseCells[State]:
+        """Return values that all processes on this database share."""
+        return DatabaseCells(self._database, room, kind, clock)
+
+    async def now(self) -> float:
+        """Return the database's time, which counts for all machines that share it."""
+        return await self._database.read(_now)
 
     async def findings(self, job: str, source: str) -> Findings:
         """Return what a report of a job needs to know."""
@@ -55,6 +73,13 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _now(connection: Connection) -> float:
+    if connection.dialect.name == "sqlite":  # a file on this machine
+        return time.time()
+    seconds = connection.scalar(select(func.extract("epoch", func.clock_timestamp())))
+    return float(seconds or 0.0)
 
 
 def open_store(address: str) -> Store:

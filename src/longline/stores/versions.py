@@ -13,7 +13,10 @@ from longline.stores.schema import record_versions, records
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a record was from `since` on; `until` is None for the present version."""
+    """What a record was from `since` on; `until` is None for the present version.
+
+    `job` has made it; None when a person did, or when that is not known any more.
+    """
 
     version: int
     job: str | None
@@ -35,7 +38,7 @@ def versions_of(connection: Connection, ids: Sequence[int]) -> dict[int, list[Ve
         found.setdefault(row.record_id, []).append(version)
     for row in connection.execute(present):
         version = Version(
-            row.version, row.job_id, row.fingerprint, row.changed_at, None, dict(row.data)
+            row.version, row.changed_by, row.fingerprint, row.changed_at, None, dict(row.data)
         )
         found.setdefault(row.id, []).append(version)
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from longline.errors import StoreBusy
+from longline.errors import StoreBusy, StoreGone
 
 _LARGEST_GROUP = 512
 
@@ -82,8 +82,8 @@ class Writer(Executor):
 
     def _commit_apart(self, works: list[_Work], error: Exception) -> None:
         # One bad write must not fail its neighbours: each gets a transaction of its own. But a
-        # lock that was not to be had belongs to all, and they would wait for it one by one.
-        if len(works) > 1 and not isinstance(error, StoreBusy):
+        # lock or a server that was waited for in vain belongs to all: they would wait one by one.
+        if len(works) > 1 and not isinstance(error, (StoreBusy, StoreGone)):
             for work in works:
                 self._commit([work])
             return

@@ -3,6 +3,7 @@
 from alembic import op
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     Double,
@@ -12,14 +13,13 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-Json = JSON().with_variant(JSONB(), "postgresql")
+Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -29,12 +29,12 @@ def upgrade() -> None:
         Column("source", Text, nullable=False),
         Column("identity", Text, nullable=False),
         Column("state", Text, nullable=False),
-        Column("settings", Json, nullable=False),
+        Column("settings", JSON, nullable=False),
         Column("created_at", Double, nullable=False),
         Column("started_at", Double),
         Column("finished_at", Double),
         Column("reason", Text),
-        Column("cursor", Json),
+        Column("cursor", JSON),
         Column("is_discovered", Boolean, nullable=False),
         Column("discovery_owner", Text),
         Column("discovery_until", Double),
@@ -42,11 +42,11 @@ def upgrade() -> None:
     op.create_index("ix_jobs_identity", "jobs", ["identity", "created_at"])
     op.create_table(
         "items",
-        Column("id", Integer, primary_key=True),
+        Column("id", Id, primary_key=True),
         Column("job_id", Text, ForeignKey("jobs.id", name="fk_items_job_id"), nullable=False),
         Column("key", Text, nullable=False),
         Column("url", Text, nullable=False),
-        Column("data", Json, nullable=False),
+        Column("data", JSON, nullable=False),
         Column("priority", Integer, nullable=False),
         Column("state", Text, nullable=False),
         Column("due_at", Double, nullable=False),
@@ -56,7 +56,7 @@ def upgrade() -> None:
         Column("lease_until", Double),
         Column("kind", Text),
         Column("reason", Text),
-        Column("raw", Json),
+        Column("raw", JSON),
         Column("seconds", Double),
         Column("finished_at", Double),
         UniqueConstraint("job_id", "key", name="uq_items_job_id_key"),
@@ -64,7 +64,7 @@ def upgrade() -> None:
     op.create_index("ix_items_next", "items", ["job_id", "state", text("priority DESC"), "due_at"])
     op.create_table(
         "records",
-        Column("id", Integer, primary_key=True),
+        Column("id", Id, primary_key=True),
         Column("source", Text, nullable=False),
         Column("key", Text, nullable=False),
         Column("url", Text, nullable=False),
@@ -76,8 +76,8 @@ def upgrade() -> None:
         Column("first_seen_at", Double, nullable=False),
         Column("changed_at", Double, nullable=False),
         Column("seen_at", Double, nullable=False),
-        Column("data", Json, nullable=False),
-        Column("about", Json, nullable=False),
+        Column("data", JSON, nullable=False),
+        Column("about", JSON, nullable=False),
         UniqueConstraint("source", "key", name="uq_records_source_key"),
     )
     op.create_index("ix_records_job_id", "records", ["job_id"])
@@ -85,7 +85,7 @@ def upgrade() -> None:
         "record_versions",
         Column(
             "record_id",
-            Integer,
+            Id,
             ForeignKey("records.id", name="fk_record_versions_record_id"),
             primary_key=True,
         ),
@@ -95,17 +95,17 @@ def upgrade() -> None:
         Column("score", Double),
         Column("since", Double, nullable=False),
         Column("until", Double, nullable=False),
-        Column("data", Json, nullable=False),
-        Column("about", Json, nullable=False),
+        Column("data", JSON, nullable=False),
+        Column("about", JSON, nullable=False),
     )
     op.create_table(
         "events",
-        Column("id", Integer, primary_key=True),
+        Column("id", Id, primary_key=True),
         Column("job_id", Text, nullable=False),
         Column("at", Double, nullable=False),
         Column("kind", Text, nullable=False),
         Column("key", Text),
-        Column("data", Json, nullable=False),
+        Column("data", JSON, nullable=False),
     )
     op.create_index("ix_events_job_id_kind", "events", ["job_id", "kind"])
     op.create_table(

@@ -1,12 +1,14 @@
 """Domains of items, what each item cost, failed attempts, what a job is short of."""
 
 from alembic import op
-from sqlalchemy import Column, Double, Integer, Text, text
+from sqlalchemy import BigInteger, Column, Double, Integer, Text, text
 
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+
+Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -20,7 +22,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "failures",
-        Column("id", Integer, primary_key=True),
+        Column("id", Id, primary_key=True),
         Column("job_id", Text, nullable=False),
         Column("key", Text),
         Column("tries", Integer, nullable=False),

@@ -1,15 +1,14 @@
 """Duplicates across sites, enrichment, profiles of fields, marks of incremental exports."""
 
 from alembic import op
-from sqlalchemy import JSON, Boolean, Column, Double, ForeignKey, Integer, Text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, ForeignKey, Integer, Text
 
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-_JSON = JSON().with_variant(JSONB(), "postgresql")
+Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -21,13 +20,13 @@ def upgrade() -> None:
         Column("source", Text, nullable=False),
         Column("at", Double, nullable=False),
         Column("is_sound", Boolean, nullable=False),
-        Column("profile", _JSON, nullable=False),
+        Column("profile", JSON, nullable=False),
     )
     op.create_index("ix_profiles_source_at", "profiles", ["source", "at"])
     op.create_table(
         "export_marks",
         Column("name", Text, primary_key=True),
-        Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+        Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
         Column("version", Integer, nullable=False),
     )
 
@@ -42,7 +41,7 @@ def _create_matches() -> None:
     op.create_table(
         "match_records",
         Column("kind", Text, primary_key=True),
-        Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+        Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
         Column("version", Integer, nullable=False),
         Column("rules", Text, nullable=False),
         Column("known", Integer, nullable=False),
@@ -51,17 +50,17 @@ def _create_matches() -> None:
         "match_blocks",
         Column("kind", Text, primary_key=True),
         Column("block", Text, primary_key=True),
-        Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+        Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     )
     op.create_index("ix_match_blocks_kind_record_id", "match_blocks", ["kind", "record_id"])
     op.create_table(
         "matches",
         Column("kind", Text, primary_key=True),
-        Column("left_id", Integer, ForeignKey("records.id"), primary_key=True),
-        Column("right_id", Integer, ForeignKey("records.id"), primary_key=True),
+        Column("left_id", Id, ForeignKey("records.id"), primary_key=True),
+        Column("right_id", Id, ForeignKey("records.id"), primary_key=True),
         Column("score", Double, nullable=False),
         Column("is_match", Boolean, nullable=False),
-        Column("evidence", _JSON, nullable=False),
+        Column("evidence", JSON, nullable=False),
         Column("decision", Text),
         Column("decided_at", Double),
         Column("at", Double, nullable=False),
@@ -76,9 +75,9 @@ def _create_enrichments() -> None:
         Column("task", Text, nullable=False),
         Column("version", Text, nullable=False),
         Column("model", Text, nullable=False),
-        Column("asked", _JSON, nullable=False),
+        Column("asked", JSON, nullable=False),
         Column("state", Text, nullable=False),
-        Column("answer", _JSON),
+        Column("answer", JSON),
         Column("reason", Text),
         Column("tries", Integer, nullable=False),
         Column("due_at", Double, nullable=False),
@@ -91,7 +90,7 @@ def _create_enrichments() -> None:
     op.create_index("ix_questions_task_state", "questions", ["task", "state", "due_at"])
     op.create_table(
         "enrichments",
-        Column("record_id", Integer, ForeignKey("records.id"), primary_key=True),
+        Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
         Column("task", Text, primary_key=True),
         Column("question_id", Text, ForeignKey("questions.id"), nullable=False),
         Column("version", Integer, nullable=False),

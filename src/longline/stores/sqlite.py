@@ -1,0 +1,106 @@
+"""SQLite as the database: a file, whose one writer at a time is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+
+from longline.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
+from longline.stores.backend import Backend, Trouble
+from longline.stores.bulk import as_json
+
+DRIVERS = ("sqlite", "sqlite+pysqlite")
+
+
+class SqliteBackend(Backend):
+    """One file; a write is in it or not, so that nothing is ever asked for again."""
+
+    def __init__(self, url: URL, patience: float) -> None:
+        """Take an address.
+
+        Raises:
+            StoreUnreachable: it names no file.
+        """
+        self.address = url.render_as_string(hide_password=True)
+        self.patience = patience
+        self._url = url
+        if url.host:
+            problem = "an address of SQLite has three slashes before the file"
+            raise StoreUnreachable(self.address, problem)
+        if url.database in (None, "", ":memory:"):
+            raise StoreUnreachable(self.address, "it names no file, and memory cannot be shared")
+
+    def writing(self) -> Engine:
+        return self._engine("BEGIN IMMEDIATE", 1)
+
+    def reading(self, size: int) -> Engine:
+        return self._engine("BEGIN", size)
+
+    def lock_tables(self, connection: Connection) -> None:
+        """Do nothing: BEGIN IMMEDIATE has the lock already."""
+
+    def mark(self, connection: Connection) -> str | None:
+        del connection
+        return None
+
+    def was_committed(self, connection: Connection, mark: str) -> bool:
+        del connection, mark
+        return False
+
+    def trouble(self, error: DBAPIError) -> Trouble:
+        """Return OTHER always: SQLite itself has waited for its lock."""
+        del error
+        return Trouble.OTHER
+
+    def translated(self, error: DBAPIError) -> StoreError:
+        text = str(error.orig)
+        if "disk is full" in text or "disk I/O error" in text:
+            return StoreFull(self.address)
+        if "locked" in text:
+            return StoreBusy(self.address, self.patience)
+        return StoreUnreachable(self.address, text)
+
+    def _engine(self, begin: str, size: int) -> Engine:
+        engine = create_engine(
+            self._url,
+            poolclass=QueuePool,
+            pool_size=size,
+            max_overflow=0,
+            json_serializer=as_json,
+            json_deserializer=_loaded,
+        )
+        _prepare(engine, begin, self.patience)
+        return engine
+
+
+def _prepare(engine: Engine, begin: str, patience: float) -> None:
+    @event.listens_for(engine, "connect")
+    def connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves, so that DDL is in it too
+        # SQLite's own knows ASCII only, and searches would tell ü from Ü.
+        connection.create_function("lower", 1, _lower, deterministic=True)
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        # A killed process loses nothing; a power cut may undo the last commits, whose items are
+        # then collected again: nothing is lost or doubled either way.
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def start(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+
+def _loaded(value: Any) -> Any:
+    # A column called JSON makes a number of a text that is one, and hands that out.
+    return orjson.loads(value) if isinstance(value, (str, bytes)) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
