@@ -45,3 +45,25 @@ def test_what_is_no_json_stays_none(text: str) -> None:
 def test_a_long_number_below_everything_else_is_told() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json("[" * 1023 + "12345678901234567890123" + "]" * 1023)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'["\ud800", "sound"]', ["\ufffd", "sound"]),
+        (r'["\uDC00 at the end \uD83D"]', ["\ufffd at the end \ufffd"]),
+        (r'["\ud83d\ud83d\ude00", "\\ud800"]', ["\ufffd\U0001f600", r"\ud800"]),
+        (r'{"\ud800": 12345678901234567890123}', {"\ufffd": "12345678901234567890123"}),
+    ],
+)
+def test_half_a_character_does_not_take_the_others_along(text: str, value: object) -> None:
+    assert read_json(text) == value
+    assert Page("https://a.test/", 200, {}, text.encode()).json == value
+
+
+@pytest.mark.parametrize(
+    "text", [r'["\ud800", NaN]', r'["\ud800"', r'["\ud8"]', rb'["\ud800", "' + b'\xff"]']
+)
+def test_beside_half_a_character_what_is_no_json_stays_none(text: str | bytes) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        read_json(text)

@@ -13,19 +13,27 @@ import pytest
 from longline.resilience.breaker import BreakerPolicy, BreakerState, Health, Phase
 from longline.resilience.keepers.base import BreakerKeeper
 from longline.resilience.keepers.memory import MemoryBreakerKeeper
+from longline.resilience.keepers.redis_breaker import RedisBreakerKeeper
 from longline.resilience.keepers.sqlite import SqliteBreakerKeeper
+from redis_given import timed_door
+from servers import RedisServer
 from virtual import EPOCH, VirtualClock
 
 POLICY = BreakerPolicy(threshold=3)
 DOMAIN = "a.test"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 async def breakers(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
 ) -> AsyncIterator[BreakerKeeper]:
     if request.param == "memory":
         yield MemoryBreakerKeeper(clock)
+        return
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        async with timed_door(server.url, clock) as door:
+            yield RedisBreakerKeeper(door)
         return
     keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
     yield keeper

@@ -11,11 +11,15 @@ import pytest
 from longline.resilience.breaker import BreakerPolicy, BreakerState, Health, Phase
 from longline.resilience.keepers.base import BreakerKeeper, PaceKeeper
 from longline.resilience.keepers.memory import MemoryBreakerKeeper, MemoryPaceKeeper
+from longline.resilience.keepers.redis_breaker import RedisBreakerKeeper
+from longline.resilience.keepers.redis_pace import RedisPaceKeeper
 from longline.resilience.keepers.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
 from longline.resilience.pace import Pace
+from redis_given import settled_door
+from servers import RedisServer
 from virtual import EPOCH, VirtualClock
 
-BACKENDS = ["memory", "sqlite"]
+BACKENDS = ["memory", "sqlite", "redis"]
 PACE = Pace()
 POLICY = BreakerPolicy(threshold=3)
 ROUNDING = 1e-5
@@ -28,6 +32,11 @@ async def buckets(
     if request.param == "memory":
         yield MemoryPaceKeeper(clock)
         return
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        async with settled_door(server.url, clock) as door:
+            yield RedisPaceKeeper(door)
+        return
     keeper = SqlitePaceKeeper(tmp_path / "keeper.sqlite", clock)
     yield keeper
     await keeper.close()
@@ -39,6 +48,11 @@ async def breakers(
 ) -> AsyncIterator[BreakerKeeper]:
     if request.param == "memory":
         yield MemoryBreakerKeeper(clock)
+        return
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        async with settled_door(server.url, clock) as door:
+            yield RedisBreakerKeeper(door)
         return
     keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
     yield keeper

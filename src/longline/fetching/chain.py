@@ -1,7 +1,7 @@
 """The way of a request: which links it passes, in which order.
 
 retry → redirects → statuses → archive → robots → authentication → identity → cache → join
-→ budget → breaker → pace → budget → bans → transport
+→ budget → breaker → room → pace → budget → bans → transport
 
 - Retries and redirects stand outside the rest, so every attempt and every hop is judged anew and
   pays for its own token.
@@ -9,6 +9,7 @@ retry → redirects → statuses → archive → robots → authentication → i
 - The archive keeps what a source is given. Secrets are added further in, so it never sees one.
 - Cache and join stand before budget, breaker and pace: an answer that nobody has to be asked for
   costs nothing.
+- Room for a limited number at once is waited for before the pace: who holds a slot goes.
 - A budget is looked at before a request stands in line, and taken from when it goes.
 
 A link whose policy is None is not built.
@@ -31,6 +32,7 @@ from longline.fetching.breaking import Breaking
 from longline.fetching.budgeting import BudgetCheck, BudgetSpending
 from longline.fetching.cache.base import HttpCache
 from longline.fetching.caching import Caching
+from longline.fetching.crowding import Crowding
 from longline.fetching.identity import Identity
 from longline.fetching.joining import Joining
 from longline.fetching.link import Link
@@ -42,6 +44,7 @@ from longline.fetching.robots_rules import RobotsText
 from longline.fetching.statuses import Statuses
 from longline.resilience.budget import Budgets
 from longline.resilience.circuit import CircuitBreaker
+from longline.resilience.doorman import Doorman
 from longline.resilience.handler import RetryHandler
 from longline.resilience.keepers.cells import Cells
 from longline.resilience.limiter import RateLimiter
@@ -71,6 +74,7 @@ class Policies:
     cache: HttpCache | None = None
     archive: Archive | None = None
     job: str = ""
+    doorman: Doorman | None = None
 
 
 def build_chain(
@@ -78,6 +82,8 @@ def build_chain(
 ) -> Link:
     """Join the links around a transport; `closing` ends what they do in the background."""
     chain = _sending(transport, policies, clock)
+    if policies.doorman and closing is not None:
+        closing.push_async_callback(policies.doorman.close)
     chain = Joining(chain)
     if policies.cache:
         mark = mark_of(policies.manners.auth, policies.manners.cookies)
@@ -98,6 +104,8 @@ def _sending(transport: Link, policies: Policies, clock: Clock) -> Link:
     if policies.budgets:
         chain = BudgetSpending(chain, policies.budgets)
     chain = Pacing(chain, policies.limiter, clock)
+    if policies.doorman:
+        chain = Crowding(chain, policies.doorman)
     chain = Breaking(chain, policies.breaker)
     return BudgetCheck(chain, policies.budgets) if policies.budgets else chain
 

@@ -64,6 +64,7 @@ class Budgets:
         clock: what time it is.
         total: for all domains together.
         per_domain: for each domain.
+        since: when the run began; now, when it begins with this object.
     """
 
     def __init__(
@@ -74,13 +75,14 @@ class Budgets:
         *,
         total: Budget,
         per_domain: Budget,
+        since: float | None = None,
     ) -> None:
         self._job = job
         self._cells = cells
         self._clock = clock
         self._total = total
         self._per_domain = per_domain
-        self._started = clock.now()
+        self._started = clock.now() if since is None else since
         self._purses: dict[str, _Purse] = {}
         self._limits: dict[str, tuple[_Purse, ...]] = {}
 

@@ -192,7 +192,13 @@ class CircuitBreaker:
 
     async def _ask(self, domain: str) -> Admission:
         """Ask for one request; the keeper only when it has a say."""
-        state, now = await self._look(domain), self._clock.now()
+        state = await self._look(domain)
+        if state.phase(self._clock.now()) is Phase.OPEN:
+            # Somebody may just have closed it by hand; on the mirror's word an item, or with it
+            # its whole domain, would be put off for the length of a rest.
+            self._mirror.pop(domain, None)
+            state = await self._look(domain)
+        now = self._clock.now()
         if state.is_free or state.phase(now) is Phase.OPEN:
             return admit(self._policy, state, now)[1]
         admission = await self._keeper.admit(domain, self._policy)

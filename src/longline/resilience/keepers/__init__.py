@@ -1,14 +1,28 @@
-"""Where the shared state of a policy lives: in this process, or in a small SQLite file."""
+"""Where the shared state of a policy lives: in this process, a small SQLite file, or Redis.
 
-from longline.resilience.keepers.base import BreakerKeeper, PaceKeeper
-from longline.resilience.keepers.memory import MemoryBreakerKeeper, MemoryPaceKeeper
-from longline.resilience.keepers.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+The keepers on Redis stand in `redis.py` and need an extra, so they are not imported here.
+"""
+
+from longline.resilience.keepers.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
+from longline.resilience.keepers.memory import (
+    MemoryBreakerKeeper,
+    MemoryConcurrencyKeeper,
+    MemoryPaceKeeper,
+)
+from longline.resilience.keepers.sqlite import (
+    SqliteBreakerKeeper,
+    SqliteConcurrencyKeeper,
+    SqlitePaceKeeper,
+)
 
 __all__ = [
     "BreakerKeeper",
+    "ConcurrencyKeeper",
     "MemoryBreakerKeeper",
+    "MemoryConcurrencyKeeper",
     "MemoryPaceKeeper",
     "PaceKeeper",
     "SqliteBreakerKeeper",
+    "SqliteConcurrencyKeeper",
     "SqlitePaceKeeper",
 ]

@@ -1,14 +1,17 @@
 """Where the shared state of a policy lives: what every keeper promises.
 
 A keeper brings its own clock, since only one clock can count for all who share it; hence no
-method takes the time. Moments in its answers are seconds since the epoch by that clock.
+method takes the time. Moments in its answers are seconds since the epoch by that clock; where the
+caller's own is far from it, states that are only looked at are told by the caller's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Change, Health
+from longline.resilience.concurrency import LEASE, Entry
 from longline.resilience.pace import Pace, PaceState, Slot
 from longline.resilience.window import Successes
 
@@ -66,3 +69,16 @@ class BreakerKeeper(Protocol):
 
     async def forget(self, domain: str) -> bool:
         """Remove all that is known of a domain; False when it was never heard of."""
+
+
+class ConcurrencyKeeper(Protocol):
+    """Who has a request under way at which domain; each call is one atomic step."""
+
+    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:
+        """Enter for `lease` seconds while fewer than `limit` are inside, in all processes."""
+
+    async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
+        """Stay for another `lease` seconds; one who was forgotten meanwhile is inside again."""
+
+    async def release(self, domain: str, token: str) -> None:
+        """Leave; a token that is not known does no harm, and one that cannot be told expires."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
+from uuid import uuid4
 
 from longline.resilience import breaker as breaking
+from longline.resilience import concurrency as crowding
 from longline.resilience import pace as pacing
 from longline.resilience.breaker import Admission, BreakerPolicy, BreakerState, Change, Health
-from longline.resilience.keepers.base import BreakerKeeper, PaceKeeper
+from longline.resilience.concurrency import LEASE, Crowd, Entry
+from longline.resilience.keepers.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
 from longline.resilience.pace import Pace, PaceState, Slot
 from longline.resilience.window import Successes
 
@@ -115,3 +118,27 @@ class CellBreakerKeeper(BreakerKeeper):
 
     async def forget(self, domain: str) -> bool:
         return await self._cells.forget(domain)
+
+
+class CellConcurrencyKeeper(ConcurrencyKeeper):
+    """The policy of `concurrency.py`, applied to cells."""
+
+    def __init__(self, cells: Cells[Crowd]) -> None:
+        self._cells = cells
+
+    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:
+        token = uuid4().hex
+        return await self._cells.change(
+            domain,
+            lambda crowd, now: crowding.enter(crowd or Crowd(), token, limit, lease, now),
+        )
+
+    async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
+        await self._cells.change(
+            domain, lambda crowd, now: (crowding.stay(crowd or Crowd(), tokens, lease, now), None)
+        )
+
+    async def release(self, domain: str, token: str) -> None:
+        await self._cells.change(
+            domain, lambda crowd, _now: (crowd and crowding.leave(crowd, token), None)
+        )

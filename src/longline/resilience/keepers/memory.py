@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from longline.clock import Clock
 from longline.resilience.breaker import BreakerState
+from longline.resilience.concurrency import Crowd
 from longline.resilience.keepers.cells import (
     Answer,
     CellBreakerKeeper,
+    CellConcurrencyKeeper,
     CellPaceKeeper,
     Cells,
     State,
@@ -50,3 +52,10 @@ class MemoryBreakerKeeper(CellBreakerKeeper):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(MemoryCells[BreakerState](clock), freshness=0.0)
+
+
+class MemoryConcurrencyKeeper(CellConcurrencyKeeper):
+    """Who is inside, as far as this process knows."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(MemoryCells[Crowd](clock))

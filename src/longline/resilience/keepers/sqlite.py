@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 from longline.clock import Clock
 from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, StoreUnreachable
 from longline.resilience.breaker import BreakerState
+from longline.resilience.concurrency import Crowd
 from longline.resilience.keepers.cells import (
     Answer,
     CellBreakerKeeper,
+    CellConcurrencyKeeper,
     CellPaceKeeper,
     Cells,
     State,
@@ -188,6 +190,18 @@ class SqliteBreakerKeeper(CellBreakerKeeper):
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = SqliteCells(path, "breaker", BreakerState, clock)
         super().__init__(self._file, freshness=_FRESHNESS)
+
+    async def close(self) -> None:
+        """Close the file and end the thread; calling it again does no harm."""
+        await self._file.close()
+
+
+class SqliteConcurrencyKeeper(CellConcurrencyKeeper):
+    """Who is inside, over all processes on this machine; may be in the same file as the buckets."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._file = SqliteCells(path, "crowd", Crowd, clock)
+        super().__init__(self._file)
 
     async def close(self) -> None:
         """Close the file and end the thread; calling it again does no harm."""

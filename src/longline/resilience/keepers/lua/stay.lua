@@ -1,0 +1,10 @@
+-- Those inside are still there; who was forgotten is written down again.
+-- KEYS: crowd, born; ARGV: seconds of a lease, tokens
+local now = clock()
+birth(KEYS[2], now)
+local till = exact(now + tonumber(ARGV[1]))
+for n = 2, #ARGV do
+  redis.call('ZADD', KEYS[1], till, ARGV[n])
+end
+redis.call('PEXPIRE', KEYS[1], milliseconds(2 * tonumber(ARGV[1])))
+return {exact(now)}
