@@ -244,7 +244,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of a source. `settings` is the frozen snapshot it was created with."""
+    """One run of a source. `settings` is the frozen snapshot it was created with.
+
+    `engine` is what has worked on it last: "local" or "celery".
+    """
 
     id: str
     source: str
@@ -257,6 +260,9 @@ class Job:
     cursor: Mapping[str, Any] | None = None
     is_discovered: bool = False
     shortfall: str | None = None
+    engine: str = "local"
+    runs: int = 0
+    """How often work on it has begun."""
 
 
 @dataclass(frozen=True, slots=True)

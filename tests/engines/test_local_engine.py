@@ -321,3 +321,23 @@ async def test_a_full_disk_ends_the_run_with_what_was_committed_safe(
 def _no_more_pages(connection: Any, _argument: None) -> None:
     pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
     connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 20}")
+
+
+async def test_a_job_that_is_cancelled_meanwhile_begins_nothing_more(
+    opened: Open, pages: ScriptedSite
+) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(4)
+        return web.Response(text="at last")
+
+    pages.answers.update({f"/item/{number}": answer for number in range(100)})
+
+    async with opened(count=100) as orchestrator:
+        running = asyncio.create_task(orchestrator.execute())
+        await asyncio.sleep(3)
+        (job,) = await orchestrator.store.jobs.list()
+        await orchestrator.store.jobs.cancel(job.id, 0.0, "not wanted any more")
+        report = await running
+
+    assert (report.state, report.reason) == (JobState.CANCELLED, "not wanted any more")
+    assert sum(pages.hits.values()) <= 10  # of four at once, those of two rounds, and robots.txt

@@ -72,3 +72,10 @@ def test_a_clock_that_is_set_a_little_kills_nobody(seconds: float, *, is_dead: b
     owner = f"{host}:{pid}:{float(started) + seconds:.2f}:{word}"
 
     assert dead_among([owner]) == ([owner] if is_dead else [])
+
+
+async def test_a_job_of_a_cluster_is_never_called_abandoned(store: Store) -> None:
+    job = await queued(store, "1")
+    await store.jobs.start(job.id, EPOCH, engine="celery")
+
+    assert not await is_left_alone(store, job)

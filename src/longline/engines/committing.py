@@ -6,11 +6,25 @@ import asyncio
 from collections.abc import Callable
 
 from longline.errors import LeaseLost
-from longline.model import ItemState
+from longline.jobs.collector import Extraction
+from longline.model import ItemState, Lease
 from longline.stores.finishing import Finish
 from longline.stores.queue import Queue
 
 _COMPANY = 0.05  # seconds that outcomes wait for each other while they come in numbers
+
+
+def finish_of(lease: Lease, extraction: Extraction, at: float, limit: int | None) -> Finish:
+    """Return one try at an item as what it changes."""
+    return Finish(
+        lease,
+        extraction.outcome,
+        at,
+        extraction.seconds,
+        extraction.account,
+        extraction.found,
+        limit,
+    )
 
 
 class Committer:

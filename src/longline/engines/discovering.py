@@ -26,6 +26,7 @@ from longline.stores.adding import Discovered
 from longline.stores.journal import fact
 from longline.stores.store import Store
 
+HEARTBEAT = 5.0  # seconds between the signs of life of a worker
 LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
 IDLE_LOOK = 0.5  # seconds between looks at what others are at
 _SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
@@ -35,6 +36,7 @@ class Discovery:
     """Finds the items of one job; one object a run.
 
     `is_stopped` says that nothing more is to be begun, `on_found` is told that items were queued.
+    `is_patient` ones wait while somebody else discovers, to go on if that one dies.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Discovery:
         patience: float,
         is_stopped: Callable[[], bool],
         on_found: Callable[[], None],
+        is_patient: bool = True,
     ) -> None:
         self._store = store
         self._collector = collector
@@ -57,6 +60,7 @@ class Discovery:
         self._patience = patience
         self._is_stopped = is_stopped
         self._on_found = on_found
+        self._is_patient = is_patient
         self.failure: LonglineError | None = None
         """Why not all could be found."""
         self.is_under_way = False
@@ -76,8 +80,9 @@ class Discovery:
         if (await self._store.jobs.get(job)).is_discovered:
             return False
         if not await self._take_discovery(job):
-            await self._clock.sleep(IDLE_LOOK)
-            return True
+            if self._is_patient:
+                await self._clock.sleep(IDLE_LOOK)
+            return self._is_patient
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         try:
             await self._collector.source.prepare(visit)

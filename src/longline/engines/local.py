@@ -9,49 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from longline.clock import Clock
-from longline.engines.committing import Committer
-from longline.engines.discovering import IDLE_LOOK, LEASE, Discovery
+from longline.engines.committing import Committer, finish_of
+from longline.engines.discovering import HEARTBEAT, IDLE_LOOK, LEASE, Discovery
 from longline.engines.lanes import Lanes
+from longline.engines.options import RunOptions
+from longline.engines.raising import first_of
 from longline.engines.resting import Rests
+from longline.engines.standing import hopeless, is_given_up, leave_open
 from longline.engines.tuning import tuned_memory
-from longline.errors import (
-    BudgetSpent,
-    DiscoveryFailed,
-    FailureKind,
-    LonglineError,
-    RobotsDisallowed,
-)
+from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.drifting import Drifting
 from longline.jobs.owner import dead_among, this_run
 from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
-from longline.resilience.budget import Budget, Spent, exceeded
 from longline.stores.finishing import Finish
-from longline.stores.leases import Claim
+from longline.stores.leases import BY_HAND, Claim
 from longline.stores.store import Store
 
-_HEARTBEAT = 5.0
-_PARKED_LOOK = 3.0  # and at one whose items are all parked until later
+_PARKED_LOOK = 3.0  # seconds between looks at a job whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
 _WIDEST = 64  # domains with a full stock at the same time
-_PATIENCE = 900.0  # seconds without a finished item, all parked, until the job is paused
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a job is run here; none of it changes what is collected.
-
-    `concurrency` is how many items of one domain are worked on at once.
-    """
-
-    concurrency: int = 8
-    limit: int | None = None
-    patience: float = _PATIENCE
-    seconds: float | None = None
-    """The budget of time; requests look at it themselves, and what is parked is given up then."""
 
 
 class LocalEngine:
@@ -120,7 +99,7 @@ class LocalEngine:
             with tuned_memory():
                 await self._run_tasks(job)
         except* LonglineError as several:
-            raise _first(several) from several
+            raise first_of(several) from several
         return await self._end(job.id)
 
     async def _run_tasks(self, job: Job) -> None:
@@ -208,25 +187,23 @@ class LocalEngine:
             await self._reclaim(job)  # what is left is with others, who may have died
             await self._nap(IDLE_LOOK)
             return
-        if await self._is_time_up(job, now):
+        is_discovering = self._discovery.is_under_way
+        if not is_discovering and await is_given_up(
+            self._store, job, now, self._options.seconds, now - self._started
+        ):
             return
-        block = self._rests.block(waiting, now)
-        if block is not None and not self._discovery.is_under_way:
-            self.stop(block)
-        elif due > now and now - self._last_finish > self._options.patience:
-            self.stop("every item is parked: the site has not answered for too long")
+        quiet = now - self._last_finish
+        reason = hopeless(
+            self._rests,
+            waiting,
+            now,
+            is_discovering=is_discovering,
+            is_silent=quiet > self._options.patience,
+        )
+        if reason is not None:
+            self.stop(reason)
         else:
             await self._nap(min(max(due - now, 0.01), _PARKED_LOOK))
-
-    async def _is_time_up(self, job: str, now: float) -> bool:
-        """Give up what is parked once the budget of time is spent."""
-        seconds = self._options.seconds
-        limit = exceeded(Budget(seconds=seconds), Spent(), now - self._started)
-        if limit is None or self._discovery.is_under_way:
-            return False
-        reason = str(BudgetSpent("", limit))
-        await self._store.queue.give_up(job, FailureKind.BUDGET, reason, now)
-        return True
 
     async def _nap(self, seconds: float) -> None:
         try:
@@ -243,15 +220,7 @@ class LocalEngine:
             return
         extraction = await self._collector.collect(lease.item, tries=lease.tries)
         self._rests.note(lease.domain, extraction.outcome)
-        finish = Finish(
-            lease,
-            extraction.outcome,
-            self._clock.now(),
-            extraction.seconds,
-            extraction.account,
-            extraction.found,
-            self._options.limit,
-        )
+        finish = finish_of(lease, extraction, self._clock.now(), self._options.limit)
         await self._committer.hand_over(finish)  # the next item need not wait for its commit
 
     def _count(self, finish: Finish, state: ItemState | None) -> None:
@@ -269,8 +238,13 @@ class LocalEngine:
 
     async def _beat(self, job: str) -> None:
         while True:
-            await self._clock.sleep(_HEARTBEAT)
+            await self._clock.sleep(HEARTBEAT)
             await self._store.queue.renew(job, self._owner, self._clock.now() + LEASE)
+            found = await self._store.jobs.get(job)
+            if found.state is JobState.CANCELLED:
+                self.stop("cancelled")
+            elif found.state is JobState.PAUSED and found.reason == BY_HAND:
+                self.stop(BY_HAND)
             await self._reclaim(job)
             await self._wake_up()
 
@@ -295,16 +269,8 @@ class LocalEngine:
         return (await self._store.jobs.get(job)).state
 
     async def _leave_open(self, job: str, now: float) -> None:
-        found = sum((await self._store.queue.counts(job)).values())
         failure = self._discovery.failure
-        if isinstance(failure, DiscoveryFailed) and not found:
-            await self._store.jobs.fail(job, now, str(failure))
-        elif failure or self._stop_reason:
-            await self._store.jobs.pause(job, now, str(failure or self._stop_reason))
-
-
-def _first(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
-    error: BaseException = several
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error if isinstance(error, LonglineError) else LonglineError(str(error))
+        reason = str(failure) if failure else self._stop_reason
+        if reason is not None:
+            is_fatal = isinstance(failure, DiscoveryFailed)
+            await leave_open(self._store, job, now, reason, is_fatal=is_fatal)

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable
+from functools import lru_cache
 
 import psutil
 
@@ -21,8 +22,52 @@ def this_run() -> str:
     The word keeps two runs of one process apart: a run that broke off leaves leases behind, which
     the heartbeat of the next must not keep alive.
     """
-    started = psutil.Process().create_time()
-    return f"{socket.gethostname()}:{os.getpid()}:{started:.2f}:{secrets.token_hex(3)}"
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_start_of(pid):.2f}:{secrets.token_hex(3)}"
+
+
+def this_child() -> str:
+    """Return a name as `this_run` does, with the process that this one is a child of added.
+
+    So it can be told whether a child died alone, or because its whole worker did.
+    """
+    parent = os.getppid()
+    return f"{this_run()}:{parent}:{_start_of(parent):.2f}"
+
+
+@lru_cache(maxsize=2)  # a name is made for every chunk, and these two do not change
+def _start_of(pid: int) -> float:
+    """Return when a process began; 0 for one that is gone or cannot be seen."""
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return 0.0
+
+
+def process_of(owner: str) -> int | None:
+    """Return the pid in a name that `this_run` has made; None when it is no such name."""
+    return _number(owner, 1)
+
+
+def parent_of(owner: str) -> int | None:
+    """Return the parent's pid in a name that `this_child` has made; None: it is no such name."""
+    return _number(owner, 4)
+
+
+def _number(owner: str, place: int) -> int | None:
+    parts = owner.split(":")
+    return int(parts[place]) if len(parts) > place and parts[place].isdigit() else None
+
+
+def killed_among(owners: Iterable[str]) -> list[str]:
+    """Return the owners that died although their parents live: something killed just them."""
+    return [owner for owner in dead_among(owners) if _has_living_parent(owner)]
+
+
+def living_among(owners: Iterable[str]) -> list[str]:
+    """Return the owners that surely live: processes of this host that are there."""
+    host = socket.gethostname()
+    return [owner for owner in owners if owner.startswith(f"{host}:") and not _is_dead(owner)]
 
 
 def dead_among(owners: Iterable[str]) -> list[str]:
@@ -37,9 +82,9 @@ async def is_abandoned(store: Store, job: Job, at: float) -> bool:
     """Say whether a job claims to run although everybody who worked on it is dead.
 
     Of a job whose items are all parked until later nothing is known: whoever waits for them holds
-    none.
+    none. A cluster sees to its own.
     """
-    if job.state is not JobState.RUNNING:
+    if job.state is not JobState.RUNNING or job.engine != "local":
         return False
     due = await store.queue.next_due(job.id)
     if due is not None and due > at:
@@ -51,7 +96,18 @@ async def is_abandoned(store: Store, job: Job, at: float) -> bool:
 def _is_dead(owner: str) -> bool:
     host, _, rest = owner.partition(":")
     pid, _, rest = rest.partition(":")
-    started = rest.partition(":")[0]
+    return _is_gone(host, pid, rest.partition(":")[0])
+
+
+def _has_living_parent(owner: str) -> bool:
+    host, *parts = owner.split(":")
+    if len(parts) != len(("pid", "started", "word", "parent", "parent's start")):
+        return False
+    return not _is_gone(host, *parts[3:])
+
+
+def _is_gone(host: str, pid: str, started: str) -> bool:
+    """Say whether a process of this host has surely ended."""
     if host != socket.gethostname() or not pid.isdigit():
         return False
     try:

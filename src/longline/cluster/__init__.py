@@ -1,0 +1,1 @@
+"""The cluster: the same jobs, worked on by many processes that Celery wakes."""

@@ -1,0 +1,139 @@
+"""A child of a Celery worker: one loop, made after the fork, and all that lasts between messages.
+
+Between messages the loop stands still: nothing runs in a child that is idle. What it has open for
+nothing is closed by an alarm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from celery.exceptions import Reject
+
+from longline.cluster.app import make_app
+from longline.cluster.messages import Messages
+from longline.cluster.mortality import Drain, die_with
+from longline.cluster.reports import CAME, ENDED, Reports
+from longline.cluster.working import Working
+from longline.config.settings import Settings
+from longline.errors import LonglineError, StoreError, UnknownJob
+
+_PAUSE = 1.0  # seconds before the next message, when the database does not answer
+_TIDY = 60.0  # seconds between looks at what is open for nothing
+
+
+class Child:
+    """Does what messages ask for; made before the fork, awake from `begin` on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        drain: Drain,
+        reports: Reports,
+        say: Callable[[str], None],
+        *,
+        is_processing: bool,
+    ) -> None:
+        self._settings = settings
+        self._drain = drain
+        self._reports = reports
+        self._say = say
+        self._is_processing = is_processing
+        self._parent = os.getpid()
+        self._runner: asyncio.Runner
+        self._messages: Messages
+        self._working: Working | None = None
+        self._is_at_work = False
+
+    def begin(self) -> None:
+        """Be a process of one's own; loops, threads and clients are made only from here on."""
+        die_with(self._parent)
+        self._runner = asyncio.Runner()
+        self._messages = Messages(make_app(self._settings))
+        # Who stops a service may signal every process of it. A child ends when its parent says so.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, self._tidy)
+        signal.setitimer(signal.ITIMER_REAL, _TIDY, _TIDY)
+
+    def end(self) -> None:
+        """Let go of everything; what is committed is safe without it, too."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._run(self._let_go())
+        self._runner.close()
+
+    # ------------------------------------------------------------ the tasks
+
+    def collect(self, chunk: int) -> None:
+        """Work on a chunk."""
+        self._do(lambda working: working.collect(chunk))
+
+    def discover(self, job: str) -> None:
+        """Find the items of a job."""
+        self._do(lambda working: working.discover(job))
+
+    def finish(self, job: str) -> None:
+        """End a job."""
+        self._do(lambda working: working.finish(job))
+
+    def export(self, job: str, output: str) -> None:
+        """Write the records of a job."""
+        self._do(lambda working: working.export(job, output))
+
+    def _do(self, task: Callable[[Working], Awaitable[None]]) -> None:
+        if self._drain.has_begun:
+            # Back into the queue, for another worker; to be acknowledged it would wait for a sweep.
+            raise Reject("the worker is to end", requeue=True)
+        self._is_at_work = True
+        self._reports.tell(CAME)
+        try:
+            self._run(self._answer(task))
+        finally:
+            self._reports.tell(ENDED)
+            self._is_at_work = False
+
+    async def _answer(self, task: Callable[[Working], Awaitable[None]]) -> None:
+        try:
+            await task(await self._awake())
+        except UnknownJob:
+            pass  # an old message about a job of a database that is gone
+        except StoreError as error:
+            # What was committed is safe; the rest is leased until it expires, or offered still.
+            self._say(str(error))
+            await self._let_go()
+            await asyncio.sleep(_PAUSE)
+
+    async def _awake(self) -> Working:
+        if self._working is None:
+            working = Working(
+                self._settings,
+                self._messages,
+                self._drain,
+                self._reports,
+                is_processing=self._is_processing,
+                say=self._say,
+            )
+            self._working = await working.__aenter__()
+        return self._working
+
+    async def _let_go(self) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            await working.__aexit__()
+
+    def _tidy(self, _number: int, _frame: object) -> None:
+        """Close what is open for nothing, if nothing is being done at this moment."""
+        if not self._is_at_work and self._working is not None:
+            self._run(self._tidy_up(self._working))
+
+    async def _tidy_up(self, working: Working) -> None:
+        try:
+            await working.tidy()
+        except LonglineError:
+            await self._let_go()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runner.run(work)

@@ -1,0 +1,128 @@
+"""The cluster as a client sees it: a job is handed over, and then only looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from longline.clock import Clock
+from longline.cluster.app import make_app
+from longline.cluster.messages import Messages
+from longline.cluster.presence import Presences
+from longline.cluster.troubles import is_lasting
+from longline.config.settings import Settings
+from longline.errors import BrokerUnreachable
+from longline.model import ItemState, Job, JobState
+from longline.stores.store import Store
+
+_LOOK = 0.5  # seconds between looks at the job
+_PRESENCE = 10.0  # seconds between looks whether anybody works at all
+_DRAIN = 30.0  # seconds that workers are given to finish what they have in hand
+_AT_WORK = (JobState.PENDING, JobState.RUNNING)
+
+
+class ClusterEngine:
+    """Has workers run one job; what they do is read from the database."""
+
+    closed_host: str | None = None
+
+    def __init__(
+        self,
+        store: Store,
+        messages: Messages,
+        presences: Presences,
+        clock: Clock,
+        on_trouble: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._messages = messages
+        self._presences = presences
+        self._clock = clock
+        self._on_trouble = on_trouble
+        self._trouble = ""
+        self._stop_reason: str | None = None
+        self._wake = asyncio.Event()
+
+    def stop(self, reason: str) -> None:
+        """Have the workers pause the job once what is in flight is committed."""
+        self._stop_reason = self._stop_reason or reason
+        self._wake.set()
+
+    async def begin(self, job: str) -> None:
+        """Wake a worker for a job.
+
+        Raises:
+            BrokerUnreachable: nobody was told; whoever sweeps next finds the job all the same.
+        """
+        await self._messages.discover(job)
+
+    async def run(self, job: Job) -> JobState:
+        """Hand a job over and watch it to its end; return the state it is left in."""
+        await self._begin(job.id)
+        looked_at = self._clock.now()
+        while not self._stop_reason:
+            state = (await self._store.jobs.get(job.id)).state
+            if state not in _AT_WORK:
+                return state
+            if self._clock.now() - looked_at > _PRESENCE:
+                looked_at = self._clock.now()
+                await self._look_for_workers()
+            await self._nap(_LOOK)
+        return await self._halt(job.id)
+
+    async def _begin(self, job: str) -> None:
+        try:
+            await self.begin(job)
+        except BrokerUnreachable as error:
+            if is_lasting(error):
+                raise
+            self._say(f"{error}; waiting")
+
+    async def _look_for_workers(self) -> None:
+        try:
+            found = await self._presences.all()
+        except BrokerUnreachable as error:
+            self._say(f"{error}; waiting")
+            return
+        self._say("" if found else "no worker is there: start one with `longline worker`")
+
+    def _say(self, trouble: str) -> None:
+        """Tell of a trouble once, for as long as it lasts."""
+        if trouble and trouble != self._trouble:
+            self._on_trouble(trouble)
+        self._trouble = trouble
+
+    async def _halt(self, job: str) -> JobState:
+        await self._store.jobs.halt(job, self._clock.now(), self._stop_reason or "stopped")
+        patience = self._clock.now() + _DRAIN
+        while (await self._store.queue.counts(job))[ItemState.LEASED]:
+            if self._clock.now() > patience:
+                self._on_trouble("some items are still in hand of a worker; they will be committed")
+                break
+            await self._clock.sleep(_LOOK)
+        return (await self._store.jobs.get(job)).state
+
+    async def _nap(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+
+@asynccontextmanager
+async def open_cluster(
+    settings: Settings, store: Store, clock: Clock, on_trouble: Callable[[str], None]
+) -> AsyncIterator[ClusterEngine]:
+    """Open the way to the workers.
+
+    Raises:
+        BadOption: no Redis is named.
+    """
+    messages = Messages(make_app(settings))
+    try:
+        async with Presences.open(settings) as presences:
+            yield ClusterEngine(store, messages, presences, clock, on_trouble)
+    finally:
+        messages.close()

@@ -1,0 +1,147 @@
+"""Several pieces of work at once in one child, so that a slow site holds up no other.
+
+A child is given one message at a time. While what that asked for waits (for a pace, for a slow
+answer), it takes on what nobody else has come for: chunks, each of a site that it is not busy with,
+and the discovery of jobs that have just begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from longline.clock import Clock
+from longline.cluster.mortality import Drain
+from longline.cluster.opened import OpenJobs
+from longline.cluster.reports import ALIVE, Reports
+from longline.config.settings import Settings
+from longline.engines.discovering import LEASE
+from longline.engines.raising import first_of
+from longline.errors import LonglineError
+from longline.jobs.owner import this_child
+from longline.stores.chunks import TakeMore, Taken
+from longline.stores.store import Store
+
+_LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
+_FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
+_MOST = 16  # chunks at a time
+
+
+class Crew:
+    """What one child works on at the same time; the work itself is `work` and `discover`."""
+
+    def __init__(
+        self,
+        store: Store,
+        jobs: OpenJobs,
+        clock: Clock,
+        settings: Settings,
+        *,
+        drain: Drain,
+        reports: Reports,
+        work: Callable[[Taken, float], Coroutine[Any, Any, None]],
+        discover: Callable[[str], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._clock = clock
+        self._settings = settings
+        self._drain = drain
+        self._reports = reports
+        self._work = work
+        self._discover = discover
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def beside(
+        self, *, is_alone: bool = False, has_limit: bool = True
+    ) -> AsyncIterator[None]:
+        """Work on more chunks beside what is done in the block, and on until those are done.
+
+        With `is_alone` nothing else is done. With `has_limit` all of it ends in the time that a
+        message may take: what is begun late has what is left of it.
+
+        Raises:
+            StoreError: the database does not take any more.
+        """
+        until = self._clock.now() + self._settings.soft_limit if has_limit else None
+        is_enough = asyncio.Event()
+        if is_alone:
+            is_enough.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self._watch())
+                looking = group.create_task(self._look(group, until, is_enough))
+                yield
+                await self._all_done()
+                # Not cancelled: what it takes at this moment would be in nobody's hands.
+                is_enough.set()
+                await asyncio.wait([looking])
+                await self._all_done()
+                watching.cancel()
+        except* LonglineError as several:
+            raise first_of(several) from several
+
+    async def _all_done(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _watch(self) -> None:
+        """Give signs of life, and have all work end soon and well once the worker is to end."""
+        while True:
+            self._reports.tell(ALIVE)
+            if self._drain.has_begun:
+                for one in self._jobs.used():
+                    one.engine.stop("the worker is to end")
+            await asyncio.sleep(_LOOK)
+
+    async def _look(
+        self, group: asyncio.TaskGroup, until: float | None, is_enough: asyncio.Event
+    ) -> None:
+        """Look for more to do, now and then, until it is enough."""
+        while not (is_enough.is_set() or self._drain.has_begun):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await is_enough.wait()
+            if not is_enough.is_set() and len(self._tasks) < _MOST:
+                await self._take_more(group, until)
+                await self._find_more(group, until)
+
+    async def _take_more(self, group: asyncio.TaskGroup, until: float | None) -> None:
+        now = self._clock.now()
+        seconds = self._settings.soft_limit if until is None else until - now
+        if seconds <= 0 or self._drain.has_begun:
+            return
+        busy = {
+            (one.job.id, name) for one in self._jobs.used() for name in one.engine.busy_domains()
+        }
+        wish = TakeMore(
+            this_child(),
+            now,
+            now + LEASE,
+            self._settings.chunk_size,
+            before=now - _FOR_THE_IDLE,
+            busy=frozenset(busy),
+        )
+        taken = await self._store.chunks.take_more(wish)
+        if taken is not None:
+            self._begin(group, self._work(taken, seconds))
+
+    async def _find_more(self, group: asyncio.TaskGroup, until: float | None) -> None:
+        """Discover for jobs that have just begun; without a limit of time, as discovery has none.
+
+        Whoever has one does so too: nobody knows how long it takes, and its leases are kept.
+        """
+        now = self._clock.now()
+        if until is not None and until <= now:
+            return
+        for job in await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE):
+            self._begin(group, self._discover(job))
+
+    def _begin(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        task = group.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

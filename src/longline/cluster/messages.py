@@ -1,0 +1,99 @@
+"""Messages to workers: wake-up calls that carry the id of a row, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+
+from longline.cluster.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, ROUTES
+from longline.errors import BrokerUnreachable
+from longline.resilience.keepers.redis_causes import lasting_cause, shown
+
+T = TypeVar("T")
+
+
+class Messages:
+    """Sends messages over one application; each call ends within seconds, whatever Redis does."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._address = shown(str(app.conf.broker_url))
+
+    async def discover(self, job: str) -> None:
+        """Have somebody find the items of a job.
+
+        Raises:
+            BrokerUnreachable: nobody was told.
+        """
+        await self._send(DISCOVER, [job])
+
+    async def collect(self, chunks: Sequence[int]) -> None:
+        """Have chunks worked on, each by whoever is free.
+
+        Raises:
+            BrokerUnreachable: nobody was told of some of them.
+        """
+        if chunks:
+            await self._send(COLLECT, chunks)
+
+    async def finish(self, job: str) -> None:
+        """Have a job ended whose items are all finished.
+
+        Raises:
+            BrokerUnreachable: nobody was told.
+        """
+        await self._send(FINISH, [job])
+
+    async def export(self, job: str, output: str) -> None:
+        """Have the records of a job written to a file, a storage or a table.
+
+        Unlike the others this message is all there is: when Redis forgets it, nobody writes. The
+        journal of the job tells that it was written, or why not.
+
+        Raises:
+            BrokerUnreachable: nobody was told.
+        """
+        await self._ask(lambda: self._send_now(EXPORT, [(job, output)]))
+
+    async def waiting(self) -> dict[str, int]:
+        """Return how many messages nobody has taken yet, by queue.
+
+        Raises:
+            BrokerUnreachable: Redis does not say.
+        """
+        return await self._ask(self._lengths)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._app.close()
+
+    async def _send(self, task: str, ids: Sequence[str | int]) -> None:
+        await self._ask(lambda: self._send_now(task, [(one,) for one in ids]))
+
+    def _send_now(self, task: str, told: Sequence[tuple[str | int, ...]]) -> None:
+        with self._app.producer_or_acquire() as producer:
+            for one in told:
+                self._app.send_task(task, list(one), queue=ROUTES[task], producer=producer)
+
+    def _lengths(self) -> dict[str, int]:
+        with self._app.producer_or_acquire() as producer:
+            client: Any = producer.channel.client  # which puts the prefix before every key itself
+            return {queue: int(client.llen(queue)) for queue in QUEUES.values()}
+
+    async def _ask(self, call: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(call)
+        except (KombuError, RedisError, OSError) as error:
+            raise BrokerUnreachable(self._address, problem_of(error)) from error
+
+
+def problem_of(error: BaseException) -> str:
+    """Return what is wrong with a Redis that cannot be used, in one line."""
+    cause = error if isinstance(error, RedisError) else error.__cause__
+    problem = lasting_cause(cause) if isinstance(cause, RedisError) else None
+    return problem or " ".join(str(error).split()).removesuffix(".") or type(error).__name__

@@ -1,0 +1,151 @@
+"""The jobs that a child has open: what it takes to work on one is made once, for many chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from longline.clock import Clock
+from longline.cluster.orders import options_of
+from longline.config.settings import Settings
+from longline.config.spec import make_spec
+from longline.engines.chunk_work import OnItem
+from longline.engines.chunked import ChunkEngine
+from longline.jobs.collector import Collector
+from longline.model import OPEN_STATES, Job
+from longline.stores.store import Store
+from longline.wiring import Fetching, Keepers, open_collector
+
+_MOST = 16  # jobs open at a time in one child, unless more are worked on
+_IDLE = 300.0  # seconds that one stays open for nothing
+
+
+@dataclass(slots=True)
+class Opened:
+    """One job, ready to be worked on by several tasks at once.
+
+    `is_old`: another run of it has begun since, or it is not wanted any more; the last one who
+    uses it closes it.
+    """
+
+    job: Job
+    has_limit: bool
+    collector: Collector
+    fetching: Fetching
+    engine: ChunkEngine
+    ends: AsyncExitStack
+    used_at: float
+    users: int = 0
+    is_old: bool = False
+
+
+class OpenJobs:
+    """The jobs that this process has open, the least used first."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        keepers: Keepers,
+        clock: Clock,
+        on_item: OnItem,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._keepers = keepers
+        self._clock = clock
+        self._on_item = on_item
+        self._opened: OrderedDict[str, Opened] = OrderedDict()
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def using(self, job: str, run: int) -> AsyncIterator[Opened]:
+        """Give a job as its `run` has it, opened now if it was not.
+
+        Raises:
+            LonglineError: it cannot be worked on here: a source, a package or a secret is missing.
+        """
+        async with self._opening:
+            opened = await self._get(job, run)
+            opened.users += 1
+        try:
+            yield opened
+        finally:
+            opened.users -= 1
+            opened.used_at = self._clock.now()
+            if opened.is_old and not opened.users:
+                await opened.ends.aclose()
+
+    def used(self) -> list[Opened]:
+        """Return the jobs that something is done for at this moment."""
+        return [one for one in self._opened.values() if one.users]
+
+    async def close(self, job: str) -> None:
+        """Let go of a job, if it is open, once nobody uses it."""
+        found = self._opened.pop(job, None)
+        if found is not None:
+            found.is_old = True
+            if not found.users:
+                await found.ends.aclose()
+
+    async def tidy(self) -> None:
+        """Let go of jobs that have ended, or that nobody has needed for long."""
+        before = self._clock.now() - _IDLE
+        for job, one in list(self._opened.items()):
+            state = (await self._store.jobs.get(job)).state
+            if one.used_at < before or state not in OPEN_STATES:
+                await self.close(job)
+
+    async def close_all(self) -> None:
+        """Let go of all jobs."""
+        for job in list(self._opened):
+            await self.close(job)
+
+    async def _get(self, job: str, run: int) -> Opened:
+        found = self._opened.get(job)
+        if found is not None and found.job.runs != run:
+            await self.close(job)
+            found = None
+        if found is None:
+            await self._make_room()
+            found = self._opened[job] = await self._open(await self._store.jobs.get(job))
+        self._opened.move_to_end(job)
+        return found
+
+    async def _make_room(self) -> None:
+        unused = [name for name, one in self._opened.items() if not one.users]
+        for name in unused[: max(0, len(self._opened) + 1 - _MOST)]:
+            await self.close(name)
+
+    async def _open(self, job: Job) -> Opened:
+        spec = make_spec(job.settings)
+        since = (await self._store.chunks.standing(job.id)).begun_at
+        async with AsyncExitStack() as ends:
+            collector, fetching = await ends.enter_async_context(
+                open_collector(
+                    self._settings,
+                    spec,
+                    self._clock,
+                    self._store,
+                    job=job.id,
+                    keepers=self._keepers,
+                    since=since,
+                )
+            )
+            options = options_of(self._settings, spec)
+            engine = ChunkEngine(
+                self._store, collector, self._clock, options, job=job, on_item=self._on_item
+            )
+            return Opened(
+                job,
+                spec.limit is not None,
+                collector,
+                fetching,
+                engine,
+                ends.pop_all(),
+                self._clock.now(),
+            )
+        raise AssertionError  # the block above returns, or raises

@@ -1,0 +1,38 @@
+"""What a supervisor tells its Celery worker to be, and how jobs are run there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from longline.config.settings import Settings
+from longline.config.spec import JobSpec
+from longline.engines.options import RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a Celery worker is to do; `queues` by the names that people use."""
+
+    settings: dict[str, Any]
+    name: str
+    processes: int
+    queues: tuple[str, ...]
+    reports: int
+    """The pipe that children tell things through."""
+    parent: int
+
+    def line(self) -> bytes:
+        """Return it as a line of JSON."""
+        return orjson.dumps(asdict(self)) + b"\n"
+
+
+def options_of(settings: Settings, spec: JobSpec) -> RunOptions:
+    """Return how a job is run on this machine."""
+    return RunOptions(
+        concurrency=spec.concurrency or settings.concurrency,
+        limit=spec.limit,
+        seconds=spec.budget.seconds,
+    )

@@ -1,0 +1,153 @@
+"""Which workers are there: each says so in Redis, and is forgotten when it says nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from longline.cluster.app import broker_of
+from longline.cluster.messages import problem_of
+from longline.config.settings import Settings
+from longline.errors import BadOption, BrokerUnreachable
+from longline.resilience.keepers.redis_causes import shown
+
+WORKER = "longline:worker:"
+"""Before the name of a worker: a hash with the fields of `Presence`."""
+LIFETIME = 15
+"""Seconds after which a worker that says nothing more is gone."""
+OLDEST = 6
+"""The first version of Redis that will do."""
+
+_PATIENCE = 3.0  # seconds for an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What a worker says of itself; moments are seconds since the epoch.
+
+    `last_taken_at` is when one of its processes took a chunk last; None: none has yet.
+    """
+
+    name: str
+    host: str
+    pid: int
+    processes: int
+    queues: tuple[str, ...]
+    started_at: float
+    chunks: int = 0
+    last_taken_at: float | None = None
+
+    def as_fields(self) -> dict[Any, Any]:
+        """Return the fields as Redis keeps them; what is None is left out."""
+        fields = {**asdict(self), "queues": ",".join(self.queues)}
+        return {name: str(value) for name, value in fields.items() if value is not None}
+
+
+class Presences:
+    """All workers on one Redis; each call ends within seconds."""
+
+    def __init__(self, redis: Redis, address: str) -> None:
+        self._redis = redis
+        self._address = shown(address)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings) -> AsyncIterator[Self]:
+        """Open the way to the Redis that carries messages; nobody is asked yet.
+
+        Raises:
+            BadOption: there is none, or its address makes no sense.
+        """
+        address = broker_of(settings)
+        try:
+            redis = Redis.from_url(
+                address,
+                protocol=2,  # one too old for us must be able to say its version
+                decode_responses=True,
+                socket_timeout=_PATIENCE,
+                socket_connect_timeout=_PATIENCE,
+            )
+        except ValueError as error:
+            raise BadOption("LONGLINE_REDIS_URL", str(error)) from error
+        try:
+            yield cls(redis, address)
+        finally:
+            await redis.aclose()
+
+    async def check(self) -> None:
+        """See that Redis is there and will do.
+
+        Raises:
+            BrokerUnreachable: it is not, or does not.
+        """
+        try:
+            version = str((await self._redis.info("server"))["redis_version"])
+        except (RedisError, OSError) as error:
+            raise self._unreachable(error) from error
+        if int(version.partition(".")[0]) < OLDEST:
+            problem = f"it is version {version}, and {OLDEST} is the oldest that will do"
+            raise BrokerUnreachable(self._address, problem) from RedisError(problem)
+
+    async def announce(self, presence: Presence) -> None:
+        """Say that a worker is there.
+
+        Raises:
+            BrokerUnreachable: nobody heard.
+        """
+        key = WORKER + presence.name
+        try:
+            async with self._redis.pipeline() as pipe:
+                pipe.hset(key, mapping=presence.as_fields())
+                pipe.expire(key, LIFETIME)
+                await pipe.execute()
+        except (RedisError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    async def withdraw(self, name: str) -> None:
+        """Say that a worker is gone.
+
+        Raises:
+            BrokerUnreachable: nobody heard; it is forgotten soon in any case.
+        """
+        try:
+            await self._redis.delete(WORKER + name)
+        except (RedisError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    async def all(self) -> list[Presence]:
+        """Return the workers that are there, by name.
+
+        Raises:
+            BrokerUnreachable: Redis does not say.
+        """
+        try:
+            keys = [key async for key in self._redis.scan_iter(f"{WORKER}*", count=1000)]
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for key in sorted(set(keys)):
+                    pipe.hgetall(key)
+                found = await pipe.execute()
+        except (RedisError, OSError) as error:
+            raise self._unreachable(error) from error
+        return [_presence(fields) for fields in found if fields]
+
+    def _unreachable(self, error: Exception) -> BrokerUnreachable:
+        return BrokerUnreachable(self._address, problem_of(error))
+
+
+def _presence(fields: Mapping[str, Any]) -> Presence:
+    taken = fields.get("last_taken_at")
+    return Presence(
+        name=fields["name"],
+        host=fields["host"],
+        pid=int(fields["pid"]),
+        processes=int(fields["processes"]),
+        queues=tuple(fields["queues"].split(",")),
+        started_at=float(fields["started_at"]),
+        chunks=int(fields["chunks"]),
+        last_taken_at=None if taken is None else float(taken),
+    )

@@ -1,0 +1,281 @@
+"""`longline worker` from inside: keeps a Celery worker alive, sweeps, and says that it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from longline.cluster.app import QUEUES, broker_of, make_app
+from longline.cluster.clock import SharedClock
+from longline.cluster.consumer import Consumer, WorkerOptions
+from longline.cluster.messages import Messages
+from longline.cluster.presence import Presence, Presences
+from longline.cluster.progress import Mirror
+from longline.cluster.sweeping import Children, Sweeper
+from longline.cluster.troubles import Troubles, is_lasting
+from longline.config.settings import Settings
+from longline.engines.raising import first_of
+from longline.errors import BrokerUnreachable, LonglineError, StoreError
+from longline.jobs.owner import this_run
+from longline.jobs.sites import progress_of
+from longline.jobs.stopping import handling_signals
+from longline.model import Job
+from longline.resilience.keepers.redis import open_redis_keepers
+from longline.stores.store import Store, open_store
+
+INTERRUPTED = 130
+"""The exit code after a second signal: everything was ended at once."""
+
+_LOOK = 0.2  # seconds between looks at the Celery worker
+_SWEEP = 2.0
+_DRAIN = 20.0  # seconds to finish what is in flight; what takes longer is begun anew by others
+_SETTLED = 10.0  # seconds after which a start counts as one that went well
+_LONGEST_PAUSE = 30.0
+_HELD_UP = 5.0  # seconds without a sign of life from a child's loop
+
+
+class Supervisor:
+    """Runs one worker until it is told to stop; one object a run."""
+
+    def __init__(
+        self, settings: Settings, options: WorkerOptions, say: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._options = options
+        self._say = say
+        self._clock = SharedClock()
+        self._troubles = Troubles(say)
+        self._stop = asyncio.Event()
+        self._consumer: Consumer | None = None
+        self._started_at = 0.0
+        self._chunks = 0  # taken by Celery workers that have ended since
+        self._waiting = 0
+        self._pause = 0.0
+
+    async def run(self) -> int:
+        """Work until a signal comes; return the exit code.
+
+        Raises:
+            LonglineError: it cannot work, and waiting would not change that.
+        """
+        try:
+            with handling_signals(self._stop.set, self._say_that_it_ends):
+                await self._run()
+        except asyncio.CancelledError:
+            self._say("ended at once; what was in hand is worked on again by others")
+            return INTERRUPTED
+        finally:
+            if self._consumer is not None:
+                self._consumer.close()
+        return 0
+
+    def _say_that_it_ends(self) -> None:
+        self._say("finishing what is in flight; a second signal ends it at once")
+
+    async def _run(self) -> None:
+        async with AsyncExitStack() as ends:
+            presences = await ends.enter_async_context(Presences.open(self._settings))
+            store = await self._reached(presences, ends)
+            if store is None:
+                return
+            self._started_at = self._clock.now()
+            self._say(f"{self._options.name}: {self._options.processes} processes take work")
+            async with asyncio.TaskGroup() as group:
+                sweeping = group.create_task(self._sweep_on(store, presences))
+                await self._keep_consuming()
+                await self._drain()
+                sweeping.cancel()
+            with contextlib.suppress(BrokerUnreachable):
+                await presences.withdraw(self._options.name)
+        self._say(f"{self._options.name} has ended")
+
+    # ------------------------------------------------------------ the beginning
+
+    async def _reached(self, presences: Presences, ends: AsyncExitStack) -> Store | None:
+        """Return the database once it and Redis can be used; None when told to stop before.
+
+        Raises:
+            LonglineError: waiting would not help.
+        """
+        while not self._stop.is_set():
+            try:
+                await presences.check()
+                await self._greet()
+                store = await asyncio.to_thread(open_store, self._settings.database)
+            except (BrokerUnreachable, StoreError) as error:
+                if is_lasting(error):
+                    raise
+                self._troubles.tell("start", str(error))
+                await self._nap(_SWEEP)
+                continue
+            self._troubles.over("start", "Redis and the database answer")
+            ends.callback(store.close)
+            return store
+        return None
+
+    async def _greet(self) -> None:
+        """Have Redis remember since when it remembers: until then, sites are begun slowly."""
+        if self._settings.redis:
+            async with open_redis_keepers(self._settings.redis, self._clock, patience=_SWEEP):
+                pass
+
+    # ------------------------------------------------------------ the Celery worker
+
+    async def _keep_consuming(self) -> None:
+        """Have a Celery worker consume until told to stop; start another when one ends."""
+        consumer = self._start()
+        while not await self._nap(_LOOK):
+            now = self._clock.now()
+            consumer.listen(now)
+            self._kill_hung(consumer, now)
+            code = consumer.ended()
+            if code is not None:
+                consumer = await self._restart(consumer, f"has ended ({_told(code)})")
+            elif consumer.is_deaf(now, self._waiting):
+                consumer = await self._restart(consumer, "takes no more messages")
+
+    def _kill_hung(self, consumer: Consumer, now: float) -> None:
+        """End children that hang: what they have in hand has killed them, and is suspect."""
+        for pid in consumer.heard.silent(now, self._settings.hard_limit):
+            self._say(f"process {pid} hangs for {self._settings.hard_limit:g} s and is killed")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _start(self) -> Consumer:
+        self._consumer = Consumer(self._settings, self._options, self._clock.now())
+        return self._consumer
+
+    async def _restart(self, consumer: Consumer, reason: str) -> Consumer:
+        is_settled = self._clock.now() - consumer.started_at > _SETTLED
+        self._pause = 0.0 if is_settled else min(max(1.0, 2 * self._pause), _LONGEST_PAUSE)
+        self._say(f"the Celery worker {reason}; another begins in {self._pause:g} s")
+        self._chunks += consumer.heard.chunks
+        consumer.close()
+        is_over = await self._nap(self._pause)
+        return consumer if is_over else self._start()
+
+    async def _drain(self) -> None:
+        """Let the Celery worker finish what is in flight, for some seconds at most."""
+        consumer = self._consumer
+        if consumer is None:
+            return
+        consumer.drain()
+        try:
+            async with asyncio.timeout(_DRAIN):
+                while consumer.ended() is None:  # noqa: ASYNC110  # it is another process
+                    await asyncio.sleep(_LOOK / 4)
+        except TimeoutError:
+            self._say(f"some work did not end in {_DRAIN:g} s; others will do it again")
+
+    # ------------------------------------------------------------ sweeping and presence
+
+    async def _sweep_on(self, store: Store, presences: Presences) -> None:
+        """Sweep and say that we are there, until cancelled; then let another lead."""
+        messages = Messages(make_app(self._settings))
+        async with self._mirror() as mirror:
+
+            async def show(job: Job) -> None:
+                with contextlib.suppress(RedisError, OSError):  # only onlookers miss it
+                    await mirror.show(await progress_of(store, job))
+
+            sweeper = Sweeper(store, messages, self._clock, self._settings, this_run(), on_job=show)
+            try:
+                while True:
+                    await self._sweep_once(sweeper, store, messages, presences)
+                    await asyncio.sleep(_SWEEP)
+            finally:
+                with contextlib.suppress(StoreError):
+                    await sweeper.give_up()
+                messages.close()
+
+    async def _sweep_once(
+        self, sweeper: Sweeper, store: Store, messages: Messages, presences: Presences
+    ) -> None:
+        try:
+            await self._clock.follow(store)
+            swept = await sweeper.sweep(self._children())
+            if swept.is_worth_telling:
+                self._say(
+                    f"took back {swept.items} items, quarantined {swept.quarantined}, "
+                    f"sent {swept.told_again} messages again"
+                )
+            self._troubles.over("database", "the database answers again")
+        except StoreError as error:
+            self._troubles.tell("database", str(error))
+        except BrokerUnreachable as error:
+            self._troubles.tell("redis", str(error))
+        await self._be_present(messages, presences)
+
+    def _children(self) -> Children | None:
+        if self._consumer is None:
+            return None
+        now, heard = self._clock.now(), self._consumer.heard
+        self._consumer.listen(now)  # what a dead child has told last is to be known
+        parent = self._consumer.process.pid
+        return Children(parent, heard.silent(now, _HELD_UP), heard.in_flight())
+
+    async def _be_present(self, messages: Messages, presences: Presences) -> None:
+        try:
+            waiting = await messages.waiting()
+            await presences.announce(self._presence())
+        except BrokerUnreachable as error:
+            self._waiting = 0  # a worker without Redis is not deaf
+            self._troubles.tell("redis", str(error))
+            return
+        self._waiting = sum(waiting[QUEUES[queue]] for queue in self._options.queues)
+        self._troubles.over("redis", "Redis answers again")
+
+    def _presence(self) -> Presence:
+        heard = self._consumer.heard if self._consumer else None
+        return Presence(
+            name=self._options.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            processes=self._options.processes,
+            queues=self._options.queues,
+            started_at=self._started_at,
+            chunks=self._chunks + (heard.chunks if heard else 0),
+            last_taken_at=heard.last_taken if heard else None,
+        )
+
+    @asynccontextmanager
+    async def _mirror(self) -> AsyncIterator[Mirror]:
+        address = self._settings.redis or broker_of(self._settings)
+        redis = Redis.from_url(address, socket_timeout=3.0, socket_connect_timeout=3.0)
+        try:
+            yield Mirror(redis)
+        finally:
+            await redis.aclose()
+
+    async def _nap(self, seconds: float) -> bool:
+        """Wait; True when told to stop."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+        return self._stop.is_set()
+
+
+def _told(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+async def run_worker(settings: Settings, options: WorkerOptions, say: Callable[[str], None]) -> int:
+    """Run a worker until it is told to stop; return its exit code.
+
+    Raises:
+        LonglineError: it cannot work, and waiting would not change that.
+    """
+    try:
+        return await Supervisor(settings, options, say).run()
+    except* LonglineError as several:
+        raise first_of(several) from several

@@ -1,0 +1,202 @@
+"""The sweep: every few seconds somebody looks for what was forgotten, and has it done.
+
+A message that was lost, a worker that died, a job that nobody ends: the database shows it, and so
+no message has to be reliable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from longline.clock import Clock
+from longline.cluster.app import FETCH
+from longline.cluster.messages import Messages
+from longline.cluster.offering import offer
+from longline.cluster.orders import options_of
+from longline.config.settings import Settings
+from longline.config.spec import make_spec
+from longline.engines.discovering import LEASE
+from longline.engines.standing import rest_or_pause
+from longline.jobs.owner import dead_among, killed_among, living_among, parent_of, process_of
+from longline.model import Job, JobState
+from longline.stores.reclaiming import MOST_DEATHS, Reclaim, Reclaimed
+from longline.stores.store import Store
+
+LEADER = "sweeper"
+"""What the one who sweeps everything leads in."""
+
+_LED = 10.0  # seconds after which a silent leader is one no more
+_ANSWER = 5.0  # seconds in which a message is taken while nobody is busy
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """What a supervisor knows of the children of its Celery worker, the `parent`, by their pids.
+
+    What those `held_up` have in hand is kept for them: code that holds up their loop holds up
+    their own signs of life, too. `in_flight` are the items that each works on, or died with.
+    """
+
+    parent: int | None = None
+    held_up: Collection[int] = ()
+    in_flight: Mapping[int, Collection[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one sweep found and mended."""
+
+    is_leader: bool = False
+    jobs: int = 0
+    items: int = 0
+    """Taken back from the dead."""
+    quarantined: int = 0
+    offered: int = 0
+    """Chunks that nobody had offered."""
+    told_again: int = 0
+    """Messages that were sent once more."""
+
+    @property
+    def is_worth_telling(self) -> bool:
+        """Whether something had gone wrong."""
+        return bool(self.items or self.quarantined or self.told_again)
+
+
+class Sweeper:
+    """Sweeps for one supervisor; whoever leads does so for all, the others for their own host."""
+
+    def __init__(
+        self,
+        store: Store,
+        messages: Messages,
+        clock: Clock,
+        settings: Settings,
+        owner: str,
+        *,
+        on_job: Callable[[Job], Awaitable[None]] | None = None,
+    ) -> None:
+        self._store = store
+        self._messages = messages
+        self._clock = clock
+        self._settings = settings
+        self._owner = owner
+        self._on_job = on_job
+        self._told: dict[tuple[str, str], float] = {}
+        self._died: dict[str, set[str]] = {}  # who died while discovering, by job
+        self._running: set[str] = set()
+
+    async def sweep(self, children: Children | None = None) -> Swept:
+        """Look at every job that runs on the cluster.
+
+        Raises:
+            BrokerUnreachable: nobody can be told; the next sweep tries again.
+            StoreError: the database does not answer.
+        """
+        now = self._clock.now()
+        is_leader = await self._store.leaders.take(LEADER, self._owner, now, now + _LED)
+        swept = Swept(is_leader=is_leader)
+        running = [
+            job
+            for job in await self._store.jobs.list(limit=None, is_open=True)
+            if job.engine == "celery" and job.state is JobState.RUNNING
+        ]
+        swept.jobs = len(running)
+        for job in running:
+            await self._reclaim(job, swept, children or Children())
+        if is_leader:
+            await self._lead(running, swept)
+        return swept
+
+    async def give_up(self) -> None:
+        """Let another lead at once."""
+        await self._store.leaders.give_up(LEADER, self._owner)
+
+    async def _reclaim(self, job: Job, swept: Swept, children: Children) -> None:
+        owners = await self._store.chunks.owners(job.id)
+        for owner in living_among(owners):
+            if process_of(owner) in children.held_up:
+                await self._store.queue.renew(job.id, owner, self._clock.now() + LEASE)
+        alone = killed_among(owners)
+        dead = [owner for owner in dead_among(owners) if owner not in alone]
+        # Another worker's supervisor knows better what its own child had in flight.
+        killed = [owner for owner in alone if children.parent in (None, parent_of(owner))]
+        if not (dead or killed or swept.is_leader):
+            return
+        begun = {owner: children.in_flight.get(process_of(owner) or 0) for owner in killed}
+        known = {owner: items for owner, items in begun.items() if items is not None}
+        wish = Reclaim(job.id, self._clock.now(), dead, killed, known)
+        taken_back: Reclaimed = await self._store.chunks.reclaim(wish)
+        swept.items += taken_back.items
+        swept.quarantined += taken_back.quarantined
+
+    # ------------------------------------------------------------ for all
+
+    async def _lead(self, running: list[Job], swept: Swept) -> None:
+        for job in running:
+            await self._see_to(job, swept)
+        await self._tell_again(running, swept)
+        await self._show(running)
+
+    async def _see_to(self, job: Job, swept: Swept) -> None:
+        """Have done what is to be done next for a job."""
+        now = self._clock.now()
+        if await self._store.jobs.is_over(job.id):
+            await self._tell_once("finish", job.id, self._messages.finish, swept)
+            return
+        if await self._is_unsearched(job.id, now):
+            await self._tell_once("discover", job.id, self._messages.discover, swept)
+        size = self._settings.chunk_size
+        swept.offered += await offer(self._store, self._messages, job.id, self._clock, size)
+        options = options_of(self._settings, make_spec(job.settings))
+        await rest_or_pause(self._store, job.id, now, options)
+
+    async def _is_unsearched(self, job: str, now: float) -> bool:
+        """Say whether somebody has to be told to discover; nobody is, if that killed too many."""
+        standing = await self._store.chunks.standing(job)
+        finder = [standing.finder] if standing.finder else []
+        if not standing.lacks_finder(now, dead_among(finder)):
+            return False
+        died = self._died.setdefault(job, set())
+        died.update(killed_among(finder))
+        if len(died) < MOST_DEATHS:
+            return True
+        reason = f"{len(died)} workers died while they discovered: look at the source's discovery"
+        await self._store.jobs.halt(job, now, reason)
+        return False
+
+    async def _tell_once(
+        self, what: str, job: str, tell: Callable[[str], Awaitable[None]], swept: Swept
+    ) -> None:
+        """Send a message, unless one was sent that may still be answered."""
+        now, key = self._clock.now(), (what, job)
+        if now - self._told.get(key, 0.0) < _ANSWER:
+            return
+        await tell(job)
+        swept.told_again += key in self._told
+        self._told[key] = now
+
+    async def _tell_again(self, running: list[Job], swept: Swept) -> None:
+        """Send messages for chunks whose own were lost: fewer wait than chunks are offered."""
+        before = self._clock.now() - _ANSWER
+        offered = 0
+        unanswered: list[int] = []
+        for job in running:
+            offered += (await self._store.chunks.progress(job.id)).offered
+            unanswered += await self._store.chunks.unanswered(job.id, before)
+        if not unanswered or (await self._messages.waiting())[FETCH] >= offered:
+            return
+        await self._messages.collect(unanswered)
+        await self._store.chunks.sent(unanswered, self._clock.now())
+        swept.told_again += len(unanswered)
+
+    async def _show(self, running: list[Job]) -> None:
+        """Have onlookers see how far jobs are, those that have ended since the last sweep, too."""
+        names = {job.id for job in running}
+        ended = [await self._store.jobs.get(job) for job in sorted(self._running - names)]
+        self._running = names
+        self._told = {key: at for key, at in self._told.items() if key[1] in names}
+        self._died = {job: who for job, who in self._died.items() if job in names}
+        if self._on_job is not None:
+            for job in [*running, *ended]:
+                await self._on_job(job)

@@ -1,0 +1,213 @@
+"""What a child does for each kind of message, on its one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Self, TypeVar
+
+from longline.cluster.clock import SharedClock
+from longline.cluster.crew import Crew
+from longline.cluster.messages import Messages
+from longline.cluster.mortality import Drain
+from longline.cluster.offering import offer
+from longline.cluster.opened import Opened, OpenJobs
+from longline.cluster.reports import TOOK, Reports
+from longline.config.settings import Settings
+from longline.engines.discovering import LEASE
+from longline.errors import BrokerUnreachable, LonglineError, StoreError
+from longline.exports.destinations import Wish
+from longline.exports.files import export
+from longline.jobs.owner import this_child
+from longline.model import Job, JobState
+from longline.stores.chunks import Take, Taken
+from longline.stores.journal import fact
+from longline.stores.selecting import RecordQuery
+from longline.stores.store import Store, open_store
+from longline.wiring import open_keepers
+
+T = TypeVar("T")
+
+
+class Working:
+    """The store, the messages and the open jobs of one child; use `async with`.
+
+    With `is_processing` it ends jobs itself; otherwise workers that serve this queue are told.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        messages: Messages,
+        drain: Drain,
+        reports: Reports,
+        *,
+        is_processing: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._messages = messages
+        self._drain = drain
+        self._reports = reports
+        self._clock = SharedClock()
+        self._is_processing = is_processing
+        self._say = say
+        self._ends = AsyncExitStack()
+        self._store: Store
+        self._jobs: OpenJobs
+        self._crew: Crew
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as ends:
+            self._store = ends.enter_context(open_store(self._settings.database))
+            await self._clock.follow(self._store)
+            # For as long as Redis is away, requests wait: without it nobody knows the pace.
+            keepers = await ends.enter_async_context(
+                open_keepers(
+                    self._settings, self._clock, self._store, patience=None, on_trouble=self._say
+                )
+            )
+            self._jobs = OpenJobs(
+                self._settings, self._store, keepers, self._clock, self._reports.tell_of_item
+            )
+            self._crew = Crew(
+                self._store,
+                self._jobs,
+                self._clock,
+                self._settings,
+                drain=self._drain,
+                reports=self._reports,
+                work=self._work_on,
+                discover=self._discover,
+            )
+            ends.push_async_callback(self._jobs.close_all)
+            self._ends = ends.pop_all()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._ends.aclose()
+
+    async def tidy(self) -> None:
+        """Let go of what nobody has needed for long, and set the clock."""
+        await self._jobs.tidy()
+        await self._clock.follow(self._store)
+
+    # ------------------------------------------------------------ one message each
+
+    async def collect(self, chunk: int) -> None:
+        """Take a chunk and work on it, if nobody has; then see to what comes next."""
+        now = self._clock.now()
+        wish = Take(chunk, this_child(), now, now + LEASE, self._settings.chunk_size)
+        taken = await self._store.chunks.take(wish)
+        if taken is not None:
+            # A suspect is worked on alone: what is in hand beside it would die with it.
+            async with self._crew.beside(is_alone=taken.is_alone):
+                await self._work_on(taken, self._settings.soft_limit)
+
+    async def discover(self, job: str) -> None:
+        """Find the items of a job, unless it has ended or somebody is at it."""
+        async with self._crew.beside(has_limit=False):
+            await self._discover(job)
+
+    async def finish(self, job: str) -> None:
+        """End a job whose items are all finished; of many who try, one tells the source."""
+        if not await self._store.jobs.is_over(job):
+            return
+        async with self._opened(await self._store.jobs.get(job)) as opened:
+            if opened is None:
+                return
+            state = await opened.engine.finish()
+            if state is JobState.COMPLETE and not opened.has_limit:
+                ended = await self._store.jobs.get(job)
+                visit = opened.collector.visit(cursor=ended.cursor)
+                await opened.collector.source.finished(visit)
+            if state is not None and opened.fetching.budgets:
+                await opened.fetching.budgets.forget()
+        await self._jobs.close(job)
+
+    async def export(self, job: str, output: str) -> None:
+        """Write the records of a job, whole or not at all; its journal tells what came of it."""
+        found = await self._store.jobs.get(job)
+        query = RecordQuery(job=found.id)
+        told: dict[str, Any]
+        try:
+            # In a thread, and from one moment of the database, however long it takes.
+            done = await asyncio.to_thread(
+                export, Wish(output), lambda: self._store.records.stream(query)
+            )
+        except StoreError:
+            raise
+        except LonglineError as error:
+            self._say(str(error))
+            kind, told = "export.failed", {"output": output, "reason": str(error)}
+        else:
+            kind, told = "export.written", {"output": done.path, "records": done.records}
+        await self._store.journal.append(fact(found.id, self._clock.now(), kind, **told))
+
+    # ------------------------------------------------------------ steps
+
+    async def _discover(self, job: str) -> None:
+        row = await self._store.jobs.get(job)
+        if row.state is not JobState.RUNNING:
+            return
+
+        async def on_found() -> None:
+            await self._offer(job)
+
+        async with self._opened(row) as opened:
+            if opened is not None:
+                await opened.engine.discover(on_found, owner=this_child())
+                await self._go_on(job)
+
+    async def _work_on(self, taken: Taken, seconds: float) -> None:
+        """Work on a chunk; when its job cannot be opened here, the chunk is handed back."""
+        self._reports.tell(TOOK)
+        try:
+            async with self._jobs.using(taken.job, taken.run) as opened:
+                await opened.engine.run_chunk(taken, seconds=seconds)
+                await self._go_on(taken.job)
+        except StoreError:
+            raise
+        except LonglineError as error:
+            await self._store.queue.release(taken.leases)
+            await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
+            await self._halt(taken.job, error)
+
+    @asynccontextmanager
+    async def _opened(self, job: Job) -> AsyncIterator[Opened | None]:
+        """Give a job to work on; None, and it is halted, when it cannot be opened here."""
+        async with AsyncExitStack() as ends:
+            opened: Opened | None = None
+            try:
+                opened = await ends.enter_async_context(self._jobs.using(job.id, job.runs))
+            except StoreError:
+                raise
+            except LonglineError as error:
+                await self._halt(job.id, error)
+            yield opened
+
+    async def _halt(self, job: str, error: LonglineError) -> None:
+        self._say(f"{job} cannot be worked on here: {error}")
+        await self._store.jobs.halt(job, self._clock.now(), f"a worker could not begin: {error}")
+
+    async def _go_on(self, job: str) -> None:
+        """Have what is left of a job done by whoever is free, or the job ended."""
+        if await self._offer(job) or not await self._store.jobs.is_over(job):
+            return
+        if self._is_processing:
+            await self.finish(job)
+        else:
+            await self._tell(self._messages.finish(job))
+
+    async def _offer(self, job: str) -> int:
+        size = self._settings.chunk_size
+        return await self._tell(offer(self._store, self._messages, job, self._clock, size)) or 0
+
+    async def _tell(self, sending: Awaitable[T]) -> T | None:
+        """Send a message; when nobody can be told, a sweeper will tell them later."""
+        try:
+            return await sending
+        except BrokerUnreachable as error:
+            self._say(str(error))
+            return None

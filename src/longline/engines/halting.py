@@ -1,0 +1,49 @@
+"""Why a piece of work has to come to its end, and its signs of life until then."""
+
+from __future__ import annotations
+
+import asyncio
+
+from longline.clock import Clock
+from longline.engines.discovering import HEARTBEAT, LEASE
+from longline.errors import UnknownJob
+from longline.model import JobState
+from longline.stores.store import Store
+
+
+class Halt:
+    """Says once, and for good, that nothing more is to be begun."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._said = asyncio.Event()
+
+    def say(self, reason: str) -> None:
+        """Have the work come to its end; the first reason counts."""
+        self.reason = self.reason or reason
+        self._said.set()
+
+    async def wait(self) -> None:
+        """Wait until it was said."""
+        await self._said.wait()
+
+
+async def beat(store: Store, clock: Clock, job: str, owner: str, halt: Halt) -> None:
+    """Keep what an owner holds, and notice that its job does not run any more; never ends.
+
+    Raises:
+        StoreError: the database does not take any more.
+    """
+    while True:
+        await clock.sleep(HEARTBEAT)
+        await store.queue.renew(job, owner, clock.now() + LEASE)
+        if reason := await _stopped(store, job):
+            halt.say(reason)
+
+
+async def _stopped(store: Store, job: str) -> str | None:
+    try:
+        state = (await store.jobs.get(job)).state
+    except UnknownJob:
+        return "the job is gone"
+    return None if state is JobState.RUNNING else f"the job is {state.value}"

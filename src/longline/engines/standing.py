@@ -1,0 +1,96 @@
+"""Whether a job can go on: the rules by which it rests, is paused, or gives up what is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from longline.engines.options import RunOptions
+from longline.engines.resting import Rests
+from longline.errors import BudgetSpent, FailureKind
+from longline.model import JobState
+from longline.resilience.budget import Budget, Spent, exceeded
+from longline.stores.queue import Waiting
+from longline.stores.store import Store
+
+_SILENT = "every item is parked: the site has not answered for too long"
+
+
+def hopeless(
+    rests: Rests,
+    waiting: Mapping[str, Waiting],
+    now: float,
+    *,
+    is_discovering: bool,
+    is_silent: bool,
+) -> str | None:
+    """Return why a job that waits can do nothing for long; None when there is hope.
+
+    Args:
+        rests: which domains rest.
+        waiting: what is queued, by domain; not empty.
+        now: the moment.
+        is_discovering: more may be found, on other sites perhaps.
+        is_silent: no item was finished for longer than anybody is willing to wait.
+    """
+    block = rests.block(waiting, now)
+    if block is not None and not is_discovering:
+        return block
+    due = rests.next_due(waiting)
+    return _SILENT if is_silent and due is not None and due > now else None
+
+
+async def is_given_up(
+    store: Store, job: str, now: float, budget: float | None, spent: float
+) -> bool:
+    """Give up what is parked once the budget of time, in seconds, is spent; say whether it is."""
+    limit = exceeded(Budget(seconds=budget), Spent(), spent)
+    if limit is None:
+        return False
+    await store.queue.give_up(job, FailureKind.BUDGET, str(BudgetSpent("", limit)), now)
+    return True
+
+
+async def leave_open(store: Store, job: str, now: float, reason: str, *, is_fatal: bool) -> None:
+    """Pause a job that has not come to its end; it fails if that is fatal, and nothing was found.
+
+    Nothing happens while others work on it.
+    """
+    found = sum((await store.queue.counts(job)).values())
+    if is_fatal and not found:
+        await store.jobs.fail(job, now, reason)
+    else:
+        await store.jobs.pause(job, now, reason)
+
+
+async def rest_or_pause(store: Store, job: str, now: float, options: RunOptions) -> str | None:
+    """Pause a job on a cluster that can do nothing for long; return why, None when it goes on.
+
+    What a single process knows from its own run is read from the database here, so that anybody
+    may call it at any time: it does nothing while somebody works on an item, and a job whose
+    discovery has failed is paused only when all that was found is done.
+    """
+    standing = await store.chunks.standing(job)
+    if standing.state is not JobState.RUNNING or standing.leased:
+        return None
+    waiting = await store.queue.waiting(job)
+    failure = standing.failure
+    reason = None
+    if waiting and not standing.is_searched:
+        spent = now - standing.begun_at
+        if await is_given_up(store, job, now, options.seconds, spent):
+            waiting = {}
+    if waiting:
+        last = max(standing.begun_at, await store.chunks.last_finish(job) or 0.0)
+        reason = hopeless(
+            Rests(),
+            waiting,
+            now,
+            is_discovering=standing.is_searched,
+            is_silent=now - last > options.patience,
+        )
+    if failure is not None and (reason or not waiting):
+        reason = str(failure["reason"])
+    if reason is not None:
+        is_fatal = failure is not None and bool(failure["is_fatal"])
+        await leave_open(store, job, now, reason, is_fatal=is_fatal)
+    return reason
