@@ -1,0 +1,44 @@
+"""longline doctor: what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from longline.cli.options import home_option, json_option, print_json, profile_given
+from longline.cli.showing import cleaned
+from longline.lifecycle.doctor import diagnose
+from longline.lifecycle.doctor_base import Finding, Verdict
+
+_SIGNS = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗"}
+_COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "red"}
+
+
+@click.command("doctor")
+@home_option
+@json_option
+def command(*, home: Path | None, as_json: bool) -> None:
+    """Look for what is wrong with this installation, and say how to mend it.
+
+    Nothing is started and nothing is changed. Exits with 1 when there is a problem; warnings are
+    none.
+    """
+    found = diagnose(home, profile_given())
+    if as_json:
+        print_json([asdict(one) for one in found])
+    else:
+        for one in found:
+            _print(one)
+    sys.exit(1 if any(one.verdict is Verdict.PROBLEM for one in found) else 0)
+
+
+def _print(finding: Finding) -> None:
+    is_terminal = sys.stdout.isatty()
+    sign = _SIGNS[finding.verdict] if is_terminal else f"{finding.verdict.value:8}"
+    line = cleaned(f"{finding.about:16} {finding.sentence}", is_line=True)
+    click.echo(f"{click.style(sign, fg=_COLOURS[finding.verdict])} {line}")
+    if finding.remedy is not None:
+        click.echo(f"{'':{len(sign)}} {'':16} → {cleaned(finding.remedy, is_line=True)}")

@@ -1,0 +1,75 @@
+"""longline status: the parts of a cluster."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.showing import NOTHING, Listing, date_time, written
+from longline.lifecycle.base import Part
+from longline.lifecycle.needed import check_extra
+
+_MEGABYTE = 1_000_000
+
+
+@click.command("status")
+@home_option
+@json_option
+def command(*, home: Path | None, as_json: bool) -> None:
+    """Show what runs for this home, and whether it is well.
+
+    Exits with 1 when a part is not healthy.
+    """
+    check_extra("longline status")
+    from longline.lifecycle.status import status  # noqa: PLC0415  # needs optional packages
+
+    parts = status(settings_of(home))
+    if as_json:
+        print_json([asdict(one) for one in parts])
+    else:
+        _print(parts)
+    sys.exit(0 if all(one.is_healthy for one in parts) else 1)
+
+
+def _print(parts: list[Part]) -> None:
+    listing = Listing(
+        "part",
+        "state",
+        "since (UTC)",
+        "pid",
+        "port",
+        "version",
+        "memory",
+        "note",
+        right=("memory",),
+    )
+    for one in parts:
+        listing.add(
+            one.name,
+            _state(one),
+            NOTHING if one.since is None else date_time(one.since),
+            written(one.pid),
+            written(one.port),
+            written(one.version),
+            NOTHING if one.memory_bytes is None else f"{one.memory_bytes / _MEGABYTE:.0f} MB",
+            one.note or _doing(one.doing) or (one.address if one.port is None else ""),
+        )
+    Console().print(listing)
+
+
+def _state(part: Part) -> str:
+    health = "healthy" if part.is_healthy else "not healthy"
+    return health if part.is_ours else f"{health}, not ours"
+
+
+def _doing(told: dict[str, str] | None) -> str:
+    if told is None:
+        return ""
+    taken = told.get("last_taken_at")
+    last = f", the last at {date_time(float(taken))}" if taken else ""
+    return f"{told.get('processes')} processes, {told.get('chunks')} chunks taken{last}"

@@ -1,0 +1,1 @@
+"""Starting and stopping what a cluster on one machine needs: Redis, PostgreSQL, workers."""

@@ -1,0 +1,134 @@
+"""Checks of a cluster: its processes, its workers, and work that nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.util import find_spec
+
+from sqlalchemy import Connection, func, select
+
+from longline.jobs.owner import is_abandoned
+from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
+from longline.lifecycle.doctor_database import tables_version
+from longline.lifecycle.ports import LOOPBACK
+from longline.lifecycle.processes import living
+from longline.lifecycle.record import Entry, RecordFile
+from longline.model import JobState
+from longline.stores.database import open_database
+from longline.stores.migrate import NEWEST
+from longline.stores.schema import chunks, jobs
+from longline.stores.store import Store
+
+_PATIENCE = 3.0  # seconds
+_OLD = 60.0  # seconds that an offered chunk may wait while workers have nothing to do
+
+
+def own_services(ground: Ground) -> Iterator[Finding]:
+    """See that what `longline up` has started still runs, on the ports that are recorded."""
+    entries = RecordFile(ground.settings.home.resolve()).read().processes
+    for entry in entries:
+        if living(entry) is None:
+            sentence = (
+                f"{entry.name} (process {entry.pid}) was started by `longline up` and is gone"
+            )
+            yield warning("services", sentence + _taken(entry), f"`longline up`; see {entry.log}")
+        elif entry.port is not None and not _answers(entry.port):
+            sentence = f"{entry.name} runs (process {entry.pid}), but port {entry.port} is closed"
+            yield problem("services", sentence, f"`longline down`, `longline up`; see {entry.log}")
+        else:
+            port = f" on port {entry.port}" if entry.port else ""
+            yield ok("services", f"{entry.name} runs{port} (process {entry.pid})")
+
+
+def workers(ground: Ground) -> Iterator[Finding]:
+    """See that somebody works for this home, when somebody should."""
+    broker = ground.settings.broker
+    if broker is None or find_spec("redis") is None:  # that it is missing is told with Redis
+        return
+    from longline.lifecycle.workers import presences  # noqa: PLC0415  # needs the extra
+
+    found = presences(broker)
+    waiting = _waiting(ground)
+    names = ", ".join(sorted(told.get("name", key) for key, told in found.items()))
+    if found:
+        yield ok("workers", f"{len(found)} registered: {names}")
+    elif waiting:
+        sentence = f"{waiting} jobs wait for workers, and none is registered"
+        yield problem("workers", sentence, "start some: `longline up`, or `longline worker`")
+    else:
+        remedy = "`longline up`, or `longline worker`, before `longline run --engine celery`"
+        yield warning("workers", "none is registered", remedy)
+    if found:
+        yield from _idle(ground)
+
+
+def abandoned_jobs(ground: Ground) -> Iterator[Finding]:
+    """See that every job that claims to run is worked on."""
+    if tables_version(ground) != NEWEST:
+        return
+    with closing(open_database(ground.settings.database, patience=_PATIENCE)) as database:
+        left = asyncio.run(_abandoned(Store(database)))
+    for job in left:
+        sentence = f"{job} claims to run, and whoever worked on it is dead"
+        yield warning("jobs", sentence, f"`longline resume {job}`")
+    if not left:
+        yield ok("jobs", "none claims to run that nobody works on")
+
+
+async def _abandoned(store: Store) -> list[str]:
+    now = await store.now()
+    found = await store.jobs.list(limit=None, is_open=True)
+    # Those of a cluster are looked after by whichever worker there is.
+    local = [job for job in found if job.engine == "local"]
+    return [job.id for job in local if await is_abandoned(store, job, now)]
+
+
+def _waiting(ground: Ground) -> int:
+    """Return how many jobs of a cluster are not at their end."""
+    if tables_version(ground) != NEWEST:
+        return 0
+    query = select(func.count()).where(jobs.c.state == JobState.RUNNING, jobs.c.engine == "celery")
+    with closing(open_database(ground.settings.database, patience=_PATIENCE)) as database:
+        return database.stream(lambda connection: connection.scalar(query)) or 0
+
+
+def _idle(ground: Ground) -> Iterator[Finding]:
+    """Yield chunks that nobody takes although workers are there."""
+    if tables_version(ground) != NEWEST:
+        return
+    with closing(open_database(ground.settings.database, patience=_PATIENCE)) as database:
+        now = asyncio.run(Store(database).now())
+        old = database.stream(lambda connection: _untaken(connection, now - _OLD))
+    if old:
+        sentence = f"{old} chunks were offered more than {_OLD:g} s ago and nobody takes any"
+        remedy = "see the workers' logs; they need the queue `fetch`, this database and this Redis"
+        yield problem("workers", sentence, remedy)
+
+
+def _untaken(connection: Connection, before: float) -> int:
+    taken = select(func.count()).where(
+        (chunks.c.state == "taken") | (chunks.c.taken_at > before) | (chunks.c.finished_at > before)
+    )
+    if connection.scalar(taken.select_from(chunks)):
+        return 0
+    running = select(jobs.c.id).where(jobs.c.state == JobState.RUNNING)
+    offered = select(func.count()).where(
+        chunks.c.state == "offered", chunks.c.offered_at < before, chunks.c.job_id.in_(running)
+    )
+    return connection.scalar(offered) or 0
+
+
+def _taken(entry: Entry) -> str:
+    is_held = entry.port is not None and _answers(entry.port)
+    return f"; another program answers on its port {entry.port}" if is_held else ""
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), _PATIENCE):
+            return True
+    except OSError:
+        return False

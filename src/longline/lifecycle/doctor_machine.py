@@ -1,0 +1,120 @@
+"""Checks of this machine: what is installed, and whether there is room for the data."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
+
+_OLDEST = (3, 11)
+_NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")
+EXTRAS = {  # which module shows that an extra is there
+    "browser": "playwright",
+    "cluster": "celery",
+    "duckdb": "duckdb",
+    "excel": "xlsxwriter",
+    "keyring": "keyring",
+    "language": "py3langid",
+    "parquet": "pyarrow",
+    "postgres": "psycopg",
+    "s3": "boto3",
+    "scrapy": "scrapy",
+}
+_SCARCE = 1_000_000_000
+_TOO_FEW = 100_000_000
+_FILES = 1024  # a browser and a thousand connections want more
+
+
+def packages(ground: Ground) -> Iterator[Finding]:
+    """See which Python, packages and extras are there."""
+    del ground
+    if sys.version_info < _OLDEST:
+        wanted = ".".join(map(str, _OLDEST))
+        sentence = f"this is Python {platform.python_version()}, and {wanted} is the oldest"
+        yield problem("python", sentence, f"install Python {wanted} or newer")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        sentence = f"these packages are missing: {', '.join(missing)}"
+        yield problem("packages", sentence, "pip install --force-reinstall longline")
+        return
+    there = [name for name, module in EXTRAS.items() if find_spec(module) is not None]
+    yield ok(
+        "packages",
+        f"longline {_version()} on Python {platform.python_version()}, extras: "
+        f"{', '.join(there) or 'none'}",
+    )
+    yield from _outdated()
+
+
+def home(ground: Ground) -> Iterator[Finding]:
+    """See that the folder of the data can be written."""
+    folder = ground.settings.home.absolute()
+    there = _existing(folder)
+    if not there.is_dir() or not os.access(there, os.R_OK | os.W_OK | os.X_OK):
+        remedy = f"chown it, or name another folder in LONGLINE_HOME: chown $USER {there}"
+        yield problem("home", f"{there} may not be written by this user", remedy)
+    elif there == folder:
+        yield ok("home", f"{folder} can be written")
+    else:
+        yield ok("home", f"{folder} will be made when it is first needed")
+
+
+def disk(ground: Ground) -> Iterator[Finding]:
+    """See that there is room for the data."""
+    free = ground.free_bytes(_existing(ground.settings.home.absolute()))
+    sentence = f"{free / 1e9:.1f} GB are free for the home"
+    if free < _TOO_FEW:
+        sentence = f"only {free / 1e6:.0f} MB are free for the home"
+        yield problem("disk", sentence, "make room; jobs go on where they were afterwards")
+    elif free < _SCARCE:
+        yield warning("disk", sentence, "make room, or limit cache_bytes in the settings")
+    else:
+        yield ok("disk", sentence)
+
+
+def descriptors(ground: Ground) -> Iterator[Finding]:
+    """See that enough files and connections can be open at once."""
+    del ground
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _FILES:
+        sentence = f"this process may have {soft} files and connections open"
+        most = "more" if hard == resource.RLIM_INFINITY else str(hard)
+        yield warning("file descriptors", sentence, f"ulimit -n {_FILES} (allowed are {most})")
+    else:
+        yield ok("file descriptors", f"{soft} files and connections may be open")
+
+
+def _outdated() -> Iterator[Finding]:
+    """Yield packages that are older than longline asks for."""
+    # An optional part of packaging tools; without it nothing is known, and nothing is said.
+    if find_spec("packaging") is None:
+        return
+    from packaging.requirements import Requirement  # noqa: PLC0415
+
+    for text in distribution("longline").requires or ():
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = version(wanted.name)
+        except PackageNotFoundError:
+            continue
+        if not wanted.specifier.contains(found, prereleases=True):
+            sentence = f"{wanted.name} {found} is there, {wanted.specifier} is needed"
+            yield problem("packages", sentence, f"pip install '{wanted.name}{wanted.specifier}'")
+
+
+def _version() -> str:
+    return version("longline")
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest above it that is there."""
+    return next(one for one in (folder, *folder.parents) if one.exists())

@@ -1,0 +1,136 @@
+"""Moving a home from one database to another, with the small values it keeps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from longline.config.settings import Settings, prepare_home
+from longline.errors import NothingYet
+from longline.jobs.owner import dead_among
+from longline.lifecycle.locking import alone_in
+from longline.lifecycle.needed import check_extra
+from longline.lifecycle.record import RecordFile
+from longline.stores.copying import Copied, Copying, Side
+from longline.stores.copying_cells import CellFile
+from longline.stores.database import open_database
+
+OWN = ("postgres", "sqlite")
+"""Words for the databases that a home can have of its own."""
+
+_PACE = "pace.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What is to be moved where; `source` None: the database that the home uses."""
+
+    target: str
+    source: str | None = None
+    force: bool = False
+    mend: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What was moved, and whether the home uses the new database already."""
+
+    copied: Copied
+    is_in_use: bool
+
+
+async def move(
+    settings: Settings, wish: Move, on_step: Callable[[str, int], object] = lambda _t, _n: None
+) -> Moved:
+    """Copy a database of a home to another one, all or nothing.
+
+    A target called `postgres` is the server that `longline up` runs for the home, started if need
+    be; one called `sqlite` is the file in the home. Unless the settings name a database, the home
+    uses such a target from then on.
+
+    Raises:
+        NothingYet: there is no file to copy.
+        NotCopied: it cannot be done, and why; nothing was.
+        StoreError: one of the two databases does not work.
+        LifecycleError: the server of the home does not start.
+    """
+    prepare_home(settings)
+    source = _address(settings, wish.source or settings.database)
+    _refuse_missing(source)
+    target = _address(settings, wish.target)
+    with ExitStack() as ends:
+        reading = ends.enter_context(closing(open_database(source)))
+        writing = ends.enter_context(closing(open_database(target)))
+        beside = settings.pace_file if wish.source is None else _beside(source, settings.pace_file)
+        there = _beside(target, None)
+        copying = Copying(
+            Side(reading, _cells(beside), file_counts=settings.redis is None),
+            Side(writing, _cells(there)),
+            dead_among=dead_among,
+            mend=wish.mend,
+            on_step=on_step,
+        )
+        copied = await copying.run(force=wish.force)
+    return Moved(copied, is_in_use=_is_taken_up(settings, wish.target, target))
+
+
+def _address(settings: Settings, named: str) -> str:
+    if named == "postgres":
+        return _own_server(settings)
+    if named == "sqlite":
+        return f"sqlite:///{_written(settings.home / 'longline.sqlite')}"
+    return named
+
+
+def _own_server(settings: Settings) -> str:
+    check_extra("a PostgreSQL of this home")
+    from longline.lifecycle.postgres import PostgresService  # noqa: PLC0415  # needs the extra
+
+    file = RecordFile(settings.home.resolve())
+    with alone_in(file.home):
+        file.mend()
+        service = PostgresService(file)
+        if not service.is_healthy():
+            service.start()
+        return service.url
+
+
+def _is_taken_up(settings: Settings, named: str, address: str) -> bool:
+    """Have the home use a database of its own from now on; False when the settings name one."""
+    if named not in OWN or settings.database_url is not None:
+        return False
+    file = RecordFile(settings.home.resolve())
+    with alone_in(file.home):
+        file.write(replace(file.read(), database_url=address if named == "postgres" else None))
+    return True
+
+
+def _refuse_missing(address: str) -> None:
+    file = _file(address)
+    if file is not None and not file.exists():
+        raise NothingYet
+
+
+def _beside(address: str, otherwise: Path | None) -> Path | None:
+    file = _file(address)
+    return otherwise if file is None else file.parent / _PACE
+
+
+def _cells(path: Path | None) -> CellFile | None:
+    return None if path is None else CellFile(path)
+
+
+def _file(address: str) -> Path | None:
+    """Return the file of an address of SQLite; None when it is another kind of address."""
+    if not address.startswith("sqlite"):
+        return None
+    database = make_url(address).database
+    return Path(database) if database else None
+
+
+def _written(path: Path) -> str:
+    return str(path).replace("%", "%25").replace("?", "%3F")  # which mean something else there

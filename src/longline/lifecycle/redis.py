@@ -1,0 +1,138 @@
+"""A redis-server of a home: on loopback, with a password, and nothing on disk."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from longline.lifecycle.base import Part
+from longline.lifecycle.ports import LOOPBACK, on_a_port
+from longline.lifecycle.processes import Launch, end, launch, living, memory_of, wait_until_up
+from longline.lifecycle.programs import redis_server
+from longline.lifecycle.record import RecordFile
+
+_START = 30.0  # seconds
+ENDING = ((signal.SIGTERM, 10.0),)
+_ANSWER = 2.0  # seconds for an answer from this machine
+# Limits and messages that are thrown away at will would be worse than a refused command.
+_CONFIG = """\
+bind {host}
+port {port}
+protected-mode yes
+requirepass {password}
+daemonize no
+save ""
+appendonly no
+maxmemory-policy noeviction
+dir "{folder}"
+"""
+
+
+class RedisService:
+    """Messages and shared limits; it may forget all of it, so it is started anew without fear."""
+
+    name = "redis"
+
+    def __init__(self, file: RecordFile) -> None:
+        self._file = file
+        self._folder = file.home / "redis"
+
+    def is_healthy(self) -> bool:
+        record = self._file.read()
+        entry = record.entry(self.name)
+        return (
+            entry is not None
+            and record.redis_url is not None
+            and living(entry) is not None
+            and problem_of(record.redis_url) is None
+        )
+
+    def start(self) -> None:
+        self.stop()
+        before = self._file.read().redis_url
+        # Workers that still live find a server again that is where the last one was.
+        last = urlsplit(before) if before else None
+        password = (last.password if last else None) or secrets.token_urlsafe(32)
+        on_a_port(last.port if last else None, lambda port: self._start_on(port, password))
+
+    def _start_on(self, port: int, password: str) -> None:
+        url = f"redis://:{password}@{LOOPBACK}:{port}/0"
+        command = [str(redis_server()), str(self._write_config(port, password))]
+        log = self._file.home / "logs" / "redis.log"
+        entry = launch(Launch(self.name, command, log, port, self._folder), self._file)
+        wait_until_up(entry, lambda: problem_of(url) is None, _START)
+        self._file.write(replace(self._file.read(), redis_url=url))
+
+    def stop(self) -> None:
+        entry = self._file.read().entry(self.name)
+        if entry is not None:
+            end([entry], *ENDING)
+
+    def describe(self) -> Part:
+        record = self._file.read()
+        entry = record.entry(self.name)
+        port = None if entry is None else entry.port
+        is_healthy = self.is_healthy()
+        is_there = entry is not None and living(entry) is not None
+        return Part(
+            self.name,
+            is_healthy=is_healthy,
+            is_ours=True,
+            address=f"{LOOPBACK}:{port}",
+            since=entry.start_time if entry and is_there else None,
+            pid=entry.pid if entry and is_there else None,
+            port=port,
+            version=version_of(record.redis_url) if is_healthy and record.redis_url else None,
+            memory_bytes=None if entry is None else memory_of(entry),
+            log=None if entry is None else entry.log,
+        )
+
+    def _write_config(self, port: int, password: str) -> Path:
+        self._folder.mkdir(exist_ok=True, mode=0o700)
+        path = self._folder / "redis.conf"
+        path.unlink(missing_ok=True)
+        folder = str(self._folder).replace("\\", "\\\\").replace('"', '\\"')
+        text = _CONFIG.format(host=LOOPBACK, port=port, password=password, folder=folder)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        return path
+
+
+def problem_of(url: str) -> str | None:
+    """Return why the Redis at an address does not answer; None when it does."""
+    try:
+        with connected(url) as redis:
+            redis.ping()
+    except (RedisError, OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def version_of(url: str) -> str | None:
+    """Return the version of the server at an address; None when it does not say."""
+    try:
+        with connected(url) as redis:
+            found = dict(redis.info("server")).get("redis_version")
+    except (RedisError, OSError, ValueError):
+        return None
+    return None if found is None else str(found)
+
+
+def connected(url: str) -> Redis:
+    """Return a connection that gives up soon: whoever looks at health does not wait."""
+    return Redis.from_url(
+        url,
+        socket_timeout=_ANSWER,
+        socket_connect_timeout=_ANSWER,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+    )

@@ -1,0 +1,93 @@
+"""`longline status`: each part of a cluster, whether it is healthy, and what workers do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from longline.config.settings import Settings
+from longline.lifecycle import postgres, redis
+from longline.lifecycle.base import Part
+from longline.lifecycle.postgres import PostgresService
+from longline.lifecycle.record import Record, RecordFile
+from longline.lifecycle.redis import RedisService
+from longline.lifecycle.starting import shown
+from longline.lifecycle.workers import (
+    PREFIX,
+    WorkerService,
+    is_over,
+    presence_of,
+    presences,
+    workers_among,
+)
+
+
+def status(settings: Settings) -> list[Part]:
+    """Return the parts of a cluster in the order of their start; nothing is changed.
+
+    Raises:
+        BadFile: the record of the home is broken.
+        HomeUnwritable: it belongs to another user.
+    """
+    file = RecordFile(settings.home.resolve())
+    record = file.read()
+    return [_redis(settings, file), _database(settings, file), *_workers(settings, file, record)]
+
+
+def _redis(settings: Settings, file: RecordFile) -> Part:
+    if settings.redis_url is not None:
+        problem = redis.problem_of(settings.redis_url)
+        version = None if problem else redis.version_of(settings.redis_url)
+        return _foreign("redis", settings.redis_url, problem, version)
+    if file.read().entry("redis") is None:
+        return _absent("redis", "run `longline up`")
+    return RedisService(file).describe()
+
+
+def _database(settings: Settings, file: RecordFile) -> Part:
+    address = settings.database
+    if address.startswith("sqlite"):
+        place = settings.home / "longline.sqlite"
+        note = None if place.exists() else "no job was run yet"
+        return Part("sqlite", is_healthy=True, is_ours=True, address=shown(address), note=note)
+    if settings.database_url is not None:
+        problem = postgres.problem_of(address)
+        version = None if problem else postgres.version_of(address)
+        return _foreign("postgres", address, problem, version)
+    if file.read().entry("postgres") is None:
+        return _absent("postgres", "run `longline up`")
+    return PostgresService(file).describe()
+
+
+def _workers(settings: Settings, file: RecordFile, record: Record) -> list[Part]:
+    broker = settings.broker
+    present = presences(broker) if broker else {}
+    parts = []
+    for entry in workers_among(record.processes):
+        number = int(entry.name.removeprefix(PREFIX))
+        key = presence_of(entry, present)
+        doing = None if key is None else present.pop(key)
+        note = None if doing is not None else "not registered in Redis"
+        described = WorkerService(settings, file, number).describe()
+        is_healthy = described.is_healthy and doing is not None
+        parts.append(replace(described, is_healthy=is_healthy, doing=doing, note=note))
+    others = (
+        Part("worker", is_healthy=True, is_ours=False, address=key, doing=told)
+        for key, told in present.items()
+        if not is_over(told)
+    )
+    return [*parts, *others]
+
+
+def _absent(name: str, note: str) -> Part:
+    return Part(name, is_healthy=False, is_ours=True, address="", note=note)
+
+
+def _foreign(name: str, url: str, problem: str | None, version: str | None) -> Part:
+    return Part(
+        name,
+        is_healthy=problem is None,
+        is_ours=False,
+        address=shown(url),
+        version=version,
+        note=problem,
+    )

@@ -1,0 +1,286 @@
+"""The doctor and real servers: unreachable, locked, too old, evicting, with a clock that is off."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from redis import Redis
+
+from longline.cluster.presence import WORKER
+from longline.config.settings import Settings
+from longline.lifecycle.doctor import CHECKS, examine
+from longline.lifecycle.doctor_base import Finding, Ground, Verdict
+from longline.lifecycle.doctor_clocks import clocks
+from longline.lifecycle.doctor_cluster import workers
+from longline.lifecycle.doctor_database import database
+from longline.lifecycle.doctor_redis import broker, redis
+from longline.model import Item
+from longline.stores.adding import Discovered
+from longline.stores.jobs import NewJob
+from longline.stores.store import open_store
+from servers import PostgresServer, RedisServer, free_port
+
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def locked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis with a password, which throws keys away when its memory is full."""
+    options = ("--requirepass", "geheim", "--maxmemory-policy", "allkeys-lru")
+    server = RedisServer(tmp_path_factory.mktemp("locked"), options=options)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def password_user(postgres_server: PostgresServer) -> str:
+    """A user of the PostgreSQL who needs a password and may not make tables."""
+    postgres_server.execute("CREATE ROLE stranger LOGIN PASSWORD 'geheim'")
+    rules = postgres_server.folder / "data" / "pg_hba.conf"
+    rules.write_text(f"host all stranger all scram-sha-256\n{rules.read_text()}")
+    postgres_server.execute("SELECT pg_reload_conf()")
+    return "stranger"
+
+
+@contextmanager
+def registered(server: RedisServer, name: str) -> Iterator[None]:
+    """Have a worker of this name in Redis, and no other."""
+    with Redis.from_url(server.url) as redis:
+        for key in list(redis.scan_iter(f"{WORKER}*")):
+            redis.delete(key)  # of another test, whose worker has just been killed
+        redis.hset(f"{WORKER}{name}", mapping={"name": name})
+        yield
+        redis.delete(f"{WORKER}{name}")
+
+
+@pytest.fixture
+def both(tmp_path: Path, redis_server: RedisServer, postgres_server: PostgresServer) -> Settings:
+    """Settings that name both servers."""
+    urls = {"redis_url": redis_server.url, "database_url": postgres_server.url()}
+    return Settings(home=tmp_path, **urls)  # type: ignore[arg-type]  # texts only
+
+
+def ground(tmp_path: Path, **settings: Any) -> Ground:
+    return Ground(Settings(home=tmp_path, **settings), {})
+
+
+def only(check: Any, ground: Ground) -> Finding:
+    (found,) = check(ground)
+    assert isinstance(found, Finding)
+    return found
+
+
+class _Old(socketserver.StreamRequestHandler):
+    """Speaks as an old Redis does."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            words = [self._word() for _ in range(int(line[1:]))]
+            text = b"# Server\r\nredis_version:5.0.14\r\nrole:master\r\n"
+            refused = b"-ERR unknown command `HELLO`\r\n"
+            answers = {b"HELLO": refused, b"INFO": b"$%d\r\n%s\r\n" % (len(text), text)}
+            self.wfile.write(answers.get(words[0].upper(), b"+OK\r\n"))
+
+    def _word(self) -> bytes:
+        self.rfile.readline()
+        return self.rfile.readline().strip()
+
+
+@contextmanager
+def old_redis() -> Iterator[str]:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Old) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        server.shutdown()
+
+
+def test_a_redis_that_will_do_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:
+    found = only(redis, ground(tmp_path, redis_url=redis_server.url))
+
+    assert found.verdict is Verdict.OK
+    assert found.sentence.endswith("it may forget all, which is fine")
+
+
+def test_a_redis_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+    found = only(redis, ground(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0"))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "nothing answers there" in found.sentence
+    assert found.remedy == "start it with `longline up`, or mend LONGLINE_REDIS_URL"
+
+
+def test_a_wrong_password_of_redis_is_told_and_not_shown(
+    tmp_path: Path, locked_redis: RedisServer
+) -> None:
+    url = locked_redis.url.replace("//", "//:falsch@")
+
+    found = only(redis, ground(tmp_path, redis_url=url))
+
+    assert "it refuses the password" in found.sentence
+    assert "falsch" not in str(found)
+
+
+def test_a_redis_that_throws_keys_away_is_a_warning(
+    tmp_path: Path, locked_redis: RedisServer
+) -> None:
+    url = locked_redis.url.replace("//", "//:geheim@")
+
+    first, second = redis(ground(tmp_path, redis_url=url))
+
+    assert (first.verdict, second.verdict) == (Verdict.WARNING, Verdict.OK)
+    assert "allkeys-lru" in first.sentence
+    assert "geheim" not in f"{first}{second}"
+
+
+def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:
+    with old_redis() as url:
+        found = only(redis, ground(tmp_path, redis_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "is version 5.0.14, 6 is the oldest that will do" in found.sentence
+
+
+def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: RedisServer) -> None:
+    urls = {"redis_url": redis_server.url, "broker_url": f"redis://127.0.0.1:{free_port()}/0"}
+
+    found = only(broker, ground(tmp_path, **urls))
+
+    assert (found.about, found.verdict) == ("broker", Verdict.PROBLEM)
+    assert "LONGLINE_BROKER_URL" in (found.remedy or "")
+    assert list(broker(ground(tmp_path, redis_url=redis_server.url))) == []
+
+
+def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+    url = f"postgresql://me:geheim@127.0.0.1:{free_port()}/longline"
+
+    found = only(database, ground(tmp_path, database_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "is the server running?" in found.sentence
+    assert "geheim" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("password", "told"),
+    [
+        ("falsch", "the server refuses the password of user stranger"),
+        ("geheim", "stranger may not make tables"),
+    ],
+)
+def test_a_user_who_may_not_is_told_why(
+    tmp_path: Path, postgres_server: PostgresServer, password_user: str, password: str, told: str
+) -> None:
+    url = postgres_server.url().replace("longline@", f"{password_user}:{password}@")
+
+    found = only(database, ground(tmp_path, database_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert told in found.sentence
+    assert password not in str(found)
+
+
+def test_an_empty_database_on_a_server_is_ok(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    found = only(database, ground(tmp_path, database_url=postgres_server.url()))
+
+    assert found.verdict is Verdict.OK
+    assert "its tables are made when they are first needed" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("ahead", "verdict", "told"),
+    [
+        (0.0, Verdict.OK, "agree"),
+        (5.0, Verdict.WARNING, "5.0 s ahead of that of"),
+        (-HOUR, Verdict.PROBLEM, "s behind that of"),
+    ],
+)
+def test_a_clock_that_is_off_is_told_with_what_goes_by_which(
+    both: Settings,
+    ahead: float,
+    verdict: Verdict,
+    told: str,
+) -> None:
+    first, second = clocks(Ground(both, {}, now=lambda: time.time() + ahead))
+
+    assert first.verdict is second.verdict is verdict
+    assert told in first.sentence
+    assert "leases go by the database's clock" in f"{first.sentence} {first.remedy}"
+    assert "limits go by Redis's clock" in f"{second.sentence} {second.remedy}"
+
+
+@pytest.mark.real_time
+async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
+    tmp_path: Path, locked_redis: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=locked_redis.url.replace("//", "//:geheim@"))
+    with open_store(at.settings.database) as store:
+        job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
+        await store.jobs.start(job.id, 0.0, engine="celery")
+
+    found = examine(at, {"workers": workers})[0]
+
+    assert found.verdict is Verdict.PROBLEM
+    assert found.sentence == "1 jobs wait for workers, and none is registered"
+
+
+@pytest.mark.real_time
+async def test_workers_that_take_nothing_are_a_problem(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=redis_server.url)
+    with open_store(at.settings.database) as store:
+        long_ago = await store.now() - HOUR
+        job = await store.jobs.create(NewJob("shop", {}, {}, long_ago))
+        await store.jobs.start(job.id, long_ago, engine="celery")
+        await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], long_ago))
+        await store.chunks.offer(job.id, long_ago, size=5)
+
+    with registered(redis_server, "idle-worker"):
+        first, second = examine(at, {"workers": workers})
+
+    assert first.sentence == "1 registered: idle-worker"
+    assert second.verdict is Verdict.PROBLEM
+    assert second.sentence == "1 chunks were offered more than 60 s ago and nobody takes any"
+
+
+def test_a_user_who_may_only_read_is_told_so(
+    tmp_path: Path, postgres_server: PostgresServer, password_user: str
+) -> None:
+    postgres_server.execute("CREATE DATABASE readable")
+    url = postgres_server.url("readable")
+    open_store(url).close()
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO stranger")
+    theirs = url.replace("longline@", f"{password_user}:geheim@")
+
+    found = only(database, ground(tmp_path, database_url=theirs))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "stranger may not write all tables" in found.sentence
+    assert only(database, ground(tmp_path, database_url=url)).verdict is Verdict.OK
+
+
+def test_a_whole_look_at_dead_servers_is_short_and_has_no_traceback(tmp_path: Path) -> None:
+    urls = {
+        "redis_url": f"redis://127.0.0.1:{free_port()}/0",
+        "database_url": f"postgresql://127.0.0.1:{free_port()}/longline",
+    }
+    begun = time.monotonic()
+
+    found = examine(ground(tmp_path, **urls), CHECKS)
+
+    problems = {one.about for one in found if one.verdict is Verdict.PROBLEM}
+    assert problems == {"redis", "database"}
+    assert time.monotonic() - begun < 10

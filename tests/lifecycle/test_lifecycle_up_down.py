@@ -1,0 +1,280 @@
+"""What is missing is started, what is healthy is left, and only what is ours is stopped."""
+
+from __future__ import annotations
+
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import psutil
+import pytest
+from redis import Redis
+
+from lifecycle.homes import Home, is_listening, working_for
+from longline.errors import LifecycleBusy, NotAnswering, StoreUnreachable
+from longline.lifecycle.locking import alone_in
+from longline.lifecycle.processes import living
+from longline.lifecycle.record import Entry, Record
+from longline.lifecycle.redis import problem_of
+from servers import PostgresServer, RedisServer
+
+
+@pytest.fixture
+def stranger() -> Iterator[psutil.Process]:
+    """A process that nobody of us has started."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield psutil.Process(process.pid)
+    process.kill()
+    process.wait()
+
+
+def test_after_down_there_is_no_process_and_no_port(home: Home) -> None:
+    home.up()
+    entry = home.entry("redis")
+    was_there = (home.answers(), is_listening(entry.port))
+
+    stopped = home.down()
+
+    assert was_there == (True, True)
+    assert [one.name for one in stopped] == ["redis"]
+    assert not is_listening(entry.port)
+    assert working_for(home.path) == []
+    assert home.record == Record()
+
+
+def test_up_after_down_is_a_new_server_with_a_new_password(home: Home) -> None:
+    first = home.up()
+    home.down()
+
+    second = home.up()
+
+    assert home.answers()
+    assert first.redis_url != second.redis_url
+
+
+def test_twice_up_is_once(home: Home) -> None:
+    home.up()
+    before = home.record
+
+    again = home.up()
+
+    assert again.processes == ()
+    assert home.record == before
+
+
+def test_twice_down_is_once(home: Home) -> None:
+    home.up()
+    home.down()
+
+    assert home.down() == ()
+
+
+def test_a_killed_redis_comes_back_where_it_was(home: Home) -> None:
+    before = home.up()
+    home.kill("redis")
+    was_healthy = home.status()["redis"].is_healthy
+
+    after = home.up()
+
+    assert not was_healthy
+    assert home.answers()
+    assert after.redis_url == before.redis_url
+
+
+def test_a_port_that_somebody_took_is_left_to_him(home: Home) -> None:
+    home.up()
+    port = home.kill("redis").port or 0
+
+    with socket.create_server(("127.0.0.1", port)):
+        home.up()
+
+        assert home.answers()
+        assert home.entry("redis").port != port
+
+
+def test_down_leaves_the_servers_of_others(
+    home: Home, redis_server: RedisServer, postgres_server: PostgresServer
+) -> None:
+    home.up()
+
+    home.down()
+
+    with Redis.from_url(redis_server.url) as redis:
+        assert redis.ping()
+    postgres_server.execute("SELECT 1")
+
+
+def test_a_server_that_the_settings_name_is_used_and_never_stopped(
+    home: Home, redis_server: RedisServer
+) -> None:
+    started = home.up(redis_url=redis_server.url)
+
+    home.down()
+
+    assert started.redis_url == redis_server.url
+    assert started.processes == ()
+    with Redis.from_url(redis_server.url) as redis:
+        assert redis.ping()
+
+
+def test_a_server_that_the_settings_name_is_not_started(home: Home) -> None:
+    with pytest.raises(NotAnswering, match=r"redis://:\*\*\*@127.0.0.1:1/0 does not answer"):
+        home.up(redis_url="redis://:secret@127.0.0.1:1/0")
+
+
+def test_what_was_started_before_a_part_failed_is_stopped_again(home: Home) -> None:
+    with pytest.raises(StoreUnreachable):
+        home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
+
+    assert home.steps[0][0] == "redis"
+    assert ("redis", "stopped") in home.steps
+    assert home.record == Record()
+    assert working_for(home.path) == []
+
+
+def test_what_ran_before_outlives_a_failed_start(home: Home) -> None:
+    home.up()
+    before = home.record
+
+    with pytest.raises(StoreUnreachable):
+        home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
+
+    assert home.record == before
+    assert home.answers()
+
+
+def test_a_process_that_has_a_recorded_number_by_now_is_left_alone(
+    home: Home, stranger: psutil.Process
+) -> None:
+    home.up()
+    entry = home.kill("redis")
+    old = replace(entry, pid=stranger.pid, start_time=stranger.create_time() - 60)
+    home.file.write(Record(None, None, (old,)))
+
+    home.down()
+
+    assert stranger.is_running()
+    assert stranger.status() != psutil.STATUS_ZOMBIE
+    assert home.record == Record()
+
+
+def test_a_worker_that_has_a_recorded_number_by_now_is_left_alone(
+    home: Home, stranger: psutil.Process
+) -> None:
+    home.path.mkdir()
+    log = str(home.path / "logs" / "worker-1.log")
+    old = Entry("worker-1", stranger.pid, stranger.create_time() - 60, ("python",), None, log)
+    home.file.write(Record(None, None, (old,)))
+
+    home.down()
+
+    assert stranger.is_running()
+    assert stranger.status() != psutil.STATUS_ZOMBIE
+
+
+def test_one_user_alone_can_read_the_password(home: Home) -> None:
+    started = home.up()
+
+    private = [home.path / "services.json", home.path / "redis" / "redis.conf"]
+    private += [*(home.path / "logs").iterdir()]
+    process = living(home.entry("redis"))
+    password = started.redis_url.partition("@")[0].rpartition(":")[2]
+
+    assert {stat.S_IMODE(one.stat().st_mode) for one in private} == {0o600}
+    assert process is not None
+    assert password not in " ".join(process.cmdline())
+
+
+def test_nobody_gets_in_without_the_password(home: Home) -> None:
+    home.up()
+
+    problem = problem_of(f"redis://127.0.0.1:{home.entry('redis').port}/0")
+
+    assert problem is not None
+    assert "authenticated" in problem
+
+
+def test_redis_evicts_nothing_and_writes_nothing(home: Home) -> None:
+    url = home.up().redis_url
+
+    with Redis.from_url(url, decode_responses=True) as redis:
+        settings = redis.config_get("*")
+
+    assert settings["maxmemory-policy"] == "noeviction"
+    assert (settings["save"], settings["appendonly"]) == ("", "no")
+    assert settings["bind"] == "127.0.0.1"
+
+
+def test_a_record_that_is_broken_is_put_aside(home: Home) -> None:
+    home.path.mkdir()
+    home.file.path.write_text("{")
+
+    home.up()
+
+    assert home.answers()
+    assert (home.path / "services.json.broken").read_text() == "{"
+
+
+def test_two_at_once_do_not_meet(home: Home) -> None:
+    home.path.mkdir()
+
+    with (
+        alone_in(home.path),
+        pytest.raises(LifecycleBusy, match="another `longline up`"),
+        alone_in(home.path, patience=0.01),
+    ):
+        pytest.fail("both are in")
+
+
+def test_two_ups_at_once_start_one_server(home: Home) -> None:
+    home.path.mkdir()
+
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(lambda _: home.up(), range(2)))
+
+    assert sorted(len(one.processes) for one in both) == [0, 1]
+    assert both[0].redis_url == both[1].redis_url
+
+
+def test_the_steps_are_told_as_they_happen(home: Home) -> None:
+    home.up()
+    home.up()
+    home.down()
+
+    redis = [what.partition(",")[0] for part, what in home.steps if part == "redis"]
+    assert redis[0].startswith("started on port")
+    assert redis[1:] == ["is healthy already", "stopped"]
+
+
+def test_the_state_says_what_there_is_to_know(home: Home) -> None:
+    before = home.status()["redis"]
+    home.up()
+    part = home.status()["redis"]
+
+    assert (before.is_healthy, before.note) == (False, "run `longline up`")
+    assert (part.is_healthy, part.pid, part.port) == (
+        True,
+        home.entry("redis").pid,
+        home.entry("redis").port,
+    )
+    assert part.version
+    assert part.memory_bytes
+    assert part.since
+
+
+def test_the_state_of_a_server_of_others_is_told(home: Home, redis_server: RedisServer) -> None:
+    part = home.status(redis_url=redis_server.url)["redis"]
+
+    assert (part.is_healthy, part.is_ours) == (True, False)
+
+
+def test_a_part_that_died_before_down_is_told(home: Home) -> None:
+    home.up()
+    home.kill("redis")
+
+    home.down()
+
+    assert ("redis", "was not running any more") in home.steps

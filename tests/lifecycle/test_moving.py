@@ -1,0 +1,62 @@
+"""A home that outgrows SQLite gets a server of its own, and can come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from lifecycle.homes import Home
+from longline.config.settings import Settings, prepare_home
+from longline.lifecycle.doctor import examine
+from longline.lifecycle.doctor_base import Ground, Verdict
+from longline.lifecycle.doctor_database import database
+from longline.lifecycle.moving import Move, move
+from longline.lifecycle.record import Record
+from longline.model import Record as Made
+from longline.stores.store import open_store
+from servers import free_port
+
+MADE = Made("shop", "a", "https://shop.test/a", {"title": "Thing"}, "first")
+
+
+def prepared(home: Home) -> Settings:
+    settings = home.settings()
+    prepare_home(settings)
+    return settings
+
+
+async def records_in(settings: Settings) -> int:
+    with open_store(settings.database) as store:
+        return await store.records.count()
+
+
+@pytest.mark.real_time
+async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Home) -> None:
+    settings = prepared(home)
+    before = settings.database
+    with open_store(before) as store:
+        await store.records.create(MADE, at=1.0)
+
+    moved = await move(settings, Move("postgres"))
+
+    assert moved.is_in_use
+    assert settings.database.startswith("postgresql")
+    assert moved.copied.target != settings.database  # which holds a password
+    assert await records_in(settings) == 1
+
+    (home.path / "longline.sqlite").rename(home.path / "before.sqlite")
+    back = await move(settings, Move("sqlite"))
+
+    assert back.is_in_use
+    assert settings.database == before
+    assert await records_in(settings) == 1
+
+
+def test_the_doctor_says_how_to_start_a_server_of_the_home(home: Home) -> None:
+    settings = prepared(home)
+    home.file.write(Record(database_url=f"postgresql://me:geheim@127.0.0.1:{free_port()}/name"))
+
+    (found,) = examine(Ground(settings, {}), {"database": database})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert found.remedy == "`longline up` starts it"
+    assert "geheim" not in found.sentence
