@@ -22,6 +22,17 @@ class Sizes:
     queued: int = 100_000
     corpus: Path | None = None
     seed: int = 1
+    cluster_kills: int = 120
+    cluster_requests: int = 120
+    poison_items: int = 300
+    poison_rounds: int = 3
+    cluster_writers: int = 10
+    cluster_items: int = 5000
+    cluster_jobs: int = 10_000
+    throughput_items: int = 2000
+    throughput_rounds: int = 5
+    lives: int = 10
+    stall: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

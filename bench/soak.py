@@ -11,6 +11,14 @@ import click
 
 import proof_browser
 import proof_catalogue
+import proof_cluster_faults
+import proof_cluster_kill
+import proof_cluster_lifecycle
+import proof_cluster_memory
+import proof_cluster_poison
+import proof_cluster_throughput
+import proof_cluster_writers
+import proof_cluster_zero_429
 import proof_corpus
 import proof_hostile
 import proof_kill
@@ -36,9 +44,26 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_corpus,
         proof_hostile,
         proof_browser,
+        proof_cluster_zero_429,
+        proof_cluster_kill,
+        proof_cluster_poison,
+        proof_cluster_writers,
+        proof_cluster_memory,
+        proof_cluster_throughput,
+        proof_cluster_lifecycle,
+        proof_cluster_faults,
     )
 }
-_NEED_NGINX = {proof_zero_429.NAME, proof_learning.NAME, proof_writers.NAME}
+_NEED_NGINX = {
+    proof_zero_429.NAME,
+    proof_learning.NAME,
+    proof_writers.NAME,
+    proof_cluster_zero_429.NAME,
+    proof_cluster_writers.NAME,
+    proof_cluster_throughput.NAME,
+    proof_cluster_lifecycle.NAME,
+    proof_cluster_faults.NAME,
+}
 
 
 @click.command()
@@ -52,6 +77,23 @@ _NEED_NGINX = {proof_zero_429.NAME, proof_learning.NAME, proof_writers.NAME}
 @click.option("--writer-items", type=click.IntRange(min=1), default=200, help="items of each")
 @click.option("--catalogue", type=click.IntRange(min=1), default=6022, help="items of catalogue")
 @click.option("--queued", type=click.IntRange(min=1), default=100_000, help="items of memory")
+@click.option(
+    "--cluster-requests", type=click.IntRange(min=20), default=120, help="of cluster-zero-429"
+)
+@click.option("--cluster-kills", type=click.IntRange(min=1), default=120, help="of cluster-kill")
+@click.option("--poison-items", type=click.IntRange(min=2), default=300, help="of cluster-poison")
+@click.option("--poison-rounds", type=click.IntRange(min=1), default=3, help="of cluster-poison")
+@click.option("--cluster-writers", type=click.IntRange(min=1), default=10, help="workers of it")
+@click.option("--cluster-items", type=click.IntRange(min=1), default=5000, help="items of it")
+@click.option(
+    "--cluster-jobs", type=click.IntRange(min=1), default=10_000, help="of cluster-memory"
+)
+@click.option(
+    "--throughput-items", type=click.IntRange(min=100), default=2000, help="of cluster-throughput"
+)
+@click.option("--throughput-rounds", type=click.IntRange(min=1), default=5, help="in turns")
+@click.option("--lives", type=click.IntRange(min=1), default=10, help="of cluster-lifecycle")
+@click.option("--stall", type=float, default=30.0, help="seconds that Redis stalls, cluster-faults")
 @click.option(
     "--corpus",
     envvar="CORPUS",
