@@ -7,7 +7,8 @@ from typing import Any
 
 from longline.clock import Clock
 from longline.config.spec import make_spec
-from longline.engines.local import LocalEngine, RunOptions
+from longline.engines.local import LocalEngine
+from longline.engines.options import RunOptions
 from longline.fetching.archives.base import Archive
 from longline.fetching.archiving import Archiving
 from longline.fetching.redirects import Redirects

@@ -25,6 +25,11 @@ ROOMS = [  # a room imports only from those above it
     "jobs",
     "engines",
     "wiring",
+    "cluster",
+    "lifecycle",
+    "running",
+    "blocking",
+    "fleet",
     "orchestrator",
     "scraper",
     "authoring",
@@ -33,13 +38,20 @@ ROOMS = [  # a room imports only from those above it
     "cli",
 ]
 PRACTICE_WEB_MAY = {"errors", "clock", "model", "sandbox"}
-BACKENDS = {  # where alone each may be imported
+BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be imported
     "boto3": "src/longline/exports/s3",
+    "celery": "src/longline/cluster/",
+    "kombu": "src/longline/cluster/",
+    "redis": (
+        "src/longline/resilience/keepers/redis",
+        "src/longline/cluster/",
+        "src/longline/lifecycle/",
+    ),
     "botocore": "src/longline/exports/s3",
     "duckdb": "src/longline/exports/duckdb",
     "keyring": "src/longline/config/keyrings",
     "playwright": "src/longline/fetching/transports/browser_",
-    "psycopg": "src/longline/exports/postgres",
+    "psycopg": ("src/longline/exports/postgres", "src/longline/lifecycle/"),
     "pyarrow": "src/longline/exports/",
     "scrapy": "src/longline/sources/adapters/scrapy",
     "xlsxwriter": "src/longline/exports/excel",
@@ -68,7 +80,7 @@ LONGEST = 400
 LONGER = {"src/longline/errors.py"}
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-MODULES = [path for path in SOURCES if path != PACKAGE / "__init__.py"]
+MODULES = [path for path in SOURCES if path.parent != PACKAGE or not path.name.startswith("__")]
 EVERYTHING = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
 
 

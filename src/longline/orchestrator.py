@@ -9,11 +9,8 @@ In a notebook, three lines:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import resource
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,31 +19,27 @@ from longline.clock import Clock, SystemClock
 from longline.config.merging import merged
 from longline.config.settings import Settings, load_settings, prepare_home
 from longline.config.spec import JobSpec, make_spec
-from longline.engines.local import LocalEngine, RunOptions
 from longline.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
 from longline.fetching.link import Link
+from longline.fleet import EngineName, Fleet
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.collector import Collector, Extraction
-from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.stopping import handling_signals
-from longline.jobs.watch import OnProgress, Watch
-from longline.model import OPEN_STATES, Item, ItemState, Job, JobState
-from longline.resilience.breaker import Phase
+from longline.jobs.watch import OnProgress
+from longline.model import OPEN_STATES, Item, ItemState, Job
+from longline.running import JobRun, Surroundings
 from longline.sources.base import Source
-from longline.sources.load import load_source
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
-from longline.stores.journal import fact
+from longline.stores.leases import BY_HAND
 from longline.stores.ledger import LedgerQuery
 from longline.stores.store import Store, open_store
-from longline.wiring import Fetching, open_fetching, torn_down, usable
-
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
+from longline.wiring import Fetching, open_collector, usable
 
 
-class Orchestrator:
+class Orchestrator(Fleet):
     """Collects items of sources into the database of a home.
 
     Args:
@@ -73,7 +66,7 @@ class Orchestrator:
         self._transport = transport
         self._store: Store | None = None
         self._checkpoints = Checkpoints(self._settings.checkpoints)
-        self._engine: LocalEngine | None = None
+        self._runs: set[JobRun] = set()
         self._is_interrupted = False
 
     @property
@@ -92,6 +85,9 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         prepare_home(self._settings)
         self._store = open_store(self._settings.database)
+        return self
+
+    def _as_context(self) -> Self:
         return self
 
     async def __aexit__(
@@ -141,7 +137,7 @@ class Orchestrator:
         job = await self._create(spec, batch=[item.key for item in wanted])
         # The job remembers its list from the start: whoever resumes it has nothing to discover.
         await self.store.queue.add(Discovered(job.id, wanted, self._clock.now(), is_last=True))
-        report = await self._run(job, spec, on_progress=on_progress)
+        report = await self._run(job, spec, engine=self._settings.engine, on_progress=on_progress)
         return await batch_result(self.store, report)
 
     # ------------------------------------------------------------ jobs
@@ -160,8 +156,9 @@ class Orchestrator:
         params: Mapping[str, Any] | None = None,
         *,
         fresh: bool = False,
-        on_progress: OnProgress | None = None,
+        engine: EngineName | None = None,
         on_start: Callable[[Job, bool], None] | None = None,
+        **hooks: Any,
     ) -> JobReport:
         """Run a source to its end; an unfinished job of the same settings goes on.
 
@@ -169,20 +166,36 @@ class Orchestrator:
             source: a name, a Python file, package.module:Class, or a YAML job file.
             params: fields of JobSpec (limit, rate, set, …) that differ from this object's.
             fresh: start a new job in any case.
-            on_progress: called about twice a second.
+            engine: "local" runs it here, "celery" on workers; the settings say it otherwise.
             on_start: called with the job, and whether it is new.
+            hooks: `on_progress`, called about twice a second; `on_trouble`, told what to know of.
 
         Raises:
             LonglineError: it could not be started, or the database gave up.
         """
         spec = merged(self._spec, source, params or {})
-        if fresh:
-            job, is_new = await self._create(spec), True
-        else:
-            job, is_new = await self.store.jobs.find_or_create(self._new(spec))
+        job, is_new = await self._found_or_created(spec, fresh=fresh)
         if on_start:
             on_start(job, is_new)
-        return await self._run(job, spec, on_progress=on_progress)
+        return await self._run(job, spec, engine=engine or self._settings.engine, **hooks)
+
+    async def submit(
+        self,
+        source: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        fresh: bool = False,
+    ) -> Job:
+        """Have workers run a source, and return at once.
+
+        Raises:
+            LonglineError: it cannot be run.
+            BrokerUnreachable: nobody could be told; whoever sweeps next finds the job all the same.
+        """
+        spec = merged(self._spec, source, params or {})
+        job, _ = await self._found_or_created(spec, fresh=fresh)
+        await self._job_run_of(job, spec).handed_over()
+        return await self.store.jobs.get(job.id)
 
     async def resume(
         self,
@@ -191,8 +204,9 @@ class Orchestrator:
         checkpoint: str | None = None,
         from_key: str | None = None,
         ignore_robots: Sequence[str] = (),
-        on_progress: OnProgress | None = None,
+        engine: EngineName | None = None,
         on_start: Callable[[Job, bool], None] | None = None,
+        **hooks: Any,
     ) -> JobReport:
         """Go on with an unfinished job: the newest, a named one, or that of a checkpoint.
 
@@ -201,8 +215,9 @@ class Orchestrator:
             checkpoint: the id of a checkpoint document, or "latest".
             from_key: leave out the unfinished items that were found before this one.
             ignore_robots: hosts whose robots.txt is not obeyed, beside those the job has already.
-            on_progress: called about twice a second.
+            engine: "local" or "celery"; the one it was started with otherwise.
             on_start: called with the job.
+            hooks: as for `execute`.
 
         Raises:
             UnknownJob: there is none to resume.
@@ -220,7 +235,7 @@ class Orchestrator:
         spec = make_spec(found.settings)
         hosts = tuple(dict.fromkeys([*spec.ignore_robots, *ignore_robots]))
         spec = spec.model_copy(update={"ignore_robots": hosts})
-        return await self._run(found, spec, on_progress=on_progress)
+        return await self._run(found, spec, engine=engine or found.engine, **hooks)
 
     async def retry(
         self,
@@ -250,11 +265,33 @@ class Orchestrator:
             raise NothingToRetry(found.id, kind.value if kind else "")
         return await self.resume(found.id, **resuming)
 
+    async def pause(self, job: str) -> Job:
+        """Have whoever works on a job stop, in any process; `resume` goes on.
+
+        Raises:
+            UnknownJob: there is no such job.
+            NotResumable: it has ended.
+        """
+        found = await self._unfinished(job)
+        await self.store.jobs.halt(found.id, self._clock.now(), BY_HAND)
+        return await self.store.jobs.get(found.id)
+
+    async def cancel(self, job: str) -> Job:
+        """End a job for good; what was stored stays.
+
+        Raises:
+            UnknownJob: there is no such job.
+            NotResumable: it has ended.
+        """
+        found = await self._unfinished(job)
+        await self.store.jobs.cancel(found.id, self._clock.now(), "cancelled by hand")
+        return await self.store.jobs.get(found.id)
+
     def interrupt(self) -> None:
         """Finish what is in flight, commit, write a checkpoint, and return from the run."""
         self._is_interrupted = True
-        if self._engine is not None:
-            self._engine.stop("interrupted")
+        for run in self._runs:
+            run.interrupt()
 
     def handling_signals(
         self, on_stop: Callable[[], None] | None = None
@@ -290,96 +327,36 @@ class Orchestrator:
             raise NotResumable(named.id, named.state.value)
         return named
 
-    @contextlib.asynccontextmanager
-    async def _collecting(
+    def _collecting(
         self, spec: JobSpec, job: str = ""
-    ) -> AsyncIterator[tuple[Collector, Fetching]]:
-        kind = load_source(spec.source, spec.manifest)
-        source: Source = kind.with_options(spec.options)
-        async with (
-            torn_down(source),
-            open_fetching(
-                self._settings, spec, kind, self._clock, self._transport, job=job
-            ) as fetching,
-        ):
-            source.bookmarks = fetching.bookmarks
-            collector = Collector(
-                source,
-                fetching.link,
-                self._clock,
-                spec.params,
-                bans=lambda key: self.store.ledger.bans(job, key),
-            )
-            yield collector, fetching
-
-    async def _run(
-        self, job: Job, spec: JobSpec, *, on_progress: OnProgress | None = None
-    ) -> JobReport:
-        try:
-            return await self._run_engine(job, spec, on_progress)
-        finally:
-            # Not at the start: what interrupts before the run has begun must stop it, too.
-            self._is_interrupted = False
-
-    async def _run_engine(
-        self, job: Job, spec: JobSpec, on_progress: OnProgress | None
-    ) -> JobReport:
-        started = self._clock.now()
-        async with self._collecting(spec, job.id) as (collector, fetching):
-            tracker = ProgressTracker(self.store, job.id, self._clock, limiter=fetching.limiter)
-            concurrency = spec.concurrency or self._settings.concurrency
-            watch = Watch(
-                tracker,
-                self._checkpoints,
-                self.store.journal,
-                self._clock,
-                on_progress=on_progress,
-            )
-            engine = self._engine = LocalEngine(
-                self.store,
-                collector,
-                self._clock,
-                RunOptions(concurrency=concurrency, limit=spec.limit, seconds=spec.budget.seconds),
-                on_item=watch.count,
-                is_open=lambda domain: _is_open(fetching, domain),
-            )
-            if self._is_interrupted:
-                engine.stop("interrupted")
-            overrides = {"ignore_robots": list(spec.ignore_robots)} if spec.ignore_robots else {}
-            await self.store.jobs.start(job.id, started, concurrency=concurrency, **overrides)
-            await tracker.snapshot()  # the state before this run, which speeds are measured from
-            try:
-                async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(watch.run())
-                    await engine.run(job)
-                    watching.cancel()
-            except* Exception as several:
-                raise several.exceptions[0] from several
-            finally:
-                self._engine = None
-            await self._note_end(job.id, self._clock.now() - started)
-            progress = await watch.checkpoint()
-            ended = await self.store.jobs.get(job.id)
-            if ended.state is JobState.COMPLETE and spec.limit is None:
-                await collector.source.finished(collector.visit(cursor=ended.cursor))
-            if fetching.budgets and ended.state not in OPEN_STATES:
-                await fetching.budgets.forget()
-        return JobReport(
-            progress,
-            self._clock.now() - started,
-            reason=ended.reason,
-            is_interrupted=self._is_interrupted,
-            closed_host=engine.closed_host,
+    ) -> contextlib.AbstractAsyncContextManager[tuple[Collector, Fetching]]:
+        return open_collector(
+            self._settings, spec, self._clock, self.store, job=job, transport=self._transport
         )
 
-    async def _note_end(self, job: str, seconds: float) -> None:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
-        told = fact(job, self._clock.now(), "run.ended", seconds=seconds, peak_memory_bytes=peak)
-        await self.store.journal.append(told)
+    async def _found_or_created(self, spec: JobSpec, *, fresh: bool) -> tuple[Job, bool]:
+        if fresh:
+            return await self._create(spec), True
+        return await self.store.jobs.find_or_create(self._new(spec))
 
+    def _job_run_of(self, job: Job, spec: JobSpec, **hooks: Any) -> JobRun:
+        around = Surroundings(
+            self._settings, self.store, self._clock, self._checkpoints, self._transport
+        )
+        return JobRun(around, job, spec, **hooks)
 
-async def _is_open(fetching: Fetching, domain: str) -> bool:
-    return (await fetching.breaker.state(domain)).phase is Phase.OPEN
+    async def _run(self, job: Job, spec: JobSpec, *, engine: str, **hooks: Any) -> JobReport:
+        run = self._job_run_of(job, spec, **hooks)
+        self._runs.add(run)
+        if self._is_interrupted:
+            run.interrupt()
+        try:
+            return await (run.on_cluster() if engine == "celery" else run.here())
+        finally:
+            self._runs.discard(run)
+            if not self._runs:
+                # Not at the start: what interrupts before the run has begun must stop it, too.
+                self._is_interrupted = False
 
 
 def _from_key(items: list[Item], key: str | None) -> list[Item]:

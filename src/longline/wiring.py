@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Literal
 
 from longline.clock import Clock
@@ -13,7 +14,7 @@ from longline.config.identity import check_cookies, merge_headers
 from longline.config.manifests.browser import BrowserSpec
 from longline.config.settings import Settings
 from longline.config.spec import BudgetSpec, JobSpec, make_spec
-from longline.errors import BadOption
+from longline.errors import BadOption, MissingExtra
 from longline.fetching.archives.base import Archive
 from longline.fetching.archives.warc import open_warc
 from longline.fetching.cache.base import HttpCache
@@ -27,18 +28,28 @@ from longline.fetching.transports.browser import BrowserTransport
 from longline.fetching.transports.browser_options import BrowserOptions
 from longline.fetching.transports.choosing import Choosing
 from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.jobs.collector import Collector
 from longline.resilience.budget import Budget, Budgets, Spent
 from longline.resilience.circuit import CircuitBreaker
+from longline.resilience.doorman import Doorman
 from longline.resilience.handler import RetryHandler
-from longline.resilience.keepers.base import BreakerKeeper, PaceKeeper
+from longline.resilience.keepers.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
 from longline.resilience.keepers.cells import Cells
-from longline.resilience.keepers.sqlite import SqliteBreakerKeeper, SqliteCells, SqlitePaceKeeper
+from longline.resilience.keepers.sqlite import (
+    SqliteBreakerKeeper,
+    SqliteCells,
+    SqliteConcurrencyKeeper,
+    SqlitePaceKeeper,
+)
 from longline.resilience.learning import Learned
 from longline.resilience.limiter import RateLimiter
 from longline.sources.adapters.api_bookmarks import Bookmark, Bookmarks, CellBookmarks
 from longline.sources.base import Source
 from longline.sources.load import load_source
 from longline.sources.needs import check_needs
+from longline.stores.store import Store, open_store
+
+_PATIENCE = 60.0  # seconds to wait for a Redis that is away
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class Keepers:
 
     paces: PaceKeeper
     breakers: BreakerKeeper
+    rooms: ConcurrencyKeeper
     limits: Cells[Learned]
     robots: Cells[RobotsText]
     budgets: Cells[Spent]
@@ -54,19 +66,57 @@ class Keepers:
 
 
 @asynccontextmanager
-async def open_keepers(settings: Settings, clock: Clock) -> AsyncIterator[Keepers]:
-    """Open what the processes of a home share."""
-    file = settings.pace_file
+async def open_keepers(
+    settings: Settings,
+    clock: Clock,
+    store: Store | None = None,
+    *,
+    patience: float | None = _PATIENCE,
+    on_trouble: Callable[[str], None] = lambda _text: None,
+) -> AsyncIterator[Keepers]:
+    """Open what processes share: in a file of the home, or on the Redis that is set.
+
+    Args:
+        settings: name the Redis, if there is one.
+        clock: what waits are measured by.
+        store: the database that keeps what Redis may not forget; opened when not given.
+        patience: seconds to wait for a Redis that is away; None: for as long as it takes.
+        on_trouble: told that it is away, and that it is back.
+    """
     async with AsyncExitStack() as ends:
-        paces = SqlitePaceKeeper(file, clock)
-        breakers = SqliteBreakerKeeper(file, clock)
-        limits = SqliteCells(file, "limits", Learned, clock)
-        robots = SqliteCells(file, "robots", RobotsText, clock)
-        budgets = SqliteCells(file, "budget", Spent, clock)
-        bookmarks = SqliteCells(file, "bookmarks", Bookmark, clock)
-        for one in (paces, breakers, limits, robots, budgets, bookmarks):
-            ends.push_async_callback(one.close)
-        yield Keepers(paces, breakers, limits, robots, budgets, bookmarks)
+        if settings.redis is None:
+            yield _in_file(settings.pace_file, clock, ends)
+            return
+        store = store or ends.enter_context(open_store(settings.database))
+        try:
+            from longline.resilience.keepers.redis import open_redis_keepers  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingExtra("cluster", "Redis") from error
+        shared = await ends.enter_async_context(
+            open_redis_keepers(settings.redis, clock, patience=patience, on_trouble=on_trouble)
+        )
+        yield Keepers(
+            shared.paces,
+            shared.breakers,
+            shared.concurrency,
+            store.cells("limits", Learned, clock),
+            store.cells("robots", RobotsText, clock),
+            store.cells("budget", Spent, clock),
+            store.cells("bookmarks", Bookmark, clock),
+        )
+
+
+def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> Keepers:
+    paces = SqlitePaceKeeper(file, clock)
+    breakers = SqliteBreakerKeeper(file, clock)
+    rooms = SqliteConcurrencyKeeper(file, clock)
+    limits = SqliteCells(file, "limits", Learned, clock)
+    robots = SqliteCells(file, "robots", RobotsText, clock)
+    budgets = SqliteCells(file, "budget", Spent, clock)
+    bookmarks = SqliteCells(file, "bookmarks", Bookmark, clock)
+    for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks):
+        ends.push_async_callback(one.close)
+    return Keepers(paces, breakers, rooms, limits, robots, budgets, bookmarks)
 
 
 @asynccontextmanager
@@ -104,10 +154,18 @@ async def open_fetching(
     transport: Link | None = None,
     *,
     job: str = "",
+    keepers: Keepers | None = None,
+    since: float | None = None,
 ) -> AsyncIterator[Fetching]:
-    """Build the request chain for one run of a job; `transport` replaces HTTP in simulations."""
+    """Build the request chain for one run of a job; `transport` replaces HTTP in simulations.
+
+    `keepers` are those of other jobs in this process; without them, the chain has its own. `since`
+    is when the run began, if it was not now.
+    """
     rate = source.rate if spec.rate is None else None if spec.rate == "unlimited" else spec.rate
-    async with open_keepers(settings, clock) as keepers, AsyncExitStack() as ends:
+    async with AsyncExitStack() as ends:
+        if keepers is None:
+            keepers = await ends.enter_async_context(open_keepers(settings, clock))
         limiter = RateLimiter(
             rate,
             spec.burst or source.burst,
@@ -117,7 +175,7 @@ async def open_fetching(
             heeds_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
         )
         breaker = CircuitBreaker(clock=clock, keeper=keepers.breakers)
-        budgets = _budgets(spec, job, keepers, clock)
+        budgets = _budgets(spec, job, keepers, clock, since)
         if transport is None:
             options = _http_options(settings, spec, is_timed=rate is not None)
             http = HttpTransport(options, clock)
@@ -153,6 +211,7 @@ async def open_fetching(
             cache=cache,
             archive=archive,
             job=job,
+            doorman=_doorman(spec.at_once or source.at_once, keepers, clock),
         )
         link = build_chain(transport, policies, clock, ends)
         bookmarks = CellBookmarks(keepers.bookmarks)
@@ -213,11 +272,17 @@ def manners_of(spec: JobSpec, source: type[Source]) -> Manners:
     )
 
 
-def _budgets(spec: JobSpec, job: str, keepers: Keepers, clock: Clock) -> Budgets | None:
+def _doorman(at_once: int | None, keepers: Keepers, clock: Clock) -> Doorman | None:
+    return None if at_once is None else Doorman(at_once, clock=clock, keeper=keepers.rooms)
+
+
+def _budgets(
+    spec: JobSpec, job: str, keepers: Keepers, clock: Clock, since: float | None
+) -> Budgets | None:
     total, per_domain = _budget(spec.budget), _budget(spec.budget_per_domain)
     if total.is_empty and per_domain.is_empty:
         return None
-    return Budgets(job, keepers.budgets, clock, total=total, per_domain=per_domain)
+    return Budgets(job, keepers.budgets, clock, total=total, per_domain=per_domain, since=since)
 
 
 def _budget(spec: BudgetSpec) -> Budget:
@@ -254,6 +319,43 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     check_needs(kind, chromium)
     manners_of(spec, kind)
     return kind, source
+
+
+@asynccontextmanager
+async def open_collector(
+    settings: Settings,
+    spec: JobSpec,
+    clock: Clock,
+    store: Store,
+    *,
+    job: str = "",
+    transport: Link | None = None,
+    keepers: Keepers | None = None,
+    since: float | None = None,
+) -> AsyncIterator[tuple[Collector, Fetching]]:
+    """Open a source with the request chain of one job, ready to collect items."""
+    kind = load_source(spec.source, spec.manifest)
+    source: Source = kind.with_options(spec.options)
+    async with AsyncExitStack() as ends:
+        if keepers is None:
+            keepers = await ends.enter_async_context(open_keepers(settings, clock, store))
+        await ends.enter_async_context(torn_down(source))
+        fetching = await ends.enter_async_context(
+            open_fetching(
+                settings, spec, kind, clock, transport, job=job, keepers=keepers, since=since
+            )
+        )
+        source.bookmarks = fetching.bookmarks
+        yield (
+            Collector(
+                source,
+                fetching.link,
+                clock,
+                spec.params,
+                bans=lambda key: store.ledger.bans(job, key),
+            ),
+            fetching,
+        )
 
 
 @asynccontextmanager

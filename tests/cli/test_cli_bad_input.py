@@ -75,13 +75,13 @@ def test_a_setting_that_does_not_fit_leaves_no_job_behind(longline: Terminal, sh
         (["--rate", "-2"], "must be more than 0; for no limit at all say 'unlimited'"),
         (["--rate", "nan"], "must be more than 0; for no limit at all say 'unlimited'"),
         (["--rate", "fast"], "'fast' is neither a number nor 'unlimited' nor 'auto'"),
-        (["--limit", "-1"], "-1 is not in the range x>=1"),
-        (["--limit", "0"], "0 is not in the range x>=1"),
+        (["--limit", "-1"], "-1 is not in the range 1<=x<="),
+        (["--limit", "0"], "0 is not in the range 1<=x<="),
         (["--limit", "ten"], "'ten' is not a valid integer"),
-        (["--burst", "0"], "0 is not in the range x>=1"),
+        (["--burst", "0"], "0 is not in the range 1<=x<="),
         (["--concurrency", "0"], "0 is not in the range 1<=x<=1000"),
         (["--timeout", "0"], "0.0 is not in the range x>0"),
-        (["--engine", "warp"], "'warp' is not 'local'"),
+        (["--engine", "warp"], "'warp' is not one of 'local', 'celery'"),
         (["--wings"], "No such option"),
     ],
 )
@@ -173,7 +173,8 @@ EVERY = [
     ("address", "problem"),
     [
         ("nonsense", "that is not an address"),
-        ("postgresql://me:secret@db/x", "this version keeps its data in SQLite only"),
+        ("postgresql://me:secret@127.0.0.1:9/x", "nothing answers at 127.0.0.1:9"),
+        ("mysql://me:secret@db/x", "SQLite or PostgreSQL"),
         ("sqlite:////nowhere/x.sqlite", "unable to open database file"),
     ],
 )

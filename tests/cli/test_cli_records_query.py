@@ -120,6 +120,7 @@ def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
         (["--where", "@nothing=1"], "there is no @nothing"),
         (["--where", "@score>much"], "@score is a number"),
         (["--order", "-"], "order: '-' names no field"),
+        (["--order", "price,,x"], "order: 'price,,x' has an empty part; for several fields, say"),
         (["--since", "yesterday"], "--since: 'yesterday' is no moment"),
         (["--as-of", "soon"], "--as-of: 'soon' is no moment"),
         (["--columns", "a,,b"], "is no path of fields"),
@@ -148,8 +149,8 @@ def test_a_class_may_be_written_in_any_case(hats: Terminal) -> None:
     [
         (["--where", "prize>3"], "note: no record has anything in prize\n"),
         (
-            ["--order", "price,,x"],
-            "note: no record has anything in price,,x; for several, say --order again\n",
+            ["--order", "price,x"],
+            "note: no record has anything in price,x; for several, say --order again\n",
         ),
         (
             ["--columns", "prize", "--source", "hats"],

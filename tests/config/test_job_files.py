@@ -9,7 +9,7 @@ import pytest
 from longline.config.spec import read_spec
 from longline.errors import BadFile
 
-KNOWN = "source, set, params, limit, rate, burst, concurrency, timeout, ignore_robots"
+KNOWN = "source, set, params, limit, rate, burst, at_once, concurrency, timeout, ignore_robots"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
 from longline.cli.show import Display, print_summary
 from longline.config.settings import Settings
 from longline.exports.files import export_to
@@ -27,7 +27,7 @@ _TIMEOUT = 5.0  # seconds; the practice web's slow drips would take minutes
 
 
 @click.command("demo")
-@click.option("--items", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option("--items", type=COUNT, default=500, show_default=True)
 @click.option("--faults", type=click.FloatRange(0, 1), default=0.15, show_default=True)
 @click.option("--missing", type=click.FloatRange(0, 1), default=0.01, show_default=True)
 @click.option("--seed", type=int, default=7, show_default=True)

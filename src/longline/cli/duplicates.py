@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from longline.cli.options import home_option, json_option, print_json
+from longline.cli.options import COUNT, home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.cli.showing import cleaned
 from longline.clock import SystemClock
@@ -62,9 +62,7 @@ def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
 
 @command.command("list")
 @click.argument("kind", required=False)
-@click.option(
-    "--limit", type=click.IntRange(min=1), help="At most this many [20; with --json all]."
-)
+@click.option("--limit", type=COUNT, help="At most this many [20; with --json all].")
 @home_option
 @json_option
 def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_json: bool) -> None:

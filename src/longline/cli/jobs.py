@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from longline.cli.options import home_option, json_option, print_json
+from longline.cli.options import COUNT, home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.clock import SystemClock, moment
 from longline.jobs.owner import is_abandoned
@@ -23,7 +23,7 @@ _SHOWN = ("job.", "lease", "checkpoint.")  # kinds of events; those of items are
 
 @click.command("jobs")
 @click.argument("job", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--limit", type=COUNT, default=20, show_default=True)
 @home_option
 @json_option
 def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) -> None:

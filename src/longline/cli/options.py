@@ -54,6 +54,10 @@ class Rate(click.ParamType[float | str]):
         return number
 
 
+COUNT = click.IntRange(min=1, max=2**63 - 1)
+"""How many rows are wanted: as far as databases count."""
+
+
 def home_option(command: Command) -> Command:
     """Add `--home` and `--profile`, which is no parameter: `settings_of` knows of it."""
     return click.option(
@@ -61,6 +65,15 @@ def home_option(command: Command) -> Command:
         type=click.Path(path_type=Path, file_okay=False),
         help="Folder of the data [LONGLINE_HOME or ./.longline].",
     )(profile_option(command))
+
+
+def engine_option(command: Command) -> Command:
+    """Add `--engine`."""
+    return click.option(
+        "--engine",
+        type=click.Choice(["local", "celery"]),
+        help="Work here, or have workers do it [the setting `engine`, which is local].",
+    )(command)
 
 
 def profile_option(command: Command) -> Command:
@@ -137,7 +150,12 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
             type=Rate(has_auto=True),
             help="Requests a second and domain, 'auto', 'unlimited'.",
         ),
-        click.option("--burst", type=click.IntRange(min=1), help="Requests that may go at once."),
+        click.option("--burst", type=COUNT, help="Requests that may go at once."),
+        click.option(
+            "--at-once",
+            type=COUNT,
+            help="Requests under way at one domain, over all processes.",
+        ),
         click.option(
             "--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain."
         ),

@@ -13,6 +13,7 @@ from longline.authoring.planning import REQUESTS, make_plan
 from longline.authoring.plans import Certainty, Plan
 from longline.authoring.sampling import MOST
 from longline.cli.options import (
+    COUNT,
     home_option,
     ignore_robots_option,
     json_option,
@@ -30,18 +31,18 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 @click.command("plan")
 @click.argument("source")
-@click.option("--limit", type=click.IntRange(min=1), help="Plan for at most this many items.")
+@click.option("--limit", type=COUNT, help="Plan for at most this many items.")
 @source_options
 @click.option(
     "--requests",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=REQUESTS,
     show_default=True,
     help="So many requests may go into looking for items.",
 )
 @click.option(
     "--samples",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=MOST,
     show_default=True,
     help="Try at most so many items to learn what one costs.",

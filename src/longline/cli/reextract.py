@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from longline.cli.options import Pair, home_option, json_option, print_json, settings_of
+from longline.cli.options import COUNT, Pair, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
 from longline.jobs.comparison import Change, Finding, Reextraction
@@ -31,7 +31,7 @@ _WORDS = {Finding.NEW: "newly possible"}
     "--source", help="Extract with this source instead: a name, .py, .yaml, or mod:Class."
 )
 @click.option("--set", "options", type=Pair(), multiple=True, help="A setting that differs.")
-@click.option("--limit", type=click.IntRange(min=1), help="Take only so many items.")
+@click.option("--limit", type=COUNT, help="Take only so many items.")
 @click.option("--write", is_flag=True, help="Store what is new or changed as new versions.")
 @home_option
 @json_option

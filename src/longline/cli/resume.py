@@ -8,8 +8,15 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, ignore_robots_option, json_option, settings_of
+from longline.cli.options import (
+    engine_option,
+    home_option,
+    ignore_robots_option,
+    json_option,
+    settings_of,
+)
 from longline.cli.running import run_shown
+from longline.fleet import EngineName
 from longline.orchestrator import Orchestrator
 
 
@@ -17,6 +24,7 @@ from longline.orchestrator import Orchestrator
 @click.argument("job", required=False)
 @click.option("--checkpoint", help="The job of this checkpoint document, or 'latest'.")
 @click.option("--from-key", help="Leave out unfinished items that were found before this one.")
+@engine_option
 @ignore_robots_option
 @home_option
 @json_option
@@ -25,13 +33,15 @@ def command(
     *,
     checkpoint: str | None,
     from_key: str | None,
+    engine: EngineName | None,
     ignore_robots: tuple[str, ...],
     home: Path | None,
     as_json: bool,
 ) -> None:
     """Go on with an unfinished job.
 
-    Without JOB, the newest unfinished one. The beginning of a job's id is enough.
+    Without JOB, the newest unfinished one. The beginning of a job's id is enough. It goes on where
+    it was begun, here or with workers, unless --engine says otherwise.
     """
     orchestrator = Orchestrator(settings=settings_of(home))
     sys.exit(
@@ -42,6 +52,7 @@ def command(
                     job,
                     checkpoint=checkpoint,
                     from_key=from_key,
+                    engine=engine,
                     ignore_robots=ignore_robots,
                     **hooks,
                 ),

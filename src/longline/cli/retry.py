@@ -8,9 +8,16 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, ignore_robots_option, json_option, settings_of
+from longline.cli.options import (
+    engine_option,
+    home_option,
+    ignore_robots_option,
+    json_option,
+    settings_of,
+)
 from longline.cli.running import run_shown
 from longline.errors import FailureKind
+from longline.fleet import EngineName
 from longline.model import ItemState
 from longline.orchestrator import Orchestrator
 
@@ -26,6 +33,7 @@ _KINDS = [kind.value for kind in FailureKind]
     help="Only items in this state.",
 )
 @click.option("--key", help="Only this item.")
+@engine_option
 @ignore_robots_option
 @home_option
 @json_option
@@ -35,6 +43,7 @@ def command(
     kind: str | None,
     state: str | None,
     key: str | None,
+    engine: EngineName | None,
     ignore_robots: tuple[str, ...],
     home: Path | None,
     as_json: bool,
@@ -53,6 +62,7 @@ def command(
                     kind=FailureKind(kind) if kind else None,
                     state=ItemState(state) if state else None,
                     key=key,
+                    engine=engine,
                     ignore_robots=ignore_robots,
                     **hooks,
                 ),

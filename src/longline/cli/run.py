@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from longline.cli.options import (
+    COUNT,
+    engine_option,
     home_option,
     ignore_robots_option,
     json_option,
@@ -18,12 +20,18 @@ from longline.cli.options import (
     values_of,
 )
 from longline.cli.running import run_shown
+from longline.cli.running_many import leave, run_many_shown
+from longline.fleet import EngineName
 from longline.orchestrator import Orchestrator
 
 
 @click.command("run")
-@click.argument("source")
-@click.option("--limit", type=click.IntRange(min=1), help="Collect at most this many items.")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.option("--all", "is_all", is_flag=True, help="Every manifest and job file of the settings.")
+@click.option(
+    "--parallel/--sequential", default=None, help="Several side by side [default], or one by one."
+)
+@click.option("--limit", type=COUNT, help="Collect at most this many items.")
 @source_options
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
 @click.option("--cache/--no-cache", default=None, help="Keep and validate answers as HTTP says.")
@@ -32,18 +40,22 @@ from longline.orchestrator import Orchestrator
     default=None,
     help="Keep every answer (WARC) to extract from it again.",
 )
-@click.option("--max-requests", type=click.IntRange(min=1), help="End after so many requests.")
+@click.option("--max-requests", type=COUNT, help="End after so many requests.")
 @click.option("--max-bytes", help="End after so much was received, for example 50MB.")
 @click.option("--max-seconds", type=float, help="End after so long.")
-@click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True)
+@engine_option
+@click.option("--detach", is_flag=True, help="Leave it to the workers; needs --engine celery.")
 @ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one is there.")
 @home_option
 @json_option
 def command(
-    source: str,
+    sources: tuple[str, ...],
     *,
-    engine: str,
+    is_all: bool,
+    parallel: bool | None,
+    engine: EngineName | None,
+    detach: bool,
     fresh: bool,
     home: Path | None,
     as_json: bool,
@@ -55,8 +67,8 @@ def command(
 
     SOURCE is a name (longline sources), a manifest or a job file (YAML), a Python file with a
     Source in it, or a class, function or Scrapy spider: package.module:Name or file.py:name.
+    Several run side by side, each with its own limits; none holds up or fails another.
     """
-    del engine  # only one so far; the option is part of the contract
     values = {name: value for name, value in given.items() if value not in (None, ())}
     budget = {name: values.pop(f"max_{name}", None) for name in ("requests", "bytes", "seconds")}
     if any(budget.values()):
@@ -66,11 +78,22 @@ def command(
     if params:
         values["params"] = values_of(params)
     orchestrator = Orchestrator(settings=settings_of(home))
+    if is_all == bool(sources):
+        raise click.UsageError("name a SOURCE, or several, or say --all")
+    if detach:
+        names = list(sources) or orchestrator.known_sites()
+        sys.exit(asyncio.run(leave(orchestrator, names, values, fresh=fresh, as_json=as_json)))
+    if is_all or len(sources) > 1:
+        how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
+        names = list(sources) or orchestrator.known_sites()
+        sys.exit(asyncio.run(run_many_shown(orchestrator, names, how, as_json=as_json)))
     sys.exit(
         asyncio.run(
             run_shown(
                 orchestrator,
-                lambda hooks: orchestrator.execute(source, values, fresh=fresh, **hooks),
+                lambda hooks: orchestrator.execute(
+                    sources[0], values, fresh=fresh, engine=engine, **hooks
+                ),
                 as_json=as_json,
             )
         )

@@ -34,7 +34,13 @@ async def run_shown(
     try:
         async with orchestrator:
             with orchestrator.handling_signals(told_to_stop), display:
-                report = await start({"on_progress": display.update, "on_start": announce})
+                report = await start(
+                    {
+                        "on_progress": display.update,
+                        "on_start": announce,
+                        "on_trouble": lambda text: display.say(text, is_trouble=True),
+                    }
+                )
     except asyncio.CancelledError:
         click.echo("stopped at once; run the same command again to go on", err=True)
         return INTERRUPTED

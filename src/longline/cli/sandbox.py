@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import Rate
+from longline.cli.options import COUNT, Rate
 from longline.errors import BadOption
 from longline.sandbox.web import PracticeWeb, WebOptions
 
 
 @click.command("sandbox")
-@click.option("--items", type=click.IntRange(min=1), default=500, show_default=True)
+@click.option("--items", type=COUNT, default=500, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
 @click.option(
@@ -24,7 +24,7 @@ from longline.sandbox.web import PracticeWeb, WebOptions
     show_default=True,
     help="Requests a second and client.",
 )
-@click.option("--burst", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--burst", type=COUNT, default=5, show_default=True)
 @click.option("--faults", type=click.FloatRange(0, 1), default=0.0, help="Share of bad addresses.")
 @click.option("--missing", type=click.FloatRange(0, 1), default=0.0, help="Share of 404s.")
 @click.option("--latency", type=click.FloatRange(min=0), default=0.0, help="Seconds an answer.")

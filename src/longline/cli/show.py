@@ -59,9 +59,9 @@ class Display:
         elif not self._is_quiet and self._is_due(progress):
             click.echo(line(progress), err=True)
 
-    def say(self, text: str) -> None:
-        """Say something beside the progress."""
-        if not self._is_quiet:
+    def say(self, text: str, *, is_trouble: bool = False) -> None:
+        """Say something beside the progress; of a trouble even those who want no progress hear."""
+        if is_trouble or not self._is_quiet:
             self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def _context(self) -> AbstractContextManager[object]:

@@ -15,6 +15,7 @@ from longline.authoring.bench import open_bench, spec_of
 from longline.authoring.checking import Checks, check_source
 from longline.authoring.recording import CaseResult, cases_in, record_case, replay_case
 from longline.cli.options import (
+    COUNT,
     Pair,
     home_option,
     ignore_robots_option,
@@ -78,9 +79,7 @@ def show(outer: bool, *, source: str, as_json: bool) -> None:  # noqa: FBT001  #
 @click.option("--key", help="The key of that item [its address].")
 @click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
 @click.option("--param", "params", type=Pair(), multiple=True, help="A parameter for the source.")
-@click.option(
-    "--items", type=click.IntRange(min=1), default=1, show_default=True, help="Check so many."
-)
+@click.option("--items", type=COUNT, default=1, show_default=True, help="Check so many.")
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),

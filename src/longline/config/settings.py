@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ByteSize, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from longline.config.layers import Explained, Layers, explained, read_layers
+from longline.config.services import read_services
 from longline.errors import BadOption, HomeUnwritable
 
 
@@ -50,13 +51,39 @@ class Settings(BaseSettings):
     sources: Folders = Field(
         default=(Path("sources"),), description="folders of manifests and job files"
     )
+    engine: Literal["local", "celery"] = Field(default="local", description="what runs jobs")
+    redis_url: str | None = Field(
+        default=None, description="shares limits and progress with other machines"
+    )
+    broker_url: str | None = Field(
+        default=None, description="carries messages to workers; default: redis_url"
+    )
+    chunk_size: int = Field(default=50, ge=1, le=1000, description="items in one message's work")
+    soft_limit: float = Field(
+        default=600.0, gt=0, description="seconds until a worker hands back what it has not begun"
+    )
+    hard_limit: float = Field(
+        default=720.0, gt=0, description="seconds until a worker process that hangs is killed"
+    )
+    parallel: bool = Field(default=True, description="many sites side by side, or one by one")
 
     @property
     def database(self) -> str:
         """The SQLAlchemy address of the database."""
         file = str(self.home / "longline.sqlite")
+        own = self.database_url or read_services(self.home).database_url
         # These two mean something else in an address.
-        return self.database_url or f"sqlite:///{file.replace('%', '%25').replace('?', '%3F')}"
+        return own or f"sqlite:///{file.replace('%', '%25').replace('?', '%3F')}"
+
+    @property
+    def redis(self) -> str | None:
+        """The address of the Redis that processes share limits in; None: they share a file."""
+        return self.redis_url or read_services(self.home).redis_url
+
+    @property
+    def broker(self) -> str | None:
+        """The address of the Redis that carries messages to workers."""
+        return self.broker_url or self.redis
 
     @property
     def pace_file(self) -> Path:

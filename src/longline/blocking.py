@@ -1,0 +1,64 @@
+"""An object with coroutines, for code without an event loop: each call returns when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Blocking(Generic[T]):
+    """Holds an async object open on a loop in a thread of its own.
+
+    Its coroutine methods are called here as if they were functions; everything else is passed on.
+    """
+
+    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
+        self._context = context
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="longline-loop", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._target = self._call(context.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        @functools.wraps(found)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(found(*args, **kwargs))
+
+        return call
+
+    def close(self) -> None:
+        """Close the object and end the loop."""
+        try:
+            self._call(self._context.__aexit__(None, None, None))
+        finally:
+            self._end()
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # of ctrl-c, the loop is not told by anybody else
+            raise
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

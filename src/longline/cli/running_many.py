@@ -1,0 +1,147 @@
+"""Running many sites in front of a person: a line for each, and one end for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from longline.cli.options import print_json
+from longline.cli.show import line
+from longline.cli.sites_table import site_row, sites_table
+from longline.fleet import SiteEnd
+from longline.jobs.progress import Progress
+from longline.jobs.report import INTERRUPTED
+from longline.orchestrator import Orchestrator
+
+_LINE_EVERY = 10.0  # seconds between two plain lines of one site
+_WORST_FIRST = (INTERRUPTED, 2, 1, 4, 3)
+
+
+class _Board:
+    """The sites that run, as a table on a terminal and as lines elsewhere."""
+
+    def __init__(self, sources: Sequence[str], *, is_quiet: bool) -> None:
+        self._console = Console(stderr=True)
+        self._is_quiet = is_quiet
+        self._progress: dict[str, Progress | None] = dict.fromkeys(sources)
+        self._told_at: dict[str, float] = {}
+        self._live: Live | None = None
+        if self._console.is_terminal and not is_quiet:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+
+    def context(self) -> AbstractContextManager[object]:
+        return self._live or nullcontext()
+
+    def hooks_of(self, source: str) -> Mapping[str, Any]:
+        return {
+            "on_progress": lambda progress: self._update(source, progress),
+            "on_trouble": lambda text: self.say(f"{_short(source)}: {text}", is_trouble=True),
+        }
+
+    def say(self, text: str, *, is_trouble: bool = False) -> None:
+        if is_trouble or not self._is_quiet:
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def _update(self, source: str, progress: Progress) -> None:
+        self._progress[source] = progress
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+        elif not self._is_quiet and self._is_due(source, progress.elapsed):
+            click.echo(f"{_short(source)}: {line(progress)}", err=True)
+
+    def _is_due(self, source: str, elapsed: float) -> bool:
+        if elapsed - self._told_at.get(source, -_LINE_EVERY) < _LINE_EVERY:
+            return False
+        self._told_at[source] = elapsed
+        return True
+
+    def _table(self) -> Table:
+        return sites_table(
+            [site_row(_short(source), progress) for source, progress in self._progress.items()]
+        )
+
+
+async def run_many_shown(
+    orchestrator: Orchestrator,
+    sources: Sequence[str],
+    how: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Run many sites with everything a person expects around it; return the exit code."""
+    board = _Board(sources, is_quiet=as_json)
+
+    def told_to_stop() -> None:
+        board.say("finishing what is in flight; press ctrl-c again to stop at once")
+
+    try:
+        async with orchestrator:
+            with orchestrator.handling_signals(told_to_stop), board.context():
+                ends = await orchestrator.scrape_all_sites(sources, hooks_of=board.hooks_of, **how)
+    except asyncio.CancelledError:
+        click.echo("stopped at once; run the same command again to go on", err=True)
+        return INTERRUPTED
+    code = exit_code_of(ends)
+    if as_json:
+        print_json({"sites": [_as_dict(end) for end in ends], "exit_code": code})
+    else:
+        _print_ends(ends)
+    return code
+
+
+async def leave(
+    orchestrator: Orchestrator,
+    sources: Sequence[str],
+    values: Mapping[str, Any],
+    *,
+    fresh: bool,
+    as_json: bool,
+) -> int:
+    """Hand sites over to workers and leave them to it; return the exit code."""
+    async with orchestrator:
+        jobs = [await orchestrator.submit(source, values, fresh=fresh) for source in sources]
+    told = [{"job": job.id, "source": job.source, "state": job.state.value} for job in jobs]
+    if as_json:
+        print_json(told[0] if len(told) == 1 else {"sites": told})
+        return 0
+    for job in jobs:
+        click.echo(f"{job.id} is with the workers")
+    click.echo("look at them with: longline top")
+    return 0
+
+
+def exit_code_of(ends: Sequence[SiteEnd]) -> int:
+    """Return the worst of the sites' exit codes."""
+    codes = {end.exit_code for end in ends}
+    return next((code for code in _WORST_FIRST if code in codes), max(codes, default=0))
+
+
+def _as_dict(end: SiteEnd) -> dict[str, Any]:
+    if end.report is not None:
+        return end.report.as_dict()
+    return {"source": _short(end.source), "state": "failed", "error": str(end.error)}
+
+
+def _print_ends(ends: Sequence[SiteEnd]) -> None:
+    rows = [
+        site_row(_short(end.source), end.report.progress if end.report else None) for end in ends
+    ]
+    Console().print(sites_table(rows))
+    for end in ends:
+        problem = end.error or (end.report and end.report.reason)
+        if problem:
+            click.echo(f"{_short(end.source)}: {problem}")
+
+
+def _short(source: str) -> str:
+    """Return the name of a source as it fits into a table."""
+    path = Path(source)
+    return path.stem if path.suffix in (".yaml", ".yml", ".py") else source

@@ -1,0 +1,101 @@
+"""A table of sites: how far each is, with a bar that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from longline.cli.showing import cleaned
+from longline.jobs.progress import Progress
+from longline.jobs.sites import SiteProgress
+
+_COLOURS = {
+    "complete": "green",
+    "running": "cyan",
+    "partial": "yellow",
+    "paused": "yellow",
+    "failed": "red",
+    "cancelled": "red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """One line: what is None is not known yet."""
+
+    name: str
+    state: str
+    done: int = 0
+    total: int = 0
+    results: int = 0
+    failed: int = 0
+    per_minute: float | None = None
+    eta: float | None = None
+
+
+def site_row(name: str, progress: Progress | None) -> SiteRow:
+    """Return the line of a job that this process runs or watches; None: it has not begun."""
+    if progress is None:
+        return SiteRow(name, "waiting")
+    return SiteRow(
+        name,
+        progress.state.value,
+        progress.processed,
+        progress.total,
+        progress.successful,
+        progress.failed,
+        progress.items_per_minute,
+        progress.eta,
+    )
+
+
+def row_of(progress: SiteProgress, per_minute: float | None = None) -> SiteRow:
+    """Return the line of a job that others run."""
+    return SiteRow(
+        progress.job,
+        progress.state.value,
+        progress.completed_items,
+        progress.total_items,
+        progress.result_count,
+        progress.failed_items,
+        per_minute,
+    )
+
+
+def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> Table:
+    """Return the table of these lines."""
+    table = Table(box=None, padding=(0, 1), expand=False)
+    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=40)
+    table.add_column("state", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in ("done", "found", "records", "failed", "a minute", "left"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: SiteRow) -> list[Any]:
+    colour = _COLOURS.get(row.state, "dim")
+    return [
+        escape(cleaned(row.name)),
+        f"[{colour}]{row.state}[/]",
+        ProgressBar(total=max(row.total, 1), completed=row.done, width=12),
+        f"{row.done:,}",
+        f"{row.total:,}",
+        f"{row.results:,}",
+        f"[red]{row.failed:,}[/]" if row.failed else "0",
+        "" if row.per_minute is None else f"{row.per_minute:,.0f}",
+        "" if row.eta is None else _duration(row.eta),
+    ]
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,198 @@
+"""One run of a job from its start to its report: on this process's event loop, or on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from longline.clock import Clock
+from longline.config.settings import Settings
+from longline.config.spec import JobSpec
+from longline.engines.local import LocalEngine
+from longline.engines.options import RunOptions
+from longline.fetching.link import Link
+from longline.jobs.checkpoints import Checkpoints
+from longline.jobs.progress import ProgressTracker
+from longline.jobs.report import JobReport
+from longline.jobs.watch import OnProgress, Watch
+from longline.model import OPEN_STATES, Job, JobState
+from longline.resilience.breaker import Phase
+from longline.stores.journal import fact
+from longline.stores.store import Store
+from longline.wiring import Fetching, open_collector
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
+
+
+class Engine(Protocol):
+    """What works on a job, or has others work on it."""
+
+    @property
+    def closed_host(self) -> str | None:
+        """The host whose robots.txt stopped discovery, if one did."""
+
+    def stop(self, reason: str) -> None:
+        """Begin nothing more; what is in flight is finished and committed."""
+
+    async def run(self, job: Job) -> JobState:
+        """Run a job to its end, or until it is stopped; return the state it is left in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every run of an orchestrator works with."""
+
+    settings: Settings
+    store: Store
+    clock: Clock
+    checkpoints: Checkpoints
+    transport: Link | None = None
+
+
+class JobRun:
+    """One run of one job; what stops it before it has begun stops it when it begins.
+
+    Args:
+        around: the store and the like.
+        job: what to run.
+        spec: how.
+        on_progress: called about twice a second.
+        on_trouble: told in words what a person should know of meanwhile.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        job: Job,
+        spec: JobSpec,
+        *,
+        on_progress: OnProgress | None = None,
+        on_trouble: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self._around = around
+        self._job = job
+        self._spec = spec
+        self._on_progress = on_progress
+        self._on_trouble = on_trouble
+        self._engine: Engine | None = None
+        self.is_interrupted = False
+
+    def interrupt(self) -> None:
+        """Finish what is in flight, commit, write a checkpoint, and return from the run."""
+        self.is_interrupted = True
+        if self._engine is not None:
+            self._engine.stop("interrupted")
+
+    async def here(self) -> JobReport:
+        """Run the job in this process."""
+        around, spec = self._around, self._spec
+        async with open_collector(
+            around.settings,
+            spec,
+            around.clock,
+            around.store,
+            job=self._job.id,
+            transport=around.transport,
+        ) as (collector, fetching):
+            tracker = ProgressTracker(
+                around.store, self._job.id, around.clock, limiter=fetching.limiter
+            )
+            watch = self._watch(tracker)
+            concurrency = spec.concurrency or around.settings.concurrency
+            engine = LocalEngine(
+                around.store,
+                collector,
+                around.clock,
+                RunOptions(concurrency=concurrency, limit=spec.limit, seconds=spec.budget.seconds),
+                on_item=watch.count,
+                is_open=lambda domain: _is_open(fetching, domain),
+            )
+            report = await self._run(
+                engine, tracker, watch, self._how("local", concurrency=concurrency)
+            )
+            if report.progress.state is JobState.COMPLETE and spec.limit is None:
+                cursor = (await around.store.jobs.get(self._job.id)).cursor
+                await collector.source.finished(collector.visit(cursor=cursor))
+            if fetching.budgets and report.progress.state not in OPEN_STATES:
+                await fetching.budgets.forget()
+        return report
+
+    async def on_cluster(self) -> JobReport:
+        """Have workers run the job, and watch them."""
+        from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
+
+        around = self._around
+        tracker = ProgressTracker(around.store, self._job.id, around.clock)
+        async with open_cluster(
+            around.settings, around.store, around.clock, self._on_trouble
+        ) as engine:
+            return await self._run(engine, tracker, self._watch(tracker), self._how("celery"))
+
+    async def handed_over(self) -> None:
+        """Have workers run the job, and leave it to them."""
+        from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
+
+        around = self._around
+        async with open_cluster(
+            around.settings, around.store, around.clock, self._on_trouble
+        ) as engine:
+            await around.store.jobs.start(self._job.id, around.clock.now(), **self._how("celery"))
+            await engine.begin(self._job.id)
+
+    def _how(self, engine: str, **more: Any) -> dict[str, Any]:
+        """Return what is told about the start of this run."""
+        hosts = self._spec.ignore_robots
+        return {"engine": engine, **more} | ({"ignore_robots": list(hosts)} if hosts else {})
+
+    def _watch(self, tracker: ProgressTracker) -> Watch:
+        around = self._around
+        return Watch(
+            tracker,
+            around.checkpoints,
+            around.store.journal,
+            around.clock,
+            on_progress=self._on_progress,
+        )
+
+    async def _run(
+        self, engine: Engine, tracker: ProgressTracker, watch: Watch, how: dict[str, Any]
+    ) -> JobReport:
+        store, clock, job = self._around.store, self._around.clock, self._job.id
+        begun = clock.now()
+        self._engine = engine
+        if self.is_interrupted:
+            engine.stop("interrupted")
+        await store.jobs.start(job, begun, **how)
+        await tracker.snapshot()  # the state before this run, which speeds are measured from
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(watch.run())
+                await engine.run(await store.jobs.get(job))
+                watching.cancel()
+        except* Exception as several:
+            raise several.exceptions[0] from several
+        finally:
+            self._engine = None
+        await self._note_end(clock.now() - begun)
+        progress = await watch.checkpoint()
+        return JobReport(
+            progress,
+            clock.now() - begun,
+            reason=(await store.jobs.get(job)).reason,
+            is_interrupted=self.is_interrupted,
+            closed_host=engine.closed_host,
+        )
+
+    async def _note_end(self, seconds: float) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        now = self._around.clock.now()
+        told = fact(self._job.id, now, "run.ended", seconds=seconds, peak_memory_bytes=peak)
+        await self._around.store.journal.append(told)
+
+
+async def _is_open(fetching: Fetching, domain: str) -> bool:
+    return (await fetching.breaker.state(domain)).phase is Phase.OPEN

@@ -1,0 +1,127 @@
+"""Many sites: side by side or one by one, none fails another; and all of it without a loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longline.config.settings import Settings
+from longline.errors import BadOption, UnknownJob
+from longline.jobs.sites import SiteStatus
+from longline.model import JobState
+from longline.orchestrator import Orchestrator
+from virtual import VirtualClock
+
+SITE = """
+import asyncio
+
+from longline import Item, Source, layer
+
+class {name}(Source):
+    name = "{name}"
+
+    async def discover(self, visit):
+        for number in range(4):
+            yield Item(str(number), "https://{name}.test")
+
+    @layer()
+    async def page(self, visit):
+        await visit.clock.sleep({seconds})
+        return {{"n": visit.item.key}}
+"""
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> list[str]:
+    paths = []
+    for name, seconds in (("one", 10), ("two", 20), ("three", 30)):
+        path = tmp_path / f"{name}.py"
+        path.write_text(SITE.format(name=name, seconds=seconds))
+        paths.append(str(path))
+    return paths
+
+
+def orchestrator_in(home: Path, clock: VirtualClock) -> Orchestrator:
+    return Orchestrator(settings=Settings(home=home, concurrency=4), clock=clock)
+
+
+async def test_side_by_side_sites_take_as_long_as_the_slowest(
+    sites: list[str], tmp_path: Path, clock: VirtualClock
+) -> None:
+    began = clock.now()
+    async with orchestrator_in(tmp_path, clock) as longline:
+        ends = await longline.scrape_all_sites(sites, parallel=True)
+
+    assert [end.report and end.report.state for end in ends] == [JobState.COMPLETE] * 3
+    assert 30 <= clock.now() - began < 40
+
+
+async def test_one_by_one_they_take_as_long_as_all_of_them(
+    sites: list[str], tmp_path: Path, clock: VirtualClock
+) -> None:
+    began = clock.now()
+    async with orchestrator_in(tmp_path, clock) as longline:
+        await longline.scrape_all_sites(sites, parallel=False)
+
+    assert clock.now() - began >= 60
+
+
+async def test_a_site_that_cannot_run_leaves_the_others_alone(
+    sites: list[str], tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with orchestrator_in(tmp_path, clock) as longline:
+        broken, sound = await longline.scrape_all_sites(["no-such-site", sites[0]])
+
+    assert broken.report is None
+    assert broken.exit_code == 2
+    assert sound.exit_code == 0
+
+
+async def test_no_sites_at_all_is_said(tmp_path: Path, clock: VirtualClock) -> None:
+    async with orchestrator_in(tmp_path, clock) as longline:
+        with pytest.raises(BadOption, match="no manifest or job file"):
+            await longline.scrape_all_sites()
+
+
+async def test_the_progress_of_a_site_is_what_the_database_says(
+    sites: list[str], tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with orchestrator_in(tmp_path, clock) as longline:
+        report = await longline.execute(sites[0])
+        progress = await longline.get_site_progress(report.job)
+        ended = await longline.wait_for_all_sites([report.job])
+
+    assert progress.status is SiteStatus.COMPLETE
+    assert (progress.total_items, progress.result_count) == (4, 4)
+    assert ended == {report.job: progress}
+
+
+async def test_waiting_for_a_job_that_nobody_knows_is_told(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    async with orchestrator_in(tmp_path, clock) as longline:
+        with pytest.raises(UnknownJob):
+            await longline.wait_for_all_sites(["no-such-job"])
+
+
+def test_without_an_event_loop_each_call_returns_when_it_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "quick.py"
+    path.write_text(SITE.format(name="quick", seconds=0))
+
+    with Orchestrator(home=tmp_path) as longline:
+        report = longline.execute(str(path))
+        progress = longline.get_site_progress(report.job)
+
+    assert report.state is JobState.COMPLETE
+    assert progress.result_count == 4
+
+
+def test_an_error_inside_with_goes_through_and_everything_is_closed(tmp_path: Path) -> None:
+    orchestrator = Orchestrator(home=tmp_path)
+
+    with pytest.raises(UnknownJob), orchestrator as longline:
+        longline.get_site_progress("no-such-job")
+
+    with pytest.raises(RuntimeError, match="async with"):
+        _ = orchestrator.store
