@@ -15,9 +15,9 @@ from longline.config.spec import make_spec
 from longline.engines.chunked import ChunkEngine
 from longline.engines.options import RunOptions
 from longline.model import ItemState, Job, JobState
-from longline.stores.chunks import Take, Taken
 from longline.stores.jobs import NewJob
 from longline.stores.store import Store
+from longline.stores.taking import Take, Taken
 from longline.wiring import open_collector
 from scripted_site import ScriptedSite
 from virtual import VirtualClock

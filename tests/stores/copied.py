@@ -15,12 +15,12 @@ from longline.model import Account, Failure, Verdict
 from longline.resilience.keepers.sqlite import SqliteCells
 from longline.resilience.learning import Learned
 from longline.stores.asking import Question, QuestionState, Settled, Wish
-from longline.stores.chunks import Take
 from longline.stores.database import Database
 from longline.stores.matches_words import Deposit, Entry, Pair
 from longline.stores.profiles import Ending
 from longline.stores.schema import metadata
 from longline.stores.store import Store
+from longline.stores.taking import Take
 from stores.given import ended, leased, queued, stored
 from virtual import EPOCH
 

@@ -9,9 +9,10 @@ import pytest
 
 from longline.model import Item, ItemState, Job, JobState, Verdict
 from longline.stores.adding import Discovered
-from longline.stores.chunks import ChunkProgress, Take, Taken
+from longline.stores.chunks import ChunkProgress
 from longline.stores.reclaiming import Reclaim
 from longline.stores.store import Store, open_store
+from longline.stores.taking import Take, Taken
 from stores.given import ended, item, leased, new_job, queued, stored
 from virtual import EPOCH
 

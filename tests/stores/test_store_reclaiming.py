@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from longline.model import ItemState, Job, Verdict
-from longline.stores.chunks import Take, Taken
 from longline.stores.ledger import LedgerQuery
 from longline.stores.reclaiming import Reclaim, Reclaimed
 from longline.stores.store import Store
+from longline.stores.taking import Take, Taken
 from stores.given import ended, queued, stored
 from virtual import EPOCH
 

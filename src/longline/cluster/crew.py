@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from longline.clock import Clock
 from longline.cluster.mortality import Drain
-from longline.cluster.opened import OpenJobs
+from longline.cluster.opened import Opened, OpenJobs
 from longline.cluster.reports import ALIVE, Reports
 from longline.config.settings import Settings
 from longline.engines.discovering import LEASE
 from longline.engines.raising import first_of
 from longline.errors import LonglineError
 from longline.jobs.owner import this_child
-from longline.stores.chunks import TakeMore, Taken
 from longline.stores.store import Store
+from longline.stores.taking import TakeMore, Taken
 
 _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
 _FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
@@ -115,20 +115,26 @@ class Crew:
         seconds = self._settings.soft_limit if until is None else until - now
         if seconds <= 0 or self._drain.has_begun:
             return
-        busy = {
-            (one.job.id, name) for one in self._jobs.used() for name in one.engine.busy_domains()
-        }
-        wish = TakeMore(
+        wish = self.wish(self._jobs.used())
+        taken = await self._store.chunks.take_more(wish)
+        if taken is not None:
+            self._begin(group, self._work(taken, seconds))
+
+    def wish(self, jobs: Sequence[Opened], *, is_idle: bool = False) -> TakeMore:
+        """Return the wish for more chunks, beside what is done for these jobs.
+
+        One who `is_idle` may take at once what is offered; others leave it to those for a moment.
+        """
+        now = self._clock.now()
+        busy = {(one.job.id, domain) for one in jobs for domain in one.engine.busy_domains()}
+        return TakeMore(
             this_child(),
             now,
             now + LEASE,
             self._settings.chunk_size,
-            before=now - _FOR_THE_IDLE,
+            before=now if is_idle else now - _FOR_THE_IDLE,
             busy=frozenset(busy),
         )
-        taken = await self._store.chunks.take_more(wish)
-        if taken is not None:
-            self._begin(group, self._work(taken, seconds))
 
     async def _find_more(self, group: asyncio.TaskGroup, until: float | None) -> None:
         """Discover for jobs that have just begun; without a limit of time, as discovery has none.

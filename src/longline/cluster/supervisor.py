@@ -158,6 +158,7 @@ class Supervisor:
         self._pause = 0.0 if is_settled else min(max(1.0, 2 * self._pause), _LONGEST_PAUSE)
         self._say(f"the Celery worker {reason}; another begins in {self._pause:g} s")
         self._chunks += consumer.heard.chunks
+        self._consumer = None  # nobody listens to one that is closed
         consumer.close()
         is_over = await self._nap(self._pause)
         return consumer if is_over else self._start()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from longline.clock import Clock
 from longline.cluster.app import FETCH
 from longline.cluster.messages import Messages
-from longline.cluster.offering import offer
+from longline.cluster.offering import offer, tell_of
 from longline.cluster.orders import options_of
 from longline.config.settings import Settings
 from longline.config.spec import make_spec
@@ -177,18 +177,18 @@ class Sweeper:
         self._told[key] = now
 
     async def _tell_again(self, running: list[Job], swept: Swept) -> None:
-        """Send messages for chunks whose own were lost: fewer wait than chunks are offered."""
+        """Send messages for chunks that nobody comes for although no message waits."""
         before = self._clock.now() - _ANSWER
-        offered = 0
-        unanswered: list[int] = []
-        for job in running:
-            offered += (await self._store.chunks.progress(job.id)).offered
-            unanswered += await self._store.chunks.unanswered(job.id, before)
-        if not unanswered or (await self._messages.waiting())[FETCH] >= offered:
+        unanswered = [
+            chunk
+            for job in running
+            for chunk in await self._store.chunks.unanswered(job.id, before)
+        ]
+        if not unanswered or (await self._messages.waiting())[FETCH]:
             return
-        await self._messages.collect(unanswered)
-        await self._store.chunks.sent(unanswered, self._clock.now())
-        swept.told_again += len(unanswered)
+        count = await tell_of(self._messages, unanswered)
+        await self._store.chunks.sent(unanswered[:count], self._clock.now())
+        swept.told_again += count
 
     async def _show(self, running: list[Job]) -> None:
         """Have onlookers see how far jobs are, those that have ended since the last sweep, too."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from longline.cluster.clock import SharedClock
@@ -21,13 +23,16 @@ from longline.exports.destinations import Wish
 from longline.exports.files import export
 from longline.jobs.owner import this_child
 from longline.model import Job, JobState
-from longline.stores.chunks import Take, Taken
 from longline.stores.journal import fact
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store, open_store
+from longline.stores.taking import Take, Taken
 from longline.wiring import open_keepers
 
 T = TypeVar("T")
+_REMEMBERED = 256  # chunks whose messages may still come: they need not be looked up
+_TURNS = 16  # chunks after which more are offered: so many fewer are open then
+_LAST = 0.1  # of the time that a message may take, for the last chunk that is begun
 
 
 class Working:
@@ -57,6 +62,7 @@ class Working:
         self._store: Store
         self._jobs: OpenJobs
         self._crew: Crew
+        self._taken: deque[int] = deque(maxlen=_REMEMBERED)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as ends:
@@ -96,10 +102,13 @@ class Working:
     # ------------------------------------------------------------ one message each
 
     async def collect(self, chunk: int) -> None:
-        """Take a chunk and work on it, if nobody has; then see to what comes next."""
-        now = self._clock.now()
-        wish = Take(chunk, this_child(), now, now + LEASE, self._settings.chunk_size)
-        taken = await self._store.chunks.take(wish)
+        """Take a chunk and work on it, or on any other if somebody has; then on what is left."""
+        taken = None
+        if chunk not in self._taken:
+            now = self._clock.now()
+            wish = Take(chunk, this_child(), now, now + LEASE, self._settings.chunk_size)
+            taken = await self._store.chunks.take(wish)
+        taken = taken or await self._store.chunks.take_more(self._crew.wish([], is_idle=True))
         if taken is not None:
             # A suspect is worked on alone: what is in hand beside it would die with it.
             async with self._crew.beside(is_alone=taken.is_alone):
@@ -161,11 +170,14 @@ class Working:
                 await self._go_on(job)
 
     async def _work_on(self, taken: Taken, seconds: float) -> None:
-        """Work on a chunk; when its job cannot be opened here, the chunk is handed back."""
-        self._reports.tell(TOOK)
+        """Work on a chunk, and then on others of its job for as long as there is time.
+
+        When the job cannot be opened here, the chunk is handed back.
+        """
+        until = self._clock.now() + seconds
         try:
             async with self._jobs.using(taken.job, taken.run) as opened:
-                await opened.engine.run_chunk(taken, seconds=seconds)
+                await self._work_off(opened, taken, until)
                 await self._go_on(taken.job)
         except StoreError:
             raise
@@ -173,6 +185,21 @@ class Working:
             await self._store.queue.release(taken.leases)
             await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
             await self._halt(taken.job, error)
+
+    async def _work_off(self, opened: Opened, first: Taken, until: float) -> None:
+        taken: Taken | None = first
+        count = 0
+        while taken is not None:
+            self._reports.tell(TOOK)
+            self._taken.append(taken.chunk)
+            left = until - self._clock.now()
+            then = None if first.is_alone else partial(self._crew.wish, [opened])
+            is_last = left < _LAST * self._settings.soft_limit or self._drain.has_begun
+            end = await opened.engine.run_chunk(taken, seconds=left, then=None if is_last else then)
+            taken = end.then
+            count += 1
+            if count % _TURNS == 0:
+                await self._offer(opened.job.id)
 
     @asynccontextmanager
     async def _opened(self, job: Job) -> AsyncIterator[Opened | None]:

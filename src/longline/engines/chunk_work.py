@@ -15,9 +15,9 @@ from longline.engines.raising import first_of
 from longline.errors import FailureKind, LonglineError
 from longline.jobs.collector import Collector
 from longline.model import ItemState, Lease, Outcome, Verdict
-from longline.stores.chunks import Taken
 from longline.stores.finishing import Finish
 from longline.stores.store import Store
+from longline.stores.taking import Taken
 
 _GRACE = 0.1  # of the limit of time, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0
@@ -31,13 +31,15 @@ OnItem = Callable[[int, bool], None]
 class ChunkEnd:
     """How many items were committed, how many go to somebody else, and how long it took.
 
-    `reason` is why not all of them were begun, or came to their end.
+    `reason` is why not all of them were begun, or came to their end. `then` is the next chunk,
+    which was taken in the same step, if one was wished for.
     """
 
     finished: int
     handed_back: int
     seconds: float
     reason: str | None = None
+    then: Taken | None = None
 
 
 class ChunkWork:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 
 from longline.clock import Clock
 from longline.engines.chunk_work import ChunkEnd, ChunkWork, OnItem
@@ -21,10 +22,10 @@ from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.drifting import Drifting
 from longline.model import Job, JobState
-from longline.stores.chunks import Taken
 from longline.stores.journal import fact
 from longline.stores.standing import DISCOVERY_FAILED
 from longline.stores.store import Store
+from longline.stores.taking import TakeMore, Taken, Turn
 
 
 class ChunkEngine:
@@ -71,10 +72,13 @@ class ChunkEngine:
         unbegun = {work.domain for work in self._works if work.has_waiting}
         return unbegun | {name for name, load in loads.items() if load >= self._options.concurrency}
 
-    async def run_chunk(self, taken: Taken, *, seconds: float) -> ChunkEnd:
+    async def run_chunk(
+        self, taken: Taken, *, seconds: float, then: Callable[[], TakeMore] | None = None
+    ) -> ChunkEnd:
         """Work on a chunk that was taken, and mark it done; the caller offers more, or finishes.
 
-        Several may run at the same time; those of one domain share what it may have at once.
+        Several may run at the same time; those of one domain share what it may have at once. With
+        the wish that `then` returns, another one of the job is taken in the step that ends this.
 
         After `seconds` nothing more is begun: what was not is handed back, and what is in flight
         has a tenth of that time, at most a minute, to come to its end before it is handed back,
@@ -103,8 +107,11 @@ class ChunkEngine:
             finally:
                 self._works.discard(work)
         await self._drift.look()
-        await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
-        return end
+        if then is None or end.reason:
+            await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
+            return end
+        turn = Turn(taken.chunk, taken.owner, then())
+        return replace(end, then=await self._store.chunks.turn(turn))
 
     async def discover(
         self, on_found: Callable[[], Awaitable[None]], *, owner: str

@@ -6,68 +6,30 @@ taken. So a message that is lost, late or doubled changes nothing but time.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, update
 
-from longline.model import ItemState, JobState, Lease
+from longline.model import ItemState, JobState
 from longline.stores.database import Database
-from longline.stores.leases import DOMAINS, lease_named
 from longline.stores.reclaiming import Reclaim, Reclaimed, holders, reclaim_all
 from longline.stores.schema import chunks, items, jobs
 from longline.stores.standing import Standing, last_finish, look_at, park, without_finder
-
-OFFERED, TAKEN, DONE, LOST = "offered", "taken", "done", "lost"
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """A process's wish for a chunk: its items, up to `size`, are leased to `owner` until `until`.
-
-    Each chunk is taken under a name of its own: what a chunk that broke off has left behind must
-    not be kept by the heartbeat of the next. Domains in `resting` are left out.
-    """
-
-    chunk: int
-    owner: str
-    at: float
-    until: float
-    size: int
-    resting: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class TakeMore:
-    """The wish of a process that has work in hand, but time: any chunk that waits for nobody else.
-
-    `busy` are the jobs and domains that it would only do more slowly; `before` leaves those alone
-    that were offered only just now, for processes that have nothing to do.
-    """
-
-    owner: str
-    at: float
-    until: float
-    size: int
-    before: float
-    busy: frozenset[tuple[str, str]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A chunk and its items, all of one domain; `is_alone`: its one item is a suspect.
-
-    `run` is the run of the job that it belongs to: what was opened for an earlier one is old.
-    """
-
-    chunk: int
-    job: str
-    owner: str
-    leases: Sequence[Lease]
-    is_alone: bool = False
-    run: int = 0
+from longline.stores.taking import (
+    DONE,
+    END,
+    OFFERED,
+    TAKEN,
+    Take,
+    TakeMore,
+    Taken,
+    Turn,
+    take,
+    take_more,
+    turn,
+    waiting_chunks,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +76,14 @@ class Chunks:
         )
         return await self._database.read(lambda connection: list(connection.scalars(query)))
 
-    async def take(self, take: Take) -> Taken | None:
+    async def take(self, wish: Take) -> Taken | None:
         """Lease the items of a chunk; None when there is nothing to do, and nothing to be done.
 
         It was taken before, its job does not run, or nothing of it is due any more: a chunk is
         used up by that. Of a random domain the highest priority comes first; suspects, which a
         worker has died with, come last and alone.
         """
-        taken: Taken | None = await self._database.write(_take, take)
+        taken: Taken | None = await self._database.write(take, wish)
         return taken
 
     async def take_more(self, wish: TakeMore) -> Taken | None:
@@ -129,10 +91,18 @@ class Chunks:
 
         Never suspects: what is in hand beside them would die with them.
         """
-        query = _waiting_chunks(wish.before)
+        query = waiting_chunks(wish.before)
         if not await self._database.read(lambda connection: connection.execute(query).first()):
             return None
-        taken: Taken | None = await self._database.write(_take_more, wish)
+        taken: Taken | None = await self._database.write(take_more, wish)
+        return taken
+
+    async def turn(self, wish: Turn) -> Taken | None:
+        """Mark a chunk as done, and take another of the same job at once; None: there is none.
+
+        So nobody waits for a message while there is more to do; the message finds it taken.
+        """
+        taken: Taken | None = await self._database.write(turn, wish)
         return taken
 
     async def finish(self, chunk: int, owner: str, at: float) -> bool:
@@ -206,7 +176,8 @@ def _offer(connection: Connection, argument: tuple[str, float, int, int]) -> lis
     due = connection.execute(_NEEDS, wish).all()
     needed = sum(-(-ordinary // size) + suspects for _, ordinary, suspects in due)
     missing = min(needed, most) - offered
-    rows = [{"job_id": job, "state": OFFERED, "offered_at": at}] * missing
+    # Sent in a moment; a message that is not is noticed as any that is lost.
+    rows = [{"job_id": job, "state": OFFERED, "offered_at": at, "sent_at": at}] * missing
     if not rows:
         return []
     return sorted(connection.scalars(insert(chunks).values(rows).returning(chunks.c.id)))
@@ -217,132 +188,10 @@ def _sent(connection: Connection, argument: tuple[Sequence[int], float]) -> None
     connection.execute(update(chunks).where(chunks.c.id.in_(list(ids))).values(sent_at=at))
 
 
-# ---------------------------------------------------------------- taking
-
-_NEXT = (
-    select(items.c.id)
-    .where(
-        items.c.job_id == bindparam("b_job"),
-        items.c.state == ItemState.QUEUED,
-        items.c.domain == bindparam("b_domain"),
-        items.c.due_at <= bindparam("b_at"),
-    )
-    .order_by(items.c.priority.desc(), items.c.due_at)  # as the index has it: nothing is sorted
-    .limit(bindparam("b_count"))
-    .with_for_update(skip_locked=True)  # what another process takes at this moment is not ours
-)
-_ORDINARY = _NEXT.where(items.c.deaths == 0)
-_SUSPECT = _NEXT.where(items.c.deaths > 0)
-
-
-def _take(connection: Connection, take: Take) -> Taken | None:
-    row = connection.execute(
-        select(chunks.c.job_id, jobs.c.state, jobs.c.runs)
-        .join(jobs, jobs.c.id == chunks.c.job_id)
-        .where(chunks.c.id == take.chunk, chunks.c.state == OFFERED)
-        # Waited for: who sent the message may be noting so, and to pass over it would lose it.
-        .with_for_update(of=chunks)
-    ).one_or_none()
-    if row is None:
-        return None
-    ids: list[int] = []
-    is_alone = False
-    if row.state == JobState.RUNNING:
-        ids, is_alone = _chosen(connection, row.job_id, take)
-    if not ids:
-        _note(connection, take, take.chunk, DONE, 0)
-        return None
-    leases = _leased(connection, take, take.chunk, row.job_id, ids)
-    return Taken(take.chunk, row.job_id, take.owner, leases, is_alone, row.runs)
-
-
-def _leased(
-    connection: Connection, wish: Take | TakeMore, chunk: int, job: str, ids: Sequence[int]
-) -> list[Lease]:
-    leases = lease_named(connection, job, ids, wish.owner, wish.until)
-    _note(connection, wish, chunk, TAKEN, len(leases))
-    return leases
-
-
-def _note(
-    connection: Connection, wish: Take | TakeMore, chunk: int, state: str, count: int
-) -> None:
-    connection.execute(
-        update(chunks)
-        .where(chunks.c.id == chunk)
-        .values(
-            state=state,
-            owner=wish.owner,
-            taken_at=wish.at,
-            items=count,
-            finished_at=wish.at if state == DONE else None,
-        )
-    )
-
-
-def _waiting_chunks(before: float) -> Any:
-    """Return the oldest chunk of each job that somebody should have taken before that moment."""
-    return (
-        select(func.min(chunks.c.id).label("id"), chunks.c.job_id, jobs.c.runs)
-        .join(jobs, jobs.c.id == chunks.c.job_id)
-        .where(
-            chunks.c.state == OFFERED,
-            chunks.c.offered_at <= before,
-            jobs.c.state == JobState.RUNNING,
-        )
-        .group_by(chunks.c.job_id, jobs.c.runs)
-    )
-
-
-def _take_more(connection: Connection, wish: TakeMore) -> Taken | None:
-    found = list(connection.execute(_waiting_chunks(wish.before)))
-    random.shuffle(found)  # so that no job waits for ever behind the others
-    for chunk, job, run in found:
-        ids = _ordinary(connection, job, wish)
-        if ids and _is_ours(connection, chunk):
-            leases = _leased(connection, wish, chunk, job, ids)
-            return Taken(chunk, job, wish.owner, leases, run=run)
-    return None
-
-
-def _ordinary(connection: Connection, job: str, wish: TakeMore) -> list[int]:
-    for domain in connection.scalars(DOMAINS, {"b_job": job}).all():
-        if (job, domain) in wish.busy:
-            continue
-        asked = {"b_job": job, "b_domain": domain, "b_at": wish.at, "b_count": wish.size}
-        if ids := list(connection.scalars(_ORDINARY, asked)):
-            return ids
-    return []
-
-
-def _is_ours(connection: Connection, chunk: int) -> bool:
-    """Say whether a chunk is still offered, and nobody else takes it at this moment."""
-    query = select(chunks.c.id).where(chunks.c.id == chunk, chunks.c.state == OFFERED)
-    return connection.scalar(query.with_for_update(skip_locked=True)) is not None
-
-
-def _chosen(connection: Connection, job: str, take: Take) -> tuple[list[int], bool]:
-    """Return which items to lease, and whether it is a suspect."""
-    domains = [
-        name for name in connection.scalars(DOMAINS, {"b_job": job}) if name not in take.resting
-    ]
-    random.shuffle(domains)  # so that many processes spread over them
-    for query, count in ((_ORDINARY, take.size), (_SUSPECT, 1)):
-        for domain in domains:
-            wish = {"b_job": job, "b_domain": domain, "b_at": take.at, "b_count": count}
-            if ids := list(connection.scalars(query, wish)):
-                return ids, query is _SUSPECT
-    return [], False
-
-
 def _finish(connection: Connection, argument: tuple[int, str, float]) -> bool:
     chunk, owner, at = argument
-    done = connection.execute(
-        update(chunks)
-        .where(chunks.c.id == chunk, chunks.c.owner == owner, chunks.c.state == TAKEN)
-        .values(state=DONE, finished_at=at)
-    )
-    return done.rowcount == 1
+    done = {"b_chunk": chunk, "b_owner": owner, "b_at": at}
+    return connection.scalar(END, done) is not None
 
 
 def _progress(connection: Connection, job: str) -> ChunkProgress:

@@ -1,0 +1,230 @@
+"""Taking chunks: their items are leased to one process, in the step that marks them as taken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, select, update
+
+from longline.model import ItemState, JobState, Lease
+from longline.stores.leases import DOMAINS, lease_named
+from longline.stores.schema import chunks, items, jobs
+
+OFFERED, TAKEN, DONE, LOST = "offered", "taken", "done", "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A process's wish for a chunk: its items, up to `size`, are leased to `owner` until `until`.
+
+    Each chunk is taken under a name of its own: what a chunk that broke off has left behind must
+    not be kept by the heartbeat of the next. Domains in `resting` are left out.
+    """
+
+    chunk: int
+    owner: str
+    at: float
+    until: float
+    size: int
+    resting: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TakeMore:
+    """The wish of a process that has work in hand, but time: any chunk that waits for nobody else.
+
+    `busy` are the jobs and domains that it would only do more slowly; `before` leaves those alone
+    that were offered only just now, for processes that have nothing to do.
+    """
+
+    owner: str
+    at: float
+    until: float
+    size: int
+    before: float
+    busy: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A chunk and its items, all of one domain; `is_alone`: its one item is a suspect.
+
+    `run` is the run of the job that it belongs to: what was opened for an earlier one is old.
+    """
+
+    chunk: int
+    job: str
+    owner: str
+    leases: Sequence[Lease]
+    is_alone: bool = False
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The end of one chunk and the wish for another of the same job: `then`."""
+
+    chunk: int
+    owner: str
+    then: TakeMore
+
+
+_NEXT = (
+    select(items.c.id)
+    .where(
+        items.c.job_id == bindparam("b_job"),
+        items.c.state == ItemState.QUEUED,
+        items.c.domain == bindparam("b_domain"),
+        items.c.due_at <= bindparam("b_at"),
+    )
+    .order_by(items.c.priority.desc(), items.c.due_at)  # as the index has it: nothing is sorted
+    .limit(bindparam("b_count"))
+    .with_for_update(skip_locked=True)  # what another process takes at this moment is not ours
+)
+_ORDINARY = _NEXT.where(items.c.deaths == 0)
+_SUSPECT = _NEXT.where(items.c.deaths > 0)
+
+
+def take(connection: Connection, wish: Take) -> Taken | None:
+    """Lease the items of a chunk; one that has none is used up."""
+    row = connection.execute(
+        select(chunks.c.job_id, jobs.c.state, jobs.c.runs)
+        .join(jobs, jobs.c.id == chunks.c.job_id)
+        .where(chunks.c.id == wish.chunk, chunks.c.state == OFFERED)
+        # Waited for: who sent the message may be noting so, and to pass over it would lose it.
+        .with_for_update(of=chunks)
+    ).one_or_none()
+    if row is None:
+        return None
+    ids: list[int] = []
+    is_alone = False
+    if row.state == JobState.RUNNING:
+        ids, is_alone = _chosen(connection, row.job_id, wish)
+    if not ids:
+        _note(connection, wish, wish.chunk, DONE, 0)
+        return None
+    leases = _leased(connection, wish, wish.chunk, row.job_id, ids)
+    return Taken(wish.chunk, row.job_id, wish.owner, leases, is_alone, row.runs)
+
+
+def _leased(
+    connection: Connection, wish: Take | TakeMore, chunk: int, job: str, ids: Sequence[int]
+) -> list[Lease]:
+    leases = lease_named(connection, job, ids, wish.owner, wish.until)
+    _note(connection, wish, chunk, TAKEN, len(leases))
+    return leases
+
+
+def _note(
+    connection: Connection, wish: Take | TakeMore, chunk: int, state: str, count: int
+) -> None:
+    connection.execute(
+        update(chunks)
+        .where(chunks.c.id == chunk)
+        .values(
+            state=state,
+            owner=wish.owner,
+            taken_at=wish.at,
+            items=count,
+            finished_at=wish.at if state == DONE else None,
+        )
+    )
+
+
+def waiting_chunks(before: float) -> Any:
+    """Return the oldest chunk of each job that somebody should have taken before that moment."""
+    return (
+        select(func.min(chunks.c.id).label("id"), chunks.c.job_id, jobs.c.runs)
+        .join(jobs, jobs.c.id == chunks.c.job_id)
+        .where(
+            chunks.c.state == OFFERED,
+            chunks.c.offered_at <= before,
+            jobs.c.state == JobState.RUNNING,
+        )
+        .group_by(chunks.c.job_id, jobs.c.runs)
+    )
+
+
+def take_more(connection: Connection, wish: TakeMore) -> Taken | None:
+    """Lease the items of any chunk that nobody has come for."""
+    found = list(connection.execute(waiting_chunks(wish.before)))
+    random.shuffle(found)  # so that no job waits for ever behind the others
+    for chunk, job, run in found:
+        ids = _ordinary(connection, job, wish)
+        if ids and _is_ours(connection, chunk):
+            leases = _leased(connection, wish, chunk, job, ids)
+            return Taken(chunk, job, wish.owner, leases, run=run)
+    return None
+
+
+def _ordinary(connection: Connection, job: str, wish: TakeMore) -> list[int]:
+    for domain in connection.scalars(DOMAINS, {"b_job": job}).all():
+        if (job, domain) in wish.busy:
+            continue
+        asked = {"b_job": job, "b_domain": domain, "b_at": wish.at, "b_count": wish.size}
+        if ids := list(connection.scalars(_ORDINARY, asked)):
+            return ids
+    return []
+
+
+def _is_ours(connection: Connection, chunk: int) -> bool:
+    """Say whether a chunk is still offered, and nobody else takes it at this moment."""
+    query = select(chunks.c.id).where(chunks.c.id == chunk, chunks.c.state == OFFERED)
+    return connection.scalar(query.with_for_update(skip_locked=True)) is not None
+
+
+def _chosen(connection: Connection, job: str, take: Take) -> tuple[list[int], bool]:
+    """Return which items to lease, and whether it is a suspect."""
+    domains = [
+        name for name in connection.scalars(DOMAINS, {"b_job": job}) if name not in take.resting
+    ]
+    random.shuffle(domains)  # so that many processes spread over them
+    for query, count in ((_ORDINARY, take.size), (_SUSPECT, 1)):
+        for domain in domains:
+            wish = {"b_job": job, "b_domain": domain, "b_at": take.at, "b_count": count}
+            if ids := list(connection.scalars(query, wish)):
+                return ids, query is _SUSPECT
+    return [], False
+
+
+def turn(connection: Connection, wish: Turn) -> Taken | None:
+    """Mark a chunk as done, and take another of its job if one is offered; None: there is none."""
+    done = {"b_chunk": wish.chunk, "b_owner": wish.owner, "b_at": wish.then.at}
+    job = connection.scalar(END, done)
+    if job is None:  # it was taken away from us
+        return None
+    found = connection.execute(_ANOTHER, {"b_job": job}).first()
+    if found is None:
+        return None
+    ids = _ordinary(connection, job, wish.then)
+    if not ids:
+        return None
+    leases = _leased(connection, wish.then, found.id, job, ids)
+    return Taken(found.id, job, wish.then.owner, leases, run=found.runs)
+
+
+END = (
+    update(chunks)
+    .where(
+        chunks.c.id == bindparam("b_chunk"),
+        chunks.c.owner == bindparam("b_owner"),
+        chunks.c.state == TAKEN,
+    )
+    .values(state=DONE, finished_at=bindparam("b_at"))
+    .returning(chunks.c.job_id)
+)
+_ANOTHER = (
+    select(chunks.c.id, jobs.c.runs)
+    .join(jobs, jobs.c.id == chunks.c.job_id)
+    .where(
+        chunks.c.job_id == bindparam("b_job"),
+        chunks.c.state == OFFERED,
+        jobs.c.state == JobState.RUNNING,
+    )
+    .order_by(chunks.c.id)
+    .limit(1)
+    .with_for_update(of=chunks, skip_locked=True)
+)
