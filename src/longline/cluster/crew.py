@@ -26,6 +26,8 @@ from longline.stores.store import Store
 from longline.stores.taking import TakeMore, Taken
 
 _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
+_RAREST_LOOK = 2.0  # a thousand processes that look ten times a second would be a load of their own
+_GROWTH = 1.5
 _FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
 _MOST = 16  # chunks at a time
 
@@ -101,24 +103,26 @@ class Crew:
     async def _look(
         self, group: asyncio.TaskGroup, until: float | None, is_enough: asyncio.Event
     ) -> None:
-        """Look for more to do, now and then, until it is enough."""
+        """Look for more to do, ever more rarely while there is none, until it is enough."""
+        pause = _LOOK
         while not (is_enough.is_set() or self._drain.has_begun):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK):
+                async with asyncio.timeout(pause):
                     await is_enough.wait()
-            if not is_enough.is_set() and len(self._tasks) < _MOST:
-                await self._take_more(group, until)
-                await self._find_more(group, until)
+            if is_enough.is_set() or len(self._tasks) >= _MOST:
+                continue
+            is_more = await self._take_more(group, until) or await self._find_more(group, until)
+            pause = _LOOK if is_more else min(_GROWTH * pause, _RAREST_LOOK)
 
-    async def _take_more(self, group: asyncio.TaskGroup, until: float | None) -> None:
+    async def _take_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
         now = self._clock.now()
         seconds = self._settings.soft_limit if until is None else until - now
         if seconds <= 0 or self._drain.has_begun:
-            return
-        wish = self.wish(self._jobs.used())
-        taken = await self._store.chunks.take_more(wish)
+            return False
+        taken = await self._store.chunks.take_more(self.wish(self._jobs.used()))
         if taken is not None:
             self._begin(group, self._work(taken, seconds))
+        return taken is not None
 
     def wish(self, jobs: Sequence[Opened], *, is_idle: bool = False) -> TakeMore:
         """Return the wish for more chunks, beside what is done for these jobs.
@@ -136,16 +140,18 @@ class Crew:
             busy=frozenset(busy),
         )
 
-    async def _find_more(self, group: asyncio.TaskGroup, until: float | None) -> None:
+    async def _find_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
         """Discover for jobs that have just begun; without a limit of time, as discovery has none.
 
         Whoever has one does so too: nobody knows how long it takes, and its leases are kept.
         """
         now = self._clock.now()
         if until is not None and until <= now:
-            return
-        for job in await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE):
+            return False
+        found = await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE)
+        for job in found:
             self._begin(group, self._discover(job))
+        return bool(found)
 
     def _begin(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
         task = group.create_task(work)
