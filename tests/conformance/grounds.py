@@ -154,6 +154,15 @@ class EngineOn:
         await until(is_so, f"{count} items asked for")
         return await self._newest()
 
+    async def is_waiting(self) -> None:
+        """Wait until some items are in nobody's hands."""
+        job = await self._newest()
+
+        async def is_so() -> bool:
+            return bool((await self.orchestrator.store.queue.counts(job.id))[ItemState.QUEUED])
+
+        await until(is_so, "items that are handed back")
+
     async def is_let_go(self, job: str) -> None:
         """Wait until nobody has anything of a job in hand."""
 

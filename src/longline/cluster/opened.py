@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from longline.clock import Clock
 from longline.cluster.orders import options_of
+from longline.cluster.reports import Reports
 from longline.config.settings import Settings
 from longline.config.spec import make_spec
-from longline.engines.chunk_work import OnItem
 from longline.engines.chunked import ChunkEngine
 from longline.jobs.collector import Collector
 from longline.model import OPEN_STATES, Job
@@ -51,13 +51,13 @@ class OpenJobs:
         store: Store,
         keepers: Keepers,
         clock: Clock,
-        on_item: OnItem,
+        reports: Reports,
     ) -> None:
         self._settings = settings
         self._store = store
         self._keepers = keepers
         self._clock = clock
-        self._on_item = on_item
+        self._reports = reports
         self._opened: OrderedDict[str, Opened] = OrderedDict()
         self._opening = asyncio.Lock()
 
@@ -137,7 +137,7 @@ class OpenJobs:
             )
             options = options_of(self._settings, spec)
             engine = ChunkEngine(
-                self._store, collector, self._clock, options, job=job, on_item=self._on_item
+                self._store, collector, self._clock, options, job=job, diary=self._reports
             )
             return Opened(
                 job,

@@ -10,11 +10,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from longline.engines.chunk_work import Diary
+
 CAME, TOOK, ALIVE, ENDED = "came", "took", "alive", "ended"
 _BEGUN, _DONE = "+", "-"  # an item, by its id
 
 
-class Reports:
+class Reports(Diary):
     """The children's end of the pipe."""
 
     def __init__(self, pipe: int) -> None:
@@ -26,9 +28,17 @@ class Reports:
         with contextlib.suppress(OSError):  # so short a line is written whole, or not at all
             os.write(self._pipe, f"{word} {os.getpid()}\n".encode())
 
-    def tell_of_item(self, item: int, is_begun: bool) -> None:  # noqa: FBT001  # as engines call it
+    def chunk_taken(self) -> None:
+        """Tell that there is something to work on."""
+        self.tell(TOOK)
+
+    def item_begun(self, item: int) -> None:
         """Tell what is being worked on, so that it is known if this process dies of it."""
-        self.tell(f"{_BEGUN if is_begun else _DONE}{item}")
+        self.tell(f"{_BEGUN}{item}")
+
+    def item_ended(self, item: int) -> None:
+        """Tell that it has not died of this one."""
+        self.tell(f"{_DONE}{item}")
 
 
 class Heard:

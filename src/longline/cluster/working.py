@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from longline.cluster.clock import SharedClock
@@ -15,7 +13,7 @@ from longline.cluster.messages import Messages
 from longline.cluster.mortality import Drain
 from longline.cluster.offering import offer
 from longline.cluster.opened import Opened, OpenJobs
-from longline.cluster.reports import TOOK, Reports
+from longline.cluster.reports import Reports
 from longline.config.settings import Settings
 from longline.engines.discovering import LEASE
 from longline.errors import BrokerUnreachable, LonglineError, StoreError
@@ -26,11 +24,10 @@ from longline.model import Job, JobState
 from longline.stores.journal import fact
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store, open_store
-from longline.stores.taking import Take, Taken
+from longline.stores.taking import Take, TakeMore, Taken
 from longline.wiring import open_keepers
 
 T = TypeVar("T")
-_REMEMBERED = 256  # chunks whose messages may still come: they need not be looked up
 _TURNS = 16  # chunks after which more are offered: so many fewer are open then
 _LAST = 0.1  # of the time that a message may take, for the last chunk that is begun
 
@@ -62,7 +59,6 @@ class Working:
         self._store: Store
         self._jobs: OpenJobs
         self._crew: Crew
-        self._taken: deque[int] = deque(maxlen=_REMEMBERED)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as ends:
@@ -74,9 +70,7 @@ class Working:
                     self._settings, self._clock, self._store, patience=None, on_trouble=self._say
                 )
             )
-            self._jobs = OpenJobs(
-                self._settings, self._store, keepers, self._clock, self._reports.tell_of_item
-            )
+            self._jobs = OpenJobs(self._settings, self._store, keepers, self._clock, self._reports)
             self._crew = Crew(
                 self._store,
                 self._jobs,
@@ -103,14 +97,11 @@ class Working:
 
     async def collect(self, chunk: int) -> None:
         """Take a chunk and work on it, or on any other if somebody has; then on what is left."""
-        taken = None
-        if chunk not in self._taken:
-            now = self._clock.now()
-            wish = Take(chunk, this_child(), now, now + LEASE, self._settings.chunk_size)
-            taken = await self._store.chunks.take(wish)
+        now = self._clock.now()
+        wish = Take(chunk, this_child(), now, now + LEASE, self._settings.chunk_size)
+        taken = await self._store.chunks.take(wish)
         taken = taken or await self._store.chunks.take_more(self._crew.wish([], is_idle=True))
         if taken is not None:
-            # A suspect is worked on alone: what is in hand beside it would die with it.
             async with self._crew.beside(is_alone=taken.is_alone):
                 await self._work_on(taken, self._settings.soft_limit)
 
@@ -186,20 +177,23 @@ class Working:
             await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
             await self._halt(taken.job, error)
 
-    async def _work_off(self, opened: Opened, first: Taken, until: float) -> None:
-        taken: Taken | None = first
-        count = 0
-        while taken is not None:
-            self._reports.tell(TOOK)
-            self._taken.append(taken.chunk)
-            left = until - self._clock.now()
-            then = None if first.is_alone else partial(self._crew.wish, [opened])
-            is_last = left < _LAST * self._settings.soft_limit or self._drain.has_begun
-            end = await opened.engine.run_chunk(taken, seconds=left, then=None if is_last else then)
-            taken = end.then
-            count += 1
-            if count % _TURNS == 0:
+    async def _work_off(self, opened: Opened, taken: Taken, until: float) -> None:
+        turns = 0
+
+        async def more() -> TakeMore | None:
+            nonlocal turns
+            turns += 1
+            if turns % _TURNS == 0:
                 await self._offer(opened.job.id)
+            left = until - self._clock.now()
+            if self._drain.has_begun or left < _LAST * self._settings.soft_limit:
+                return None
+            return self._crew.wish([])
+
+        seconds = until - self._clock.now()
+        # A suspect is worked on alone: what is in hand beside it would die with it.
+        another = None if taken.is_alone else more
+        await opened.engine.run_chunk(taken, seconds=seconds, more=another)
 
     @asynccontextmanager
     async def _opened(self, job: Job) -> AsyncIterator[Opened | None]:

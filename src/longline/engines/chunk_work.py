@@ -1,11 +1,12 @@
-"""The work on one chunk: some items of one domain, several at once, within a limit of time."""
+"""The work on chunks of one domain, one after the other without a gap, within a limit of time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from longline.clock import Clock
 from longline.engines.committing import Committer, finish_of
@@ -23,31 +24,65 @@ _GRACE = 0.1  # of the limit of time, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0
 
 
-OnItem = Callable[[int, bool], None]
-"""Told the id of an item when work on it begins, with True, and when that ends."""
+class Diary(Protocol):
+    """Is told what is being worked on, for whoever comes after a process that died of it."""
+
+    def chunk_taken(self) -> None:
+        """Note that a chunk is in hand."""
+
+    def item_begun(self, item: int) -> None:
+        """Note that work on an item, by its id, begins."""
+
+    def item_ended(self, item: int) -> None:
+        """Note that it has ended."""
+
+
+class NoDiary(Diary):
+    """Is told and forgets."""
+
+    def chunk_taken(self) -> None:
+        pass
+
+    def item_begun(self, item: int) -> None:
+        pass
+
+    def item_ended(self, item: int) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkEnd:
     """How many items were committed, how many go to somebody else, and how long it took.
 
-    `reason` is why not all of them were begun, or came to their end. `then` is the next chunk,
-    which was taken in the same step, if one was wished for.
+    `reason` is why not all of them were begun, or came to their end. `done` are the chunks that
+    have not been marked as done yet.
     """
 
     finished: int
     handed_back: int
     seconds: float
     reason: str | None = None
-    then: Taken | None = None
+    done: tuple[tuple[int, str], ...] = ()
+
+
+Refill = Callable[[Sequence[tuple[int, str]]], Awaitable[Taken | None]]
+"""Told the chunks that are done, by id and owner; returns another one of the domain, or None."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A chunk in hand: under which name, and how many of its items are not at their end."""
+
+    chunk: int
+    owner: str
+    left: int
 
 
 class ChunkWork:
-    """Works on the leases of one chunk; one object a chunk.
+    """Works on the leases of a chunk, and of those that `refill` gives before it runs dry.
 
     `halt` ends it early, and is told why when it does so by itself; `on_commit` is told the new
-    state of each item, or None when its lease was lost; `on_item` what is being worked on, `width`
-    of them at once.
+    state of each item, or None when its lease was lost. `width` items are worked on at once.
     """
 
     def __init__(
@@ -61,31 +96,39 @@ class ChunkWork:
         width: int,
         halt: Halt,
         on_commit: Callable[[Finish, ItemState | None], None],
-        on_item: OnItem,
+        diary: Diary,
+        refill: Refill | None = None,
     ) -> None:
         self._store = store
         self._collector = collector
         self._clock = clock
         self._options = options
-        self._taken = taken
+        self._job = taken.job
+        self._domain = taken.leases[0].domain
         self._width = width
         self._halt = halt
         self._on_commit = on_commit
-        self._on_item = on_item
-        self._waiting = deque(taken.leases)
+        self._diary = diary
+        self._refill = refill
+        self._refilling: asyncio.Task[None] | None = None
+        self._refilled = asyncio.Event()
+        self._waiting: deque[Lease] = deque()
         self._begun: dict[int, Lease] = {}
-        self._uncommitted = len(taken.leases)
+        self._held: dict[int, _Held] = {}
+        self._chunk_of: dict[int, _Held] = {}
+        self._done: list[tuple[int, str]] = []
         self._finished = 0
         self._handed_back = 0
         self._rest: Outcome | None = None
         self._committer = Committer(
-            store.queue, options.concurrency * 16, self._count, lambda: self._uncommitted
+            store.queue, options.concurrency * 16, self._count, lambda: len(self._chunk_of)
         )
+        self._add(taken)
 
     @property
     def domain(self) -> str:
         """Whose items they are."""
-        return self._taken.leases[0].domain
+        return self._domain
 
     @property
     def has_waiting(self) -> bool:
@@ -109,24 +152,27 @@ class ChunkWork:
         except* LonglineError as several:
             raise first_of(several) from several
         spent = self._clock.now() - started
-        return ChunkEnd(self._finished, self._handed_back, spent, self._halt.reason)
+        done = tuple(self._done)
+        return ChunkEnd(self._finished, self._handed_back, spent, self._halt.reason, done)
 
     async def _run_tasks(self, seconds: float) -> None:
-        taken = self._taken
         async with asyncio.TaskGroup() as group:
             beats = group.create_task(
-                beat(self._store, self._clock, taken.job, taken.owner, self._halt)
+                beat(self._store, self._clock, self._job, self._owners, self._halt)
             )
             halting = group.create_task(self._halt.wait())
             committing = group.create_task(self._committer.run())
-            count = min(self._width, len(taken.leases))
-            workers = [group.create_task(self._serve()) for _ in range(count)]
+            count = self._width if self._refill else min(self._width, len(self._waiting))
+            workers = [group.create_task(self._serve(group)) for _ in range(count)]
             await self._until_ended(workers, halting, seconds)
             await self._bring_home(workers, seconds)
             self._committer.close()
             await asyncio.wait([committing])
             beats.cancel()
             halting.cancel()
+
+    def _owners(self) -> list[str]:
+        return [held.owner for held in self._held.values()]
 
     async def _until_ended(
         self,
@@ -146,6 +192,10 @@ class ChunkWork:
 
     async def _bring_home(self, workers: Sequence[asyncio.Task[None]], seconds: float) -> None:
         """Hand back what was not begun, at once, and later what does not come to its end."""
+        self._refill = None
+        if self._refilling is not None:
+            await asyncio.wait([self._refilling])  # what it takes now is handed back, too
+        self._refilled.set()
         untouched = list(self._waiting)
         self._waiting.clear()
         await self._hand_back(untouched)
@@ -162,26 +212,65 @@ class ChunkWork:
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
         if leases:
             self._handed_back += len(leases)
-            self._uncommitted -= len(leases)
             await self._store.queue.release(leases)
+            for lease in leases:
+                self._settle(lease)
 
     async def _park(self) -> None:
         """Have the domain's other items wait, too, if they would fare the same."""
-        rest, taken = self._rest, self._taken
+        rest, domain = self._rest, self._domain
         if rest is None or rest.due is None:
             return
-        domain = self.domain
         kind, reason = rest.kind or FailureKind.NETWORK, rest.reason or f"{domain} rests"
-        await self._store.chunks.park(taken.job, domain, rest.due, kind=kind, reason=reason)
+        await self._store.chunks.park(self._job, domain, rest.due, kind=kind, reason=reason)
 
-    async def _serve(self) -> None:
-        while self._waiting and self._halt.reason is None:
-            lease = self._waiting.popleft()
-            self._begun[lease.id] = lease
-            self._on_item(lease.id, True)
-            await self._work(lease)
-            self._on_item(lease.id, False)
-            del self._begun[lease.id]
+    # ------------------------------------------------------------ the items
+
+    def _add(self, taken: Taken) -> None:
+        self._diary.chunk_taken()
+        held = self._held[taken.chunk] = _Held(taken.chunk, taken.owner, len(taken.leases))
+        self._chunk_of |= dict.fromkeys((lease.id for lease in taken.leases), held)
+        self._waiting.extend(taken.leases)
+
+    def _settle(self, lease: Lease) -> None:
+        """Note that an item is at its end; that of its last one is that of a chunk."""
+        held = self._chunk_of.pop(lease.id)
+        held.left -= 1
+        if not held.left:
+            del self._held[held.chunk]
+            self._done.append((held.chunk, held.owner))
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        while self._halt.reason is None:
+            if self._refill and self._refilling is None and len(self._waiting) <= self._width:
+                self._refilled.clear()
+                self._refilling = group.create_task(self._fill())
+            if self._waiting:
+                await self._begin(self._waiting.popleft())
+            elif self._refilling is not None:
+                await self._refilled.wait()
+            else:
+                return
+
+    async def _fill(self) -> None:
+        """Take another chunk before the last one runs dry, and mark as done what is."""
+        if self._refill is None:
+            return
+        done, self._done = self._done, []
+        taken = await self._refill(done)
+        if taken is None:
+            self._refill = None  # there is no more; whoever comes later takes what comes later
+        else:
+            self._add(taken)
+        self._refilling = None
+        self._refilled.set()
+
+    async def _begin(self, lease: Lease) -> None:
+        self._begun[lease.id] = lease
+        self._diary.item_begun(lease.id)
+        await self._work(lease)
+        self._diary.item_ended(lease.id)
+        del self._begun[lease.id]
 
     async def _work(self, lease: Lease) -> None:
         extraction = await self._collector.collect(lease.item, tries=lease.tries)
@@ -193,6 +282,6 @@ class ChunkWork:
         await self._committer.hand_over(finish_of(lease, extraction, now, self._options.limit))
 
     def _count(self, finish: Finish, state: ItemState | None) -> None:
-        self._uncommitted -= 1
+        self._settle(finish.lease)
         self._finished += state is not None
         self._on_commit(finish, state)

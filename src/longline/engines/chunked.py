@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 
 from longline.clock import Clock
-from longline.engines.chunk_work import ChunkEnd, ChunkWork, OnItem
+from longline.engines.chunk_work import ChunkEnd, ChunkWork, Diary, NoDiary, Refill
 from longline.engines.discovering import Discovery
 from longline.engines.halting import Halt, beat
 from longline.engines.options import RunOptions
@@ -27,11 +27,14 @@ from longline.stores.standing import DISCOVERY_FAILED
 from longline.stores.store import Store
 from longline.stores.taking import TakeMore, Taken, Turn
 
+More = Callable[[], Awaitable[TakeMore | None]]
+"""Returns the wish for another chunk; None: no more are wanted."""
+
 
 class ChunkEngine:
     """Does this process's part of one job; one object a job and process, for many chunks.
 
-    Each piece of work has an owner's name of its own (`jobs.owner.this_child`). `on_item` is told
+    Each piece of work has an owner's name of its own (`jobs.owner.this_child`). `diary` is told
     what is being worked on.
     """
 
@@ -43,14 +46,14 @@ class ChunkEngine:
         options: RunOptions,
         *,
         job: Job,
-        on_item: OnItem = lambda _item, _is_begun: None,
+        diary: Diary | None = None,
     ) -> None:
         self._store = store
         self._collector = collector
         self._clock = clock
         self._options = options
         self._job = job
-        self._on_item = on_item
+        self._diary = diary or NoDiary()
         self._stop_reason: str | None = None
         self._halts: set[Halt] = set()
         self._works: set[ChunkWork] = set()
@@ -73,12 +76,12 @@ class ChunkEngine:
         return unbegun | {name for name, load in loads.items() if load >= self._options.concurrency}
 
     async def run_chunk(
-        self, taken: Taken, *, seconds: float, then: Callable[[], TakeMore] | None = None
+        self, taken: Taken, *, seconds: float, more: More | None = None
     ) -> ChunkEnd:
         """Work on a chunk that was taken, and mark it done; the caller offers more, or finishes.
 
         Several may run at the same time; those of one domain share what it may have at once. With
-        the wish that `then` returns, another one of the job is taken in the step that ends this.
+        the wishes that `more` returns, others of its job and domain are taken before it runs dry.
 
         After `seconds` nothing more is begun: what was not is handed back, and what is in flight
         has a tenth of that time, at most a minute, to come to its end before it is handed back,
@@ -88,6 +91,7 @@ class ChunkEngine:
             StoreError: the database does not take any more. What was not committed is leased until
                 that expires, and the chunk is lost: the sweeper offers all of it anew.
         """
+        domain = taken.leases[0].domain
         with self._halting() as halt:
             await self._begin_watching()
             work = ChunkWork(
@@ -96,10 +100,11 @@ class ChunkEngine:
                 self._clock,
                 self._options,
                 taken=taken,
-                width=max(1, self._options.concurrency - self._in_flight(taken.leases[0].domain)),
+                width=max(1, self._options.concurrency - self._in_flight(domain)),
                 halt=halt,
                 on_commit=self._drift.tell,
-                on_item=self._on_item,
+                diary=self._diary,
+                refill=None if more is None else self._refill(more, domain),
             )
             self._works.add(work)
             try:
@@ -107,11 +112,22 @@ class ChunkEngine:
             finally:
                 self._works.discard(work)
         await self._drift.look()
-        if then is None or end.reason:
-            await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
-            return end
-        turn = Turn(taken.chunk, taken.owner, then())
-        return replace(end, then=await self._store.chunks.turn(turn))
+        for chunk, owner in end.done:
+            await self._store.chunks.finish(chunk, owner, self._clock.now())
+        return end
+
+    def _refill(self, more: More, domain: str) -> Refill:
+        async def refill(done: Sequence[tuple[int, str]]) -> Taken | None:
+            await self._drift.look()
+            wish = await more()
+            if wish is not None:
+                turn = Turn(self._job.id, done, replace(wish, domain=domain, busy=frozenset()))
+                return await self._store.chunks.turn(turn)
+            for chunk, owner in done:
+                await self._store.chunks.finish(chunk, owner, self._clock.now())
+            return None
+
+        return refill
 
     async def discover(
         self, on_found: Callable[[], Awaitable[None]], *, owner: str
@@ -192,7 +208,7 @@ class ChunkEngine:
     ) -> None:
         job = self._job.id
         async with asyncio.TaskGroup() as group:
-            beats = group.create_task(beat(self._store, self._clock, job, owner, halt))
+            beats = group.create_task(beat(self._store, self._clock, job, lambda: [owner], halt))
             halting = group.create_task(halt.wait())
             finding = group.create_task(discovery.run(job))
             telling = group.create_task(_tell(found, on_found, finding))

@@ -27,6 +27,7 @@ from longline.stores.journal import fact
 from longline.stores.store import Store
 
 HEARTBEAT = 5.0  # seconds between the signs of life of a worker
+STATE_LOOK = 1.0  # and between its looks at whether a person has paused or cancelled the job
 LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
 IDLE_LOOK = 0.5  # seconds between looks at what others are at
 _SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 from longline.clock import Clock
-from longline.engines.discovering import HEARTBEAT, LEASE
+from longline.engines.discovering import HEARTBEAT, LEASE, STATE_LOOK
 from longline.errors import UnknownJob
 from longline.model import JobState
 from longline.stores.store import Store
@@ -28,15 +29,21 @@ class Halt:
         await self._said.wait()
 
 
-async def beat(store: Store, clock: Clock, job: str, owner: str, halt: Halt) -> None:
-    """Keep what an owner holds, and notice that its job does not run any more; never ends.
+async def beat(
+    store: Store, clock: Clock, job: str, owners: Callable[[], Iterable[str]], halt: Halt
+) -> None:
+    """Keep what these owners hold, and notice that their job does not run any more; never ends.
 
     Raises:
         StoreError: the database does not take any more.
     """
+    due = clock.now() + HEARTBEAT
     while True:
-        await clock.sleep(HEARTBEAT)
-        await store.queue.renew(job, owner, clock.now() + LEASE)
+        await clock.sleep(STATE_LOOK)
+        if clock.now() >= due:
+            due = clock.now() + HEARTBEAT
+            for owner in list(owners()):
+                await store.queue.renew(job, owner, clock.now() + LEASE)
         if reason := await _stopped(store, job):
             halt.say(reason)
 

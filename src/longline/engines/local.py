@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from longline.clock import Clock
 from longline.engines.committing import Committer, finish_of
-from longline.engines.discovering import HEARTBEAT, IDLE_LOOK, LEASE, Discovery
+from longline.engines.discovering import HEARTBEAT, IDLE_LOOK, LEASE, STATE_LOOK, Discovery
 from longline.engines.lanes import Lanes
 from longline.engines.options import RunOptions
 from longline.engines.raising import first_of
@@ -237,16 +237,24 @@ class LocalEngine:
     # ------------------------------------------------------------ leases and the end
 
     async def _beat(self, job: str) -> None:
+        due = self._clock.now() + HEARTBEAT
         while True:
-            await self._clock.sleep(HEARTBEAT)
+            await self._clock.sleep(STATE_LOOK)
+            await self._obey(job)
+            if self._clock.now() < due:
+                continue
+            due = self._clock.now() + HEARTBEAT
             await self._store.queue.renew(job, self._owner, self._clock.now() + LEASE)
-            found = await self._store.jobs.get(job)
-            if found.state is JobState.CANCELLED:
-                self.stop("cancelled")
-            elif found.state is JobState.PAUSED and found.reason == BY_HAND:
-                self.stop(BY_HAND)
             await self._reclaim(job)
             await self._wake_up()
+
+    async def _obey(self, job: str) -> None:
+        """Stop when a person has said so, wherever that was."""
+        found = await self._store.jobs.get(job)
+        if found.state is JobState.CANCELLED:
+            self.stop("cancelled")
+        elif found.state is JobState.PAUSED and found.reason == BY_HAND:
+            self.stop(BY_HAND)
 
     async def _wake_up(self) -> None:
         """Go on with domains whose breaker somebody has closed by hand."""

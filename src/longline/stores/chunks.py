@@ -18,13 +18,13 @@ from longline.stores.schema import chunks, items, jobs
 from longline.stores.standing import Standing, last_finish, look_at, park, without_finder
 from longline.stores.taking import (
     DONE,
-    END,
     OFFERED,
     TAKEN,
     Take,
     TakeMore,
     Taken,
     Turn,
+    end,
     take,
     take_more,
     turn,
@@ -98,16 +98,16 @@ class Chunks:
         return taken
 
     async def turn(self, wish: Turn) -> Taken | None:
-        """Mark a chunk as done, and take another of the same job at once; None: there is none.
+        """Mark chunks as done, and take another of the same job at once; None: there is none.
 
-        So nobody waits for a message while there is more to do; the message finds it taken.
+        So nobody waits for a message while there is more to do.
         """
         taken: Taken | None = await self._database.write(turn, wish)
         return taken
 
     async def finish(self, chunk: int, owner: str, at: float) -> bool:
         """Mark a chunk as done; False when it is not this owner's any more."""
-        is_done: bool = await self._database.write(_finish, (chunk, owner, at))
+        is_done: bool = await self._database.write(end, (chunk, owner, at))
         return is_done
 
     async def reclaim(self, reclaim: Reclaim) -> Reclaimed:
@@ -186,12 +186,6 @@ def _offer(connection: Connection, argument: tuple[str, float, int, int]) -> lis
 def _sent(connection: Connection, argument: tuple[Sequence[int], float]) -> None:
     ids, at = argument
     connection.execute(update(chunks).where(chunks.c.id.in_(list(ids))).values(sent_at=at))
-
-
-def _finish(connection: Connection, argument: tuple[int, str, float]) -> bool:
-    chunk, owner, at = argument
-    done = {"b_chunk": chunk, "b_owner": owner, "b_at": at}
-    return connection.scalar(END, done) is not None
 
 
 def _progress(connection: Connection, job: str) -> ChunkProgress:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, or_, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, or_, select, update
 
 from longline.model import Item, ItemState, JobState, Lease
 from longline.stores.journal import append, fact
@@ -45,7 +45,7 @@ _LANES = _first.union_all(select(_next.scalar_subquery()).where(_first.c.domain.
 DOMAINS = select(_LANES.c.domain).where(_LANES.c.domain.is_not(None))
 
 # Statements of the busy path are made once: building one costs more than running it.
-_FOLLOWING = (
+_DUE = (
     select(items.c.id)
     .where(
         items.c.job_id == bindparam("b_job"),
@@ -56,7 +56,6 @@ _FOLLOWING = (
     .order_by(items.c.priority.desc(), items.c.due_at)
     .limit(bindparam("b_count"))
     .with_for_update(skip_locked=True)  # what another process takes at this moment is not ours
-    .cte()  # looked up once: a subquery might be run again for each row, and take too many
 )
 _VALUES: dict[Any, Any] = {
     "state": ItemState.LEASED,
@@ -75,12 +74,18 @@ _COLUMNS = (
     items.c.lease_token,
     items.c.tries,
 )
-_TAKE = (
-    update(items)
-    .where(items.c.id.in_(select(_FOLLOWING.c.id)))
-    .values(_VALUES)
-    .returning(*_COLUMNS)
-)
+
+
+def _taking(wanted: Select[Any]) -> Any:
+    # A CTE is looked up once; a subquery might be run again for each row, and take too many.
+    found = wanted.cte()
+    return (
+        update(items).where(items.c.id.in_(select(found.c.id))).values(_VALUES).returning(*_COLUMNS)
+    )
+
+
+_TAKE = _taking(_DUE)
+_TAKE_ORDINARY = _taking(_DUE.where(items.c.deaths == 0))
 _NAMED = items.c.id.in_(bindparam("b_ids", expanding=True))
 _TAKE_NAMED = update(items).where(_NAMED).values(_VALUES).returning(*_COLUMNS)
 
@@ -96,8 +101,18 @@ def lease(connection: Connection, claim: Claim) -> list[Lease]:
     return given
 
 
+def lease_ordinary(connection: Connection, claim: Claim, domain: str) -> list[Lease]:
+    """Give items of one domain that no worker has died with."""
+    wish = _wish(claim, domain, claim.count)
+    return _leases(claim.job, connection.execute(_TAKE_ORDINARY, wish))
+
+
 def _take(connection: Connection, claim: Claim, domain: str, count: int) -> list[Lease]:
-    wish = {
+    return _leases(claim.job, connection.execute(_TAKE, _wish(claim, domain, count)))
+
+
+def _wish(claim: Claim, domain: str, count: int) -> dict[str, Any]:
+    return {
         "b_job": claim.job,
         "b_owner": claim.owner,
         "b_count": count,
@@ -105,7 +120,6 @@ def _take(connection: Connection, claim: Claim, domain: str, count: int) -> list
         "b_until": claim.until,
         "b_domain": domain,
     }
-    return _leases(claim.job, connection.execute(_TAKE, wish))
 
 
 def lease_named(

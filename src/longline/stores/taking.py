@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from longline.model import ItemState, JobState, Lease
-from longline.stores.leases import DOMAINS, lease_named
+from longline.stores.leases import DOMAINS, Claim, lease_named, lease_ordinary
 from longline.stores.schema import chunks, items, jobs
 
 OFFERED, TAKEN, DONE, LOST = "offered", "taken", "done", "lost"
@@ -37,7 +37,8 @@ class TakeMore:
     """The wish of a process that has work in hand, but time: any chunk that waits for nobody else.
 
     `busy` are the jobs and domains that it would only do more slowly; `before` leaves those alone
-    that were offered only just now, for processes that have nothing to do.
+    that were offered only just now, for processes that have nothing to do. `domain` is the one
+    that a `Turn` goes on with.
     """
 
     owner: str
@@ -46,6 +47,7 @@ class TakeMore:
     size: int
     before: float
     busy: frozenset[tuple[str, str]] = frozenset()
+    domain: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The end of one chunk and the wish for another of the same job: `then`."""
+    """Chunks of a job that are done, by id and owner, and the wish for another of a domain."""
 
-    chunk: int
-    owner: str
+    job: str
+    done: Sequence[tuple[int, str]]
     then: TakeMore
 
 
@@ -121,17 +123,28 @@ def _leased(
 def _note(
     connection: Connection, wish: Take | TakeMore, chunk: int, state: str, count: int
 ) -> None:
-    connection.execute(
-        update(chunks)
-        .where(chunks.c.id == chunk)
-        .values(
-            state=state,
-            owner=wish.owner,
-            taken_at=wish.at,
-            items=count,
-            finished_at=wish.at if state == DONE else None,
-        )
+    values = {
+        "b_chunk": chunk,
+        "b_state": state,
+        "b_owner": wish.owner,
+        "b_at": wish.at,
+        "b_items": count,
+        "b_end": wish.at if state == DONE else None,
+    }
+    connection.execute(_NOTE, values)
+
+
+_NOTE = (
+    update(chunks)
+    .where(chunks.c.id == bindparam("b_chunk"))
+    .values(
+        state=bindparam("b_state"),
+        owner=bindparam("b_owner"),
+        taken_at=bindparam("b_at"),
+        items=bindparam("b_items"),
+        finished_at=bindparam("b_end"),
     )
+)
 
 
 def waiting_chunks(before: float) -> Any:
@@ -191,22 +204,29 @@ def _chosen(connection: Connection, job: str, take: Take) -> tuple[list[int], bo
 
 
 def turn(connection: Connection, wish: Turn) -> Taken | None:
-    """Mark a chunk as done, and take another of its job if one is offered; None: there is none."""
-    done = {"b_chunk": wish.chunk, "b_owner": wish.owner, "b_at": wish.then.at}
-    job = connection.scalar(END, done)
-    if job is None:  # it was taken away from us
-        return None
-    found = connection.execute(_ANOTHER, {"b_job": job}).first()
+    """Mark chunks as done, and take another of their job if one is offered; None: there is none."""
+    for chunk, owner in wish.done:
+        end(connection, (chunk, owner, wish.then.at))
+    found = connection.execute(_ANOTHER, {"b_job": wish.job}).first()
     if found is None:
         return None
-    ids = _ordinary(connection, job, wish.then)
-    if not ids:
+    then = wish.then
+    claim = Claim(wish.job, then.owner, then.size, then.at, then.until)
+    leases = lease_ordinary(connection, claim, then.domain or "")
+    if not leases:
         return None
-    leases = _leased(connection, wish.then, found.id, job, ids)
-    return Taken(found.id, job, wish.then.owner, leases, run=found.runs)
+    _note(connection, then, found.id, TAKEN, len(leases))
+    return Taken(found.id, wish.job, then.owner, leases, run=found.runs)
 
 
-END = (
+def end(connection: Connection, argument: tuple[int, str, float]) -> bool:
+    """Mark a chunk as done; False when it is not this owner's any more."""
+    chunk, owner, at = argument
+    done = connection.execute(_END, {"b_chunk": chunk, "b_owner": owner, "b_at": at})
+    return done.rowcount == 1
+
+
+_END = (
     update(chunks)
     .where(
         chunks.c.id == bindparam("b_chunk"),
@@ -214,7 +234,6 @@ END = (
         chunks.c.state == TAKEN,
     )
     .values(state=DONE, finished_at=bindparam("b_at"))
-    .returning(chunks.c.job_id)
 )
 _ANOTHER = (
     select(chunks.c.id, jobs.c.runs)
