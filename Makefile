@@ -36,7 +36,7 @@ demo: $(READY)
 	@$(BIN)/longline demo
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 check: $(READY)
 	$(BIN)/ruff format --check .
