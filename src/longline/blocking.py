@@ -7,6 +7,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +22,7 @@ class Blocking(Generic[T]):
 
     def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
         self._context = context
+        self._target: Any = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="longline-loop", daemon=True
@@ -54,11 +56,31 @@ class Blocking(Generic[T]):
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:
-            future.cancel()  # of ctrl-c, the loop is not told by anybody else
+        except KeyboardInterrupt:
+            self._stop_well(future)
+            raise
+
+    def _stop_well(self, future: Future[Any]) -> None:
+        """Have what runs come to a good end, of which the loop hears from nobody else."""
+        interrupt = getattr(self._target, "interrupt", future.cancel)
+        self._loop.call_soon_threadsafe(interrupt)
+        try:
+            wait([future])
+        except KeyboardInterrupt:
+            future.cancel()
             raise
 
     def _end(self) -> None:
+        asyncio.run_coroutine_threadsafe(_wind_up(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _wind_up() -> None:
+    """Let what was cancelled come to its end before the loop is closed."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

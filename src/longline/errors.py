@@ -16,6 +16,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── UnknownSecret          a secret that was referred to is not there: provide it
 │   ├── NothingArchived        the job kept no answers: run it with --archive
 │   ├── NotResumable           the job has ended; start a new one
+│   ├── NotBegun               an interrupt came before its turn; run it again
 │   ├── NothingToRetry         no item of the job failed in this way
 │   └── DestinationUnwritable  an export cannot be written where it was asked for
 ├── DestinationFull            no room for an export: make room, run again (exit 4)
@@ -278,6 +279,19 @@ class NotResumable(ConfigError):
         return (
             f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
         )
+
+
+class NotBegun(ConfigError):
+    """An interrupt came before the turn of this source."""
+
+    exit_code = 130
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.source = source
+
+    def __str__(self) -> str:
+        return f"{self.source} was not begun: interrupted; run the same command again to go on"
 
 
 class NothingToRetry(ConfigError):

@@ -14,7 +14,7 @@ from longline.blocking import Blocking
 from longline.clock import Clock
 from longline.config.library import survey
 from longline.config.settings import Settings
-from longline.errors import BadOption, LonglineError
+from longline.errors import BadOption, LonglineError, NotBegun
 from longline.jobs.report import JobReport
 from longline.jobs.sites import SiteProgress, progress_of
 from longline.model import Job
@@ -49,6 +49,8 @@ class Fleet(ABC):
 
     _settings: Settings
     _clock: Clock
+    _is_interrupted = False
+    _is_with_many = False
     _ends: AbstractContextManager[object] | None = None
     _blocking: Blocking[Any] | None = None
 
@@ -151,15 +153,28 @@ class Fleet(ABC):
 
         async def run(source: str) -> SiteEnd:
             async with turn:
+                if self._is_interrupted:
+                    return SiteEnd(source, error=NotBegun(source))
                 how = {"fresh": fresh, "engine": engine, **hooks_of(source)}
-                try:
-                    return SiteEnd(source, await self.execute(source, params, **how))
-                except LonglineError as error:
-                    return SiteEnd(source, error=error)
+                return await self._run_site(source, params, how)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(run(source)) for source in names]
+        self._is_with_many = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(run(source)) for source in names]
+        finally:
+            self._is_with_many = self._is_interrupted = False
         return [task.result() for task in tasks]
+
+    async def _run_site(
+        self, source: str, params: Mapping[str, Any] | None, how: Mapping[str, Any]
+    ) -> SiteEnd:
+        try:
+            return SiteEnd(source, await self.execute(source, params, **how))
+        except LonglineError as error:
+            return SiteEnd(source, error=error)
+        except Exception as error:  # noqa: BLE001  # whatever one site's code raises is its own
+            return SiteEnd(source, error=LonglineError(repr(error)))
 
     def known_sites(self) -> list[str]:
         """Return the manifests and job files in the folders of the settings.

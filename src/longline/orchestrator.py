@@ -354,7 +354,7 @@ class Orchestrator(Fleet):
             return await (run.on_cluster() if engine == "celery" else run.here())
         finally:
             self._runs.discard(run)
-            if not self._runs:
+            if not self._runs and not self._is_with_many:
                 # Not at the start: what interrupts before the run has begun must stop it, too.
                 self._is_interrupted = False
 

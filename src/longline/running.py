@@ -16,6 +16,7 @@ from longline.engines.local import LocalEngine
 from longline.engines.options import RunOptions
 from longline.fetching.link import Link
 from longline.jobs.checkpoints import Checkpoints
+from longline.jobs.finished import tell_finished
 from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
 from longline.jobs.watch import OnProgress, Watch
@@ -115,8 +116,10 @@ class JobRun:
                 engine, tracker, watch, self._how("local", concurrency=concurrency)
             )
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
-                cursor = (await around.store.jobs.get(self._job.id)).cursor
-                await collector.source.finished(collector.visit(cursor=cursor))
+                ended = await around.store.jobs.get(self._job.id)
+                problem = await tell_finished(around.store, collector, ended, around.clock)
+                if problem:
+                    self._on_trouble(problem)
             if fetching.budgets and report.progress.state not in OPEN_STATES:
                 await fetching.budgets.forget()
         return report
@@ -140,7 +143,8 @@ class JobRun:
         async with open_cluster(
             around.settings, around.store, around.clock, self._on_trouble
         ) as engine:
-            await around.store.jobs.start(self._job.id, around.clock.now(), **self._how("celery"))
+            at = await around.store.now()
+            await around.store.jobs.start(self._job.id, at, **self._how("celery"))
             await engine.begin(self._job.id)
 
     def _how(self, engine: str, **more: Any) -> dict[str, Any]:
@@ -166,7 +170,9 @@ class JobRun:
         self._engine = engine
         if self.is_interrupted:
             engine.stop("interrupted")
-        await store.jobs.start(job, begun, **how)
+        # Workers go by the database's clock, and reckon from this moment.
+        at = await store.now() if how["engine"] == "celery" else begun
+        await store.jobs.start(job, at, **how)
         await tracker.snapshot()  # the state before this run, which speeds are measured from
         try:
             async with asyncio.TaskGroup() as group:

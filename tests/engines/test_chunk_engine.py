@@ -326,3 +326,23 @@ async def test_discovery_that_fails_on_the_way_pauses_the_job_when_the_rest_is_d
     assert sum(done for done, _ in ends) == 8
     assert (after, reason) == (JobState.PAUSED, str(failure))
     assert told == str(failure)
+
+
+async def test_work_on_one_domain_shares_what_it_may_have_at_once(
+    begun: Begin, pages: ScriptedSite
+) -> None:
+    # The first chunk holds all that may be had; the second gets it as soon as the first is done.
+    pages.answers |= {f"/item/{number}": slow(10) for number in range(10)}
+    async with begun(count=8) as process:
+        await process.discover()
+        first, second = await process.take("one"), await process.take("two")
+        assert first is not None
+        assert second is not None
+        began = process.clock.now()
+
+        await asyncio.gather(
+            process.engine.run_chunk(first, seconds=LONG),
+            process.engine.run_chunk(second, seconds=LONG),
+        )
+
+        assert 40 <= process.clock.now() - began < 50  # eight items, two at once, ten seconds each

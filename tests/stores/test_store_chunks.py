@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from longline.stores.adding import Discovered
 from longline.stores.chunks import ChunkProgress
 from longline.stores.reclaiming import Reclaim
 from longline.stores.store import Store, open_store
-from longline.stores.taking import Take, Taken
+from longline.stores.taking import Take, TakeMore, Taken, Turn
 from stores.given import ended, item, leased, new_job, queued, stored
 from virtual import EPOCH
 
@@ -135,14 +136,37 @@ async def test_a_chunk_is_of_one_domain(store: Store) -> None:
     assert sorted(taken) == [["1", "2", "3"], ["b0", "b1", "b2"]]
 
 
-async def test_a_resting_domain_is_left_alone(store: Store) -> None:
+async def test_who_has_something_to_do_takes_more_of_other_domains_alone(store: Store) -> None:
     job = await running(store, item("1"), Item("b", "https://b.test/b"))
-    chunk, _ = await store.chunks.offer(job.id, EPOCH, size=4)
+    await store.chunks.offer(job.id, EPOCH, size=4)
+    wish = TakeMore(
+        "me", EPOCH, EPOCH + 20, 4, before=EPOCH, busy=frozenset({(job.id, "shop.test")})
+    )
 
-    rest = frozenset({"shop.test"})
-    taken = await store.chunks.take(Take(chunk, "me", EPOCH, EPOCH + 20, 4, rest))
+    assert keys(await store.chunks.take_more(wish)) == ["b"]
+    assert await store.chunks.take_more(replace(wish, owner="me again")) is None
 
-    assert keys(taken) == ["b"]
+
+async def test_what_was_offered_only_just_now_is_left_to_the_idle(store: Store) -> None:
+    job = await running(store, item("1"))
+    await store.chunks.offer(job.id, EPOCH, size=4)
+
+    wish = TakeMore("me", EPOCH, EPOCH + 20, 4, before=EPOCH - 0.4)
+
+    assert await store.chunks.take_more(wish) is None
+
+
+async def test_a_turn_ends_one_chunk_and_takes_the_next(store: Store) -> None:
+    job = await queued(store, *TEN)
+    first, *_ = await store.chunks.offer(job.id, EPOCH, size=4)
+    await take(store, first, "me")
+    then = TakeMore("next", EPOCH, EPOCH + 20, 4, before=EPOCH, domain="shop.test")
+
+    another = await store.chunks.turn(Turn(job.id, [(first, "me")], then))
+
+    assert len(keys(another)) == 4
+    assert (await store.chunks.progress(job.id)).completed == 1
+    assert not await store.chunks.finish(first, "me", EPOCH)
 
 
 async def test_a_chunk_is_taken_once(store: Store, other: Store) -> None:

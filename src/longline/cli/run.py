@@ -77,10 +77,13 @@ def command(
         values["set"] = dict(options)  # as text: the source's own model knows the types
     if params:
         values["params"] = values_of(params)
-    orchestrator = Orchestrator(settings=settings_of(home))
+    settings = settings_of(home)
+    orchestrator = Orchestrator(settings=settings)
     if is_all == bool(sources):
         raise click.UsageError("name a SOURCE, or several, or say --all")
     if detach:
+        if (engine or settings.engine) != "celery":
+            raise click.UsageError("--detach leaves it to workers: say --engine celery, too")
         names = list(sources) or orchestrator.known_sites()
         sys.exit(asyncio.run(leave(orchestrator, names, values, fresh=fresh, as_json=as_json)))
     if is_all or len(sources) > 1:

@@ -16,6 +16,7 @@ from rich.table import Table
 from longline.cli.options import print_json
 from longline.cli.show import line
 from longline.cli.sites_table import site_row, sites_table
+from longline.errors import LonglineError
 from longline.fleet import SiteEnd
 from longline.jobs.progress import Progress
 from longline.jobs.report import INTERRUPTED
@@ -106,16 +107,25 @@ async def leave(
     as_json: bool,
 ) -> int:
     """Hand sites over to workers and leave them to it; return the exit code."""
+    told: list[dict[str, Any]] = []
+    code = 0
     async with orchestrator:
-        jobs = [await orchestrator.submit(source, values, fresh=fresh) for source in sources]
-    told = [{"job": job.id, "source": job.source, "state": job.state.value} for job in jobs]
+        for source in sources:
+            try:
+                job = await orchestrator.submit(source, values, fresh=fresh)
+            except LonglineError as error:
+                code = error.exit_code
+                told.append({"source": _short(source), "state": "failed", "error": str(error)})
+            else:
+                told.append({"job": job.id, "source": job.source, "state": job.state.value})
     if as_json:
         print_json(told[0] if len(told) == 1 else {"sites": told})
-        return 0
-    for job in jobs:
-        click.echo(f"{job.id} is with the workers")
+        return code
+    for one in told:
+        problem = one.get("error")
+        click.echo(f"longline: {problem}" if problem else f"{one['job']} is with the workers")
     click.echo("look at them with: longline top")
-    return 0
+    return code
 
 
 def exit_code_of(ends: Sequence[SiteEnd]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,7 +27,7 @@ from longline.stores.store import Store
 from longline.stores.taking import TakeMore, Taken
 
 _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
-_RAREST_LOOK = 2.0  # a thousand processes that look ten times a second would be a load of their own
+_RAREST_LOOK = 2.0  # a thousand processes that look five times a second would be a load
 _GROWTH = 1.5
 _FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
 _MOST = 16  # chunks at a time
@@ -149,7 +150,8 @@ class Crew:
         if until is not None and until <= now:
             return False
         found = await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE)
-        for job in found:
+        random.shuffle(found)  # others see the same ones at this moment
+        for job in found[: _MOST - len(self._tasks)]:
             self._begin(group, self._discover(job))
         return bool(found)
 

@@ -19,7 +19,9 @@ PROGRESS = "longline:progress:"
 ENDED = "longline:ended"
 """The channel on which the id of each job is told when it ends."""
 LIFETIME = 3600
-"""Seconds that a picture stays after it was last renewed."""
+"""Seconds that the last picture of a job stays."""
+FRESHNESS = 15
+"""Seconds that one of a job that goes on does: an old one would be believed."""
 
 
 class Mirror:
@@ -36,7 +38,7 @@ class Mirror:
         }
         async with self._redis.pipeline() as pipe:
             pipe.hset(key, mapping=fields)
-            pipe.expire(key, LIFETIME)
+            pipe.expire(key, LIFETIME if progress.is_over else FRESHNESS)
             if progress.is_over:
                 pipe.publish(ENDED, progress.job)
             await pipe.execute()

@@ -183,9 +183,12 @@ class Supervisor:
         messages = Messages(make_app(self._settings))
         async with self._mirror() as mirror:
 
-            async def show(job: Job) -> None:
-                with contextlib.suppress(RedisError, OSError):  # only onlookers miss it
+            async def show(job: Job) -> bool:
+                try:
                     await mirror.show(await progress_of(store, job))
+                except (RedisError, OSError):
+                    return False  # only onlookers miss it
+                return True
 
             sweeper = Sweeper(store, messages, self._clock, self._settings, this_run(), on_job=show)
             try:

@@ -38,7 +38,7 @@ class Children:
     their own signs of life, too. `in_flight` are the items that each works on, or died with.
     """
 
-    parent: int | None = None
+    parent: int = 0
     held_up: Collection[int] = ()
     in_flight: Mapping[int, Collection[int]] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class Sweeper:
         settings: Settings,
         owner: str,
         *,
-        on_job: Callable[[Job], Awaitable[None]] | None = None,
+        on_job: Callable[[Job], Awaitable[bool]] | None = None,
     ) -> None:
         self._store = store
         self._messages = messages
@@ -120,7 +120,7 @@ class Sweeper:
         alone = killed_among(owners)
         dead = [owner for owner in dead_among(owners) if owner not in alone]
         # Another worker's supervisor knows better what its own child had in flight.
-        killed = [owner for owner in alone if children.parent in (None, parent_of(owner))]
+        killed = [owner for owner in alone if parent_of(owner) == children.parent]
         if not (dead or killed or swept.is_leader):
             return
         begun = {owner: children.in_flight.get(process_of(owner) or 0) for owner in killed}
@@ -199,4 +199,5 @@ class Sweeper:
         self._died = {job: who for job, who in self._died.items() if job in names}
         if self._on_job is not None:
             for job in [*running, *ended]:
-                await self._on_job(job)
+                if not await self._on_job(job):
+                    self._running.add(job.id)  # shown with the next sweep

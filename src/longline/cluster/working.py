@@ -19,6 +19,7 @@ from longline.engines.discovering import LEASE
 from longline.errors import BrokerUnreachable, LonglineError, StoreError
 from longline.exports.destinations import Wish
 from longline.exports.files import export
+from longline.jobs.finished import tell_finished
 from longline.jobs.owner import this_child
 from longline.model import Job, JobState
 from longline.stores.journal import fact
@@ -112,6 +113,10 @@ class Working:
 
     async def finish(self, job: str) -> None:
         """End a job whose items are all finished; of many who try, one tells the source."""
+        async with self._crew.beside(is_alone=True, has_limit=False):
+            await self._finish(job)
+
+    async def _finish(self, job: str) -> None:
         if not await self._store.jobs.is_over(job):
             return
         async with self._opened(await self._store.jobs.get(job)) as opened:
@@ -120,14 +125,19 @@ class Working:
             state = await opened.engine.finish()
             if state is JobState.COMPLETE and not opened.has_limit:
                 ended = await self._store.jobs.get(job)
-                visit = opened.collector.visit(cursor=ended.cursor)
-                await opened.collector.source.finished(visit)
+                problem = await tell_finished(self._store, opened.collector, ended, self._clock)
+                if problem:
+                    self._say(f"{job}: {problem}")
             if state is not None and opened.fetching.budgets:
                 await opened.fetching.budgets.forget()
         await self._jobs.close(job)
 
     async def export(self, job: str, output: str) -> None:
         """Write the records of a job, whole or not at all; its journal tells what came of it."""
+        async with self._crew.beside(is_alone=True, has_limit=False):
+            await self._export(job, output)
+
+    async def _export(self, job: str, output: str) -> None:
         found = await self._store.jobs.get(job)
         query = RecordQuery(job=found.id)
         told: dict[str, Any]
@@ -217,7 +227,7 @@ class Working:
         if await self._offer(job) or not await self._store.jobs.is_over(job):
             return
         if self._is_processing:
-            await self.finish(job)
+            await self._finish(job)
         else:
             await self._tell(self._messages.finish(job))
 

@@ -82,7 +82,8 @@ class ChunkWork:
     """Works on the leases of a chunk, and of those that `refill` gives before it runs dry.
 
     `halt` ends it early, and is told why when it does so by itself; `on_commit` is told the new
-    state of each item, or None when its lease was lost. `width` items are worked on at once.
+    state of each item, or None when its lease was lost. `room` is what the domain's items have at
+    once, shared with other work on the same domain.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class ChunkWork:
         options: RunOptions,
         *,
         taken: Taken,
-        width: int,
+        room: asyncio.Semaphore,
         halt: Halt,
         on_commit: Callable[[Finish, ItemState | None], None],
         diary: Diary,
@@ -105,7 +106,8 @@ class ChunkWork:
         self._options = options
         self._job = taken.job
         self._domain = taken.leases[0].domain
-        self._width = width
+        self._width = options.concurrency
+        self._room = room
         self._halt = halt
         self._on_commit = on_commit
         self._diary = diary
@@ -246,7 +248,8 @@ class ChunkWork:
                 self._refilled.clear()
                 self._refilling = group.create_task(self._fill())
             if self._waiting:
-                await self._begin(self._waiting.popleft())
+                async with self._room:
+                    await self._begin_next()
             elif self._refilling is not None:
                 await self._refilled.wait()
             else:
@@ -265,11 +268,16 @@ class ChunkWork:
         self._refilling = None
         self._refilled.set()
 
-    async def _begin(self, lease: Lease) -> None:
+    async def _begin_next(self) -> None:
+        if self._halt.reason or not self._waiting:  # something came while it waited for room
+            return
+        lease = self._waiting.popleft()
         self._begun[lease.id] = lease
         self._diary.item_begun(lease.id)
-        await self._work(lease)
-        self._diary.item_ended(lease.id)
+        try:
+            await self._work(lease)
+        finally:
+            self._diary.item_ended(lease.id)  # cancelled or not, this process has not died of it
         del self._begun[lease.id]
 
     async def _work(self, lease: Lease) -> None:

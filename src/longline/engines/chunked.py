@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -57,6 +58,9 @@ class ChunkEngine:
         self._stop_reason: str | None = None
         self._halts: set[Halt] = set()
         self._works: set[ChunkWork] = set()
+        self._rooms: dict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(options.concurrency)
+        )
         self._drift = Drifting(store, collector.source, clock)
         self._is_watching = False
 
@@ -100,7 +104,7 @@ class ChunkEngine:
                 self._clock,
                 self._options,
                 taken=taken,
-                width=max(1, self._options.concurrency - self._in_flight(domain)),
+                room=self._rooms[domain],
                 halt=halt,
                 on_commit=self._drift.tell,
                 diary=self._diary,

@@ -21,7 +21,7 @@ class Take:
     """A process's wish for a chunk: its items, up to `size`, are leased to `owner` until `until`.
 
     Each chunk is taken under a name of its own: what a chunk that broke off has left behind must
-    not be kept by the heartbeat of the next. Domains in `resting` are left out.
+    not be kept by the heartbeat of the next.
     """
 
     chunk: int
@@ -29,7 +29,6 @@ class Take:
     at: float
     until: float
     size: int
-    resting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +190,7 @@ def _is_ours(connection: Connection, chunk: int) -> bool:
 
 def _chosen(connection: Connection, job: str, take: Take) -> tuple[list[int], bool]:
     """Return which items to lease, and whether it is a suspect."""
-    domains = [
-        name for name in connection.scalars(DOMAINS, {"b_job": job}) if name not in take.resting
-    ]
+    domains = list(connection.scalars(DOMAINS, {"b_job": job}))
     random.shuffle(domains)  # so that many processes spread over them
     for query, count in ((_ORDINARY, take.size), (_SUSPECT, 1)):
         for domain in domains:
