@@ -60,6 +60,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   │   └── Misfit             the same, with every rule that the data breaks
 │   ├── SkipItem               the source decided that this is not an item: skipped
 │   └── NothingToStore         the item was only a step on the way, such as a list: skipped
+├── StrayCancellation          a source let through a cancellation nobody asked for: bug
 ├── LayerFailed                a source's own code raised: bug
 │   └── StageFailed            the same, in a stage of its pipeline
 └── DiscoveryFailed            the source could not list its items
@@ -279,6 +280,13 @@ class NotResumable(ConfigError):
         return (
             f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
         )
+
+
+class StrayCancellation(LonglineError):
+    """A source's own code let a cancellation through that nobody had asked for."""
+
+    def __str__(self) -> str:
+        return "something that the source awaited was cancelled (asyncio.CancelledError)"
 
 
 class NotBegun(ConfigError):

@@ -64,6 +64,7 @@ class ClusterEngine:
         while not self._stop_reason:
             state = (await self._store.jobs.get(job.id)).state
             if state not in _AT_WORK:
+                await self._drained(job.id)  # so that the last figures are final
                 return state
             if self._clock.now() - looked_at > _PRESENCE:
                 looked_at = self._clock.now()
@@ -95,13 +96,17 @@ class ClusterEngine:
 
     async def _halt(self, job: str) -> JobState:
         await self._store.jobs.halt(job, self._clock.now(), self._stop_reason or "stopped")
+        await self._drained(job)
+        return (await self._store.jobs.get(job)).state
+
+    async def _drained(self, job: str) -> None:
+        """Wait until nobody has an item of a job in hand any more, for some seconds at most."""
         patience = self._clock.now() + _DRAIN
         while (await self._store.queue.counts(job))[ItemState.LEASED]:
             if self._clock.now() > patience:
                 self._on_trouble("some items are still in hand of a worker; they will be committed")
-                break
+                return
             await self._clock.sleep(_LOOK)
-        return (await self._store.jobs.get(job)).state
 
     async def _nap(self, seconds: float) -> None:
         try:

@@ -30,11 +30,11 @@ _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end 
 _RAREST_LOOK = 2.0  # a thousand processes that look five times a second would be a load
 _GROWTH = 1.5
 _FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
-_MOST = 16  # chunks at a time
+_MOST = 16  # chunks at a time, and as many discoveries
 
 
 class Crew:
-    """What one child works on at the same time; the work itself is `work` and `discover`."""
+    """What one child works on at the same time; the work itself is `work`, `discover`, `end`."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Crew:
         reports: Reports,
         work: Callable[[Taken, float], Coroutine[Any, Any, None]],
         discover: Callable[[str], Coroutine[Any, Any, None]],
+        end: Callable[[str], Coroutine[Any, Any, None]],
     ) -> None:
         self._store = store
         self._jobs = jobs
@@ -56,7 +57,9 @@ class Crew:
         self._reports = reports
         self._work = work
         self._discover = discover
+        self._end = end
         self._tasks: set[asyncio.Task[None]] = set()
+        self._finders: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def beside(
@@ -110,15 +113,21 @@ class Crew:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await is_enough.wait()
-            if is_enough.is_set() or len(self._tasks) >= _MOST:
+            if is_enough.is_set() or self._drain.has_begun:
                 continue
-            is_more = await self._take_more(group, until) or await self._find_more(group, until)
+            is_more = await self._take_more(group, until)
+            is_more |= await self._find_more(group, until)
+            await self._end_more()
             pause = _LOOK if is_more else min(_GROWTH * pause, _RAREST_LOOK)
 
     async def _take_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
         now = self._clock.now()
+        if len(self._tasks) - len(self._finders) >= _MOST:
+            return False
         seconds = self._settings.soft_limit if until is None else until - now
-        if seconds <= 0 or self._drain.has_begun:
+        if seconds <= 0 and self._finders:
+            seconds = self._settings.soft_limit  # it goes on in any case, and others may be busy
+        if seconds <= 0:
             return False
         taken = await self._store.chunks.take_more(self.wish(self._jobs.used()))
         if taken is not None:
@@ -151,11 +160,21 @@ class Crew:
             return False
         found = await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE)
         random.shuffle(found)  # others see the same ones at this moment
-        for job in found[: _MOST - len(self._tasks)]:
-            self._begin(group, self._discover(job))
+        for job in found[: _MOST - len(self._finders)]:
+            finder = self._begin(group, self._discover(job))
+            self._finders.add(finder)
+            finder.add_done_callback(self._finders.discard)
         return bool(found)
 
-    def _begin(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    async def _end_more(self) -> None:
+        """End jobs that are over, but whose last item was finished by nobody who could."""
+        for job in await self._store.chunks.over():
+            await self._end(job)
+
+    def _begin(
+        self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
         task = group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

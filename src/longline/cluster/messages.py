@@ -21,6 +21,8 @@ class Messages:
     """Sends messages over one application; each call ends within seconds, whatever Redis does."""
 
     def __init__(self, app: Celery) -> None:
+        # Whoever sends is told soon; Kombu by itself would try for six seconds.
+        app.conf.broker_transport_options |= {"max_retries": 1, "interval_max": 0.2}
         self._app = app
         self._address = shown(str(app.conf.broker_url))
 

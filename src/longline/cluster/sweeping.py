@@ -172,6 +172,8 @@ class Sweeper:
         now, key = self._clock.now(), (what, job)
         if now - self._told.get(key, 0.0) < _ANSWER:
             return
+        if key in self._told and any((await self._messages.waiting()).values()):
+            return  # whoever takes what waits finds this, too
         await tell(job)
         swept.told_again += key in self._told
         self._told[key] = now

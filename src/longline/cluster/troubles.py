@@ -37,7 +37,9 @@ class Troubles:
 def is_lasting(error: Exception) -> bool:
     """Say whether waiting does not help: a password, a version or a name is wrong."""
     if isinstance(error, BrokerUnreachable):
-        cause = error.__cause__
+        cause: BaseException | None = error.__cause__
+        while cause is not None and not isinstance(cause, RedisError):
+            cause = cause.__cause__  # Kombu puts an error of its own around it
         return isinstance(cause, RedisError) and lasting_cause(cause) is not None
     if isinstance(error, StoreUnreachable):
         # A file is there or it is not; a server may still come up.

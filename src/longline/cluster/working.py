@@ -81,6 +81,7 @@ class Working:
                 reports=self._reports,
                 work=self._work_on,
                 discover=self._discover,
+                end=self._wind_up,
             )
             ends.push_async_callback(self._jobs.close_all)
             self._ends = ends.pop_all()
@@ -182,7 +183,7 @@ class Working:
                 await self._go_on(taken.job)
         except StoreError:
             raise
-        except LonglineError as error:
+        except Exception as error:  # noqa: BLE001  # one job's code must not end the others' work
             await self._store.queue.release(taken.leases)
             await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
             await self._halt(taken.job, error)
@@ -214,18 +215,23 @@ class Working:
                 opened = await ends.enter_async_context(self._jobs.using(job.id, job.runs))
             except StoreError:
                 raise
-            except LonglineError as error:
+            except Exception as error:  # noqa: BLE001  # whatever a source's own code raises
                 await self._halt(job.id, error)
             yield opened
 
-    async def _halt(self, job: str, error: LonglineError) -> None:
-        self._say(f"{job} cannot be worked on here: {error}")
-        await self._store.jobs.halt(job, self._clock.now(), f"a worker could not begin: {error}")
+    async def _halt(self, job: str, error: Exception) -> None:
+        problem = str(error) if isinstance(error, LonglineError) else repr(error)
+        self._say(f"{job} cannot be worked on here: {problem}")
+        reason = f"a worker could not work on it: {problem}"
+        await self._store.jobs.halt(job, self._clock.now(), reason)
 
     async def _go_on(self, job: str) -> None:
         """Have what is left of a job done by whoever is free, or the job ended."""
-        if await self._offer(job) or not await self._store.jobs.is_over(job):
-            return
+        if not await self._offer(job) and await self._store.jobs.is_over(job):
+            await self._wind_up(job)
+
+    async def _wind_up(self, job: str) -> None:
+        """Have a job ended that is over."""
         if self._is_processing:
             await self._finish(job)
         else:

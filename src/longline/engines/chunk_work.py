@@ -203,12 +203,11 @@ class ChunkWork:
         await self._hand_back(untouched)
         await self._park()
         busy = [one for one in workers if not one.done()]
-        if not busy:
-            return
-        await asyncio.wait(busy, timeout=min(seconds * _GRACE, _LONGEST_GRACE))
-        for one in busy:
-            one.cancel()
-        await asyncio.wait(busy)
+        if busy:
+            await asyncio.wait(busy, timeout=min(seconds * _GRACE, _LONGEST_GRACE))
+            for one in busy:
+                one.cancel()
+            await asyncio.wait(busy)
         await self._hand_back(list(self._begun.values()))
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:

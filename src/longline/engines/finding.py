@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from longline.errors import StoreError
+from longline.jobs.straying import no_stray_cancellation
 from longline.model import Cursor, Item
 
 LARGEST_CHUNK = 200
@@ -72,8 +73,9 @@ async def _read(
     stream: AsyncIterator[Item | Cursor], line: asyncio.Queue[Item | Cursor | _End]
 ) -> None:
     try:
-        async for found in stream:
-            await line.put(found)
+        with no_stray_cancellation():
+            async for found in stream:
+                await line.put(found)
     except Exception as error:  # noqa: BLE001  # raised again where the chunks are handed over
         await line.put(_End(error))
     else:

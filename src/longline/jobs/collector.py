@@ -25,6 +25,7 @@ from longline.errors import (
 )
 from longline.fetching.link import Link
 from longline.fetching.messages import origin_of
+from longline.jobs.straying import no_stray_cancellation
 from longline.model import Account, Failure, Item, Outcome, Record, Verdict
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
@@ -107,7 +108,8 @@ class Collector:
         layers: dict[str, str] = {}
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         try:
-            outcome = await self._attempt(visit, layers, material, tries)
+            with no_stray_cancellation():
+                outcome = await self._attempt(visit, layers, material, tries)
         except StoreError:
             raise  # no fault of the item: what cannot be kept ends the run, and says so
         except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job

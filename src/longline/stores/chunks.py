@@ -15,7 +15,7 @@ from longline.model import ItemState, JobState
 from longline.stores.database import Database
 from longline.stores.reclaiming import Reclaim, Reclaimed, holders, reclaim_all
 from longline.stores.schema import chunks, items, jobs
-from longline.stores.standing import Standing, last_finish, look_at, park, without_finder
+from longline.stores.standing import Standing, last_finish, look_at, over, park, without_finder
 from longline.stores.taking import (
     DONE,
     OFFERED,
@@ -130,6 +130,10 @@ class Chunks:
     async def without_finder(self, at: float, before: float) -> list[str]:
         """Return the jobs that run, began before a moment, and nobody finds items for."""
         return await self._database.read(lambda connection: without_finder(connection, at, before))
+
+    async def over(self) -> list[str]:
+        """Return the jobs that run although all their items are found and finished."""
+        return await self._database.read(over)
 
     async def last_finish(self, job: str) -> float | None:
         """Return when an item of a job was finished last; None when none was."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Connection, exists, func, or_, select, update
 
 from longline.model import ItemState, JobState
 from longline.stores.schema import events, items, jobs
@@ -78,6 +78,20 @@ def without_finder(connection: Connection, at: float, before: float) -> list[str
         for job, standing in found.items()
         if standing.begun_at <= before and standing.lacks_finder(at)
     ]
+
+
+def over(connection: Connection) -> list[str]:
+    """Return the jobs of a cluster that run although all their items are found and finished."""
+    left = exists().where(
+        items.c.job_id == jobs.c.id, items.c.state.in_([ItemState.QUEUED, ItemState.LEASED])
+    )
+    query = select(jobs.c.id).where(
+        jobs.c.state == JobState.RUNNING,
+        jobs.c.engine == "celery",
+        jobs.c.is_discovered.is_(True),
+        ~left,
+    )
+    return list(connection.scalars(query))
 
 
 def last_finish(connection: Connection, job: str) -> float | None:
