@@ -13,7 +13,17 @@ from typing import Any
 
 from nginx import find_nginx
 
-_PACKAGES = ("longline", "aiohttp", "selectolax", "pydantic", "SQLAlchemy", "celery", "redis", "psycopg", "Scrapy")
+_PACKAGES = (
+    "longline",
+    "aiohttp",
+    "selectolax",
+    "pydantic",
+    "SQLAlchemy",
+    "celery",
+    "redis",
+    "psycopg",
+    "Scrapy",
+)
 
 
 def describe() -> dict[str, Any]:
