@@ -134,9 +134,9 @@ class _Town:
     def _until_stored(self, life: _Life, count: int) -> None:
         judge = Judge(self._record()["database_url"] or self._home / "longline.sqlite")
         until = time.monotonic() + _RUN
-        # A record is told by its key; the keys of each life are its own.
+        # From the second life on the same pages are `unchanged`.
         sql = "SELECT count(*) FROM items JOIN jobs ON jobs.id = items.job_id WHERE "
-        sql += "items.state = 'stored' AND jobs.state = 'running'"
+        sql += "items.state IN ('stored', 'unchanged') AND jobs.state = 'running'"
         while judge.number(sql) < count:
             if time.monotonic() > until:
                 message = f"life {life.number} stores nothing"

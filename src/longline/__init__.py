@@ -9,11 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` does it
+    from longline.config.settings import Settings
     from longline.errors import LonglineError
     from longline.fetching.messages import Page, Request
+    from longline.fleet import SiteEnd
     from longline.jobs.progress import Progress, ProgressTracker
     from longline.jobs.report import JobReport
     from longline.jobs.results import BatchResult, ItemResult
+    from longline.jobs.sites import SiteProgress, SiteStatus
     from longline.model import Cursor, Item, Record
     from longline.orchestrator import Orchestrator
     from longline.resilience.circuit import CircuitBreaker
@@ -44,6 +47,10 @@ _HOMES = {
     "ScrapeResult": "longline.scraper",
     "ScrapeStatus": "longline.scraper",
     "Scraper": "longline.scraper",
+    "Settings": "longline.config.settings",
+    "SiteEnd": "longline.fleet",
+    "SiteProgress": "longline.jobs.sites",
+    "SiteStatus": "longline.jobs.sites",
     "Source": "longline.sources.base",
     "Visit": "longline.sources.visit",
     "layer": "longline.sources.base",
@@ -70,6 +77,10 @@ __all__ = [
     "ScrapeResult",
     "ScrapeStatus",
     "Scraper",
+    "Settings",
+    "SiteEnd",
+    "SiteProgress",
+    "SiteStatus",
     "Source",
     "Visit",
     "layer",

@@ -31,6 +31,15 @@ FINAL_STATES = (
 )
 
 
+class ChunkState(StrEnum):
+    """Where a chunk of a cluster's work stands."""
+
+    OFFERED = "offered"
+    TAKEN = "taken"
+    DONE = "done"
+    LOST = "lost"
+
+
 class JobState(StrEnum):
     """Where a job stands; the last four are final."""
 

@@ -1,15 +1,13 @@
-"""longline pause: stop a job that anybody works on."""
+"""longline pause: have whoever works on a job stop, for now."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.model import Job
-from longline.orchestrator import Orchestrator
+from longline.cli.options import home_option, json_option
+from longline.cli.stopping import stop
 
 
 @click.command("pause")
@@ -21,13 +19,4 @@ def command(job: str, *, home: Path | None, as_json: bool) -> None:
 
     What is in flight is finished and committed; `longline resume JOB` goes on.
     """
-    found = asyncio.run(_stopped(Orchestrator(settings=settings_of(home)), job))
-    if as_json:
-        print_json({"job": found.id, "state": found.state.value, "reason": found.reason})
-    else:
-        click.echo(f"{found.id} is {found.state.value}")
-
-
-async def _stopped(orchestrator: Orchestrator, job: str) -> Job:
-    async with orchestrator:
-        return await orchestrator.pause(job)
+    stop(home, lambda orchestrator: orchestrator.pause(job), as_json=as_json)

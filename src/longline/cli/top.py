@@ -53,7 +53,7 @@ def command(*, once: bool, every: float, home: Path | None, as_json: bool) -> No
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What happens at one moment; `speeds` are records a minute by job."""
+    """What happens at one moment; `speeds` are items a minute by job."""
 
     at: float
     jobs: Sequence[SiteProgress]
@@ -88,7 +88,7 @@ async def _watch(settings: Settings, console: Console, every: float) -> None:
 
 
 async def picture(settings: Settings, store: Store, before: Picture | None = None) -> Picture:
-    """Look at all open jobs, those that ended of late, and the workers."""
+    """Look at all open jobs, the newest that have ended, and the workers."""
     now = SystemClock().now()
     opened = await store.jobs.list(limit=None, is_open=True)
     ended = [

@@ -95,7 +95,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
         # by the supervisor, for a child that gives no sign of life (`supervisor.py`).
         "broker_transport_options": {
             "global_keyprefix": PREFIX,
-            # A chunk that outlives this would be delivered twice: harmless, but in vain.
+            # A message that takes longer, as discovery may, comes twice: harmless, but in vain.
             "visibility_timeout": max(3600.0, 4 * settings.hard_limit),
             # Kombu's own would find the messages of a dead worker only after 100 s.
             "unacked_restore_interval": 2,

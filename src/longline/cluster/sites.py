@@ -12,6 +12,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from longline.clock import Clock
+from longline.cluster.app import broker_of
 from longline.cluster.progress import ENDED, Mirror
 from longline.config.settings import Settings
 from longline.jobs.sites import SiteProgress, progress_of
@@ -36,7 +37,9 @@ class Sites:
     async def open(cls, settings: Settings, store: Store, clock: Clock) -> AsyncIterator[Self]:
         """Open the way to the pictures; that Redis is away does not matter."""
         redis: Redis = Redis.from_url(
-            settings.redis or "redis://", socket_timeout=_ANSWER, socket_connect_timeout=_ANSWER
+            settings.redis or broker_of(settings),
+            socket_timeout=_ANSWER,
+            socket_connect_timeout=_ANSWER,
         )
         try:
             yield cls(store, redis, clock)

@@ -196,8 +196,10 @@ class Supervisor:
                     await self._sweep_once(sweeper, store, messages, presences)
                     await asyncio.sleep(_SWEEP)
             finally:
-                with contextlib.suppress(StoreError):
-                    await sweeper.give_up()
+                # Not for long: a database that is away is no reason to stay.
+                with contextlib.suppress(StoreError, TimeoutError):
+                    async with asyncio.timeout(_SWEEP):
+                        await sweeper.give_up()
                 messages.close()
 
     async def _sweep_once(

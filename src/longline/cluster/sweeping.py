@@ -48,7 +48,6 @@ class Swept:
     """What one sweep found and mended."""
 
     is_leader: bool = False
-    jobs: int = 0
     items: int = 0
     """Taken back from the dead."""
     quarantined: int = 0
@@ -101,7 +100,6 @@ class Sweeper:
             for job in await self._store.jobs.list(limit=None, is_open=True)
             if job.engine == "celery" and job.state is JobState.RUNNING
         ]
-        swept.jobs = len(running)
         for job in running:
             await self._reclaim(job, swept, children or Children())
         if is_leader:

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, update
 
-from longline.model import ItemState, JobState
+from longline.model import ChunkState, ItemState, JobState
 from longline.stores.database import Database
 from longline.stores.reclaiming import Reclaim, Reclaimed, holders, reclaim_all
 from longline.stores.schema import chunks, items, jobs
 from longline.stores.standing import Standing, last_finish, look_at, over, park, without_finder
 from longline.stores.taking import (
-    DONE,
-    OFFERED,
-    TAKEN,
     Take,
     TakeMore,
     Taken,
@@ -69,7 +66,7 @@ class Chunks:
             select(chunks.c.id)
             .where(
                 chunks.c.job_id == job,
-                chunks.c.state == OFFERED,
+                chunks.c.state == ChunkState.OFFERED,
                 or_(chunks.c.sent_at.is_(None), chunks.c.sent_at < before),
             )
             .order_by(chunks.c.id)
@@ -172,7 +169,7 @@ def _offer(connection: Connection, argument: tuple[str, float, int, int]) -> lis
     )
     if state != JobState.RUNNING:
         return []
-    is_open = (chunks.c.job_id == job) & (chunks.c.state == OFFERED)
+    is_open = (chunks.c.job_id == job) & (chunks.c.state == ChunkState.OFFERED)
     offered = connection.scalar(select(func.count()).where(is_open)) or 0
     if offered > most // 2:
         return []
@@ -181,7 +178,7 @@ def _offer(connection: Connection, argument: tuple[str, float, int, int]) -> lis
     needed = sum(-(-ordinary // size) + suspects for _, ordinary, suspects in due)
     missing = min(needed, most) - offered
     # Sent in a moment; a message that is not is noticed as any that is lost.
-    rows = [{"job_id": job, "state": OFFERED, "offered_at": at, "sent_at": at}] * missing
+    rows = [{"job_id": job, "state": ChunkState.OFFERED, "offered_at": at, "sent_at": at}] * missing
     if not rows:
         return []
     return sorted(connection.scalars(insert(chunks).values(rows).returning(chunks.c.id)))
@@ -193,12 +190,14 @@ def _sent(connection: Connection, argument: tuple[Sequence[int], float]) -> None
 
 
 def _progress(connection: Connection, job: str) -> ChunkProgress:
-    is_empty = (chunks.c.state == DONE) & (chunks.c["items"] == 0)
+    is_empty = (chunks.c.state == ChunkState.DONE) & (chunks.c["items"] == 0)
     query = (
         select(chunks.c.state, func.count().label("number"))
         .where(chunks.c.job_id == job, ~is_empty)
         .group_by(chunks.c.state)
     )
     found = {row.state: row.number for row in connection.execute(query)}
-    done, offered, taken = (found.get(state, 0) for state in (DONE, OFFERED, TAKEN))
+    done, offered, taken = (
+        found.get(state, 0) for state in (ChunkState.DONE, ChunkState.OFFERED, ChunkState.TAKEN)
+    )
     return ChunkProgress(done + offered + taken, done, offered, taken)

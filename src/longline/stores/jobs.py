@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, exists, func, insert, or_, select, updat
 
 from longline.clock import moment
 from longline.errors import FailureKind, UnknownJob
-from longline.model import OPEN_STATES, ItemState, Job, JobState
+from longline.model import OPEN_STATES, ChunkState, ItemState, Job, JobState
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
 from longline.stores.locking import lock_job, lock_name
@@ -269,8 +269,10 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
     if not ended.rowcount:
         return False
     # Nobody is to come for what was offered: whoever goes on with the job offers anew.
-    is_offered = (chunks.c.job_id == job) & (chunks.c.state == "offered")
-    connection.execute(update(chunks).where(is_offered).values(state="lost", finished_at=at))
+    is_offered = (chunks.c.job_id == job) & (chunks.c.state == ChunkState.OFFERED)
+    connection.execute(
+        update(chunks).where(is_offered).values(state=ChunkState.LOST, finished_at=at)
+    )
     append(connection, [fact(job, at, f"job.{state.value}", reason=reason)])
     return True
 

@@ -45,7 +45,7 @@ _LANES = _first.union_all(select(_next.scalar_subquery()).where(_first.c.domain.
 DOMAINS = select(_LANES.c.domain).where(_LANES.c.domain.is_not(None))
 
 # Statements of the busy path are made once: building one costs more than running it.
-_DUE = (
+DUE = (
     select(items.c.id)
     .where(
         items.c.job_id == bindparam("b_job"),
@@ -53,7 +53,7 @@ _DUE = (
         items.c.domain == bindparam("b_domain"),
         items.c.due_at <= bindparam("b_at"),
     )
-    .order_by(items.c.priority.desc(), items.c.due_at)
+    .order_by(items.c.priority.desc(), items.c.due_at)  # as the index has it: nothing is sorted
     .limit(bindparam("b_count"))
     .with_for_update(skip_locked=True)  # what another process takes at this moment is not ours
 )
@@ -84,8 +84,8 @@ def _taking(wanted: Select[Any]) -> Any:
     )
 
 
-_TAKE = _taking(_DUE)
-_TAKE_ORDINARY = _taking(_DUE.where(items.c.deaths == 0))
+_TAKE = _taking(DUE)
+_TAKE_ORDINARY = _taking(DUE.where(items.c.deaths == 0))
 _NAMED = items.c.id.in_(bindparam("b_ids", expanding=True))
 _TAKE_NAMED = update(items).where(_NAMED).values(_VALUES).returning(*_COLUMNS)
 

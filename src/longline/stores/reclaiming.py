@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, or_, select, update
 from sqlalchemy import exists as exists_row
 
 from longline.errors import FailureKind
-from longline.model import Account, Failure, ItemState
+from longline.model import Account, ChunkState, Failure, ItemState
 from longline.stores.journal import append, fact
 from longline.stores.leases import owners
 from longline.stores.ledger import note_failures
@@ -81,7 +81,7 @@ def reclaim_all(connection: Connection, reclaim: Reclaim) -> Reclaimed:
 
 def holders(connection: Connection, job: str) -> list[str]:
     """Return who holds chunks or leases of a job, or its discovery."""
-    query = select(chunks.c.owner).where(chunks.c.job_id == job, chunks.c.state == "taken")
+    query = select(chunks.c.owner).where(chunks.c.job_id == job, chunks.c.state == ChunkState.TAKEN)
     found = {*owners(connection, job), *connection.scalars(query.distinct())}
     return sorted(owner for owner in found if owner is not None)
 
@@ -131,10 +131,10 @@ def _lose_chunks(connection: Connection, reclaim: Reclaim, gone: Sequence[str]) 
         update(chunks)
         .where(
             chunks.c.job_id == reclaim.job,
-            chunks.c.state == "taken",
+            chunks.c.state == ChunkState.TAKEN,
             or_(chunks.c.owner.in_(list(gone)), is_silent),
         )
-        .values(state="lost", finished_at=reclaim.at)
+        .values(state=ChunkState.LOST, finished_at=reclaim.at)
     )
     return lost.rowcount
 

@@ -25,7 +25,6 @@ class Standing:
     """
 
     state: JobState
-    engine: str
     is_discovered: bool
     finder: str | None
     finder_until: float | None
@@ -54,7 +53,6 @@ def look_at(connection: Connection, job: str) -> Standing:
     )
     return Standing(
         state=JobState(row.state),
-        engine=row.engine,
         is_discovered=row.is_discovered,
         finder=row.discovery_owner,
         finder_until=row.discovery_until,

@@ -9,11 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select, update
 
-from longline.model import ItemState, JobState, Lease
-from longline.stores.leases import DOMAINS, Claim, lease_named, lease_ordinary
+from longline.model import ChunkState, JobState, Lease
+from longline.stores.leases import DOMAINS, DUE, Claim, lease_named, lease_ordinary
 from longline.stores.schema import chunks, items, jobs
-
-OFFERED, TAKEN, DONE, LOST = "offered", "taken", "done", "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +71,8 @@ class Turn:
     then: TakeMore
 
 
-_NEXT = (
-    select(items.c.id)
-    .where(
-        items.c.job_id == bindparam("b_job"),
-        items.c.state == ItemState.QUEUED,
-        items.c.domain == bindparam("b_domain"),
-        items.c.due_at <= bindparam("b_at"),
-    )
-    .order_by(items.c.priority.desc(), items.c.due_at)  # as the index has it: nothing is sorted
-    .limit(bindparam("b_count"))
-    .with_for_update(skip_locked=True)  # what another process takes at this moment is not ours
-)
-_ORDINARY = _NEXT.where(items.c.deaths == 0)
-_SUSPECT = _NEXT.where(items.c.deaths > 0)
+_ORDINARY = DUE.where(items.c.deaths == 0)
+_SUSPECT = DUE.where(items.c.deaths > 0)
 
 
 def take(connection: Connection, wish: Take) -> Taken | None:
@@ -94,7 +80,7 @@ def take(connection: Connection, wish: Take) -> Taken | None:
     row = connection.execute(
         select(chunks.c.job_id, jobs.c.state, jobs.c.runs)
         .join(jobs, jobs.c.id == chunks.c.job_id)
-        .where(chunks.c.id == wish.chunk, chunks.c.state == OFFERED)
+        .where(chunks.c.id == wish.chunk, chunks.c.state == ChunkState.OFFERED)
         # Waited for: who sent the message may be noting so, and to pass over it would lose it.
         .with_for_update(of=chunks)
     ).one_or_none()
@@ -105,7 +91,7 @@ def take(connection: Connection, wish: Take) -> Taken | None:
     if row.state == JobState.RUNNING:
         ids, is_alone = _chosen(connection, row.job_id, wish)
     if not ids:
-        _note(connection, wish, wish.chunk, DONE, 0)
+        _note(connection, wish, wish.chunk, ChunkState.DONE, 0)
         return None
     leases = _leased(connection, wish, wish.chunk, row.job_id, ids)
     return Taken(wish.chunk, row.job_id, wish.owner, leases, is_alone, row.runs)
@@ -115,7 +101,7 @@ def _leased(
     connection: Connection, wish: Take | TakeMore, chunk: int, job: str, ids: Sequence[int]
 ) -> list[Lease]:
     leases = lease_named(connection, job, ids, wish.owner, wish.until)
-    _note(connection, wish, chunk, TAKEN, len(leases))
+    _note(connection, wish, chunk, ChunkState.TAKEN, len(leases))
     return leases
 
 
@@ -128,7 +114,7 @@ def _note(
         "b_owner": wish.owner,
         "b_at": wish.at,
         "b_items": count,
-        "b_end": wish.at if state == DONE else None,
+        "b_end": wish.at if state == ChunkState.DONE else None,
     }
     connection.execute(_NOTE, values)
 
@@ -152,7 +138,7 @@ def waiting_chunks(before: float) -> Any:
         select(func.min(chunks.c.id).label("id"), chunks.c.job_id, jobs.c.runs)
         .join(jobs, jobs.c.id == chunks.c.job_id)
         .where(
-            chunks.c.state == OFFERED,
+            chunks.c.state == ChunkState.OFFERED,
             chunks.c.offered_at <= before,
             jobs.c.state == JobState.RUNNING,
         )
@@ -184,7 +170,7 @@ def _ordinary(connection: Connection, job: str, wish: TakeMore) -> list[int]:
 
 def _is_ours(connection: Connection, chunk: int) -> bool:
     """Say whether a chunk is still offered, and nobody else takes it at this moment."""
-    query = select(chunks.c.id).where(chunks.c.id == chunk, chunks.c.state == OFFERED)
+    query = select(chunks.c.id).where(chunks.c.id == chunk, chunks.c.state == ChunkState.OFFERED)
     return connection.scalar(query.with_for_update(skip_locked=True)) is not None
 
 
@@ -212,7 +198,7 @@ def turn(connection: Connection, wish: Turn) -> Taken | None:
     leases = lease_ordinary(connection, claim, then.domain or "")
     if not leases:
         return None
-    _note(connection, then, found.id, TAKEN, len(leases))
+    _note(connection, then, found.id, ChunkState.TAKEN, len(leases))
     return Taken(found.id, wish.job, then.owner, leases, run=found.runs)
 
 
@@ -228,16 +214,16 @@ _END = (
     .where(
         chunks.c.id == bindparam("b_chunk"),
         chunks.c.owner == bindparam("b_owner"),
-        chunks.c.state == TAKEN,
+        chunks.c.state == ChunkState.TAKEN,
     )
-    .values(state=DONE, finished_at=bindparam("b_at"))
+    .values(state=ChunkState.DONE, finished_at=bindparam("b_at"))
 )
 _ANOTHER = (
     select(chunks.c.id, jobs.c.runs)
     .join(jobs, jobs.c.id == chunks.c.job_id)
     .where(
         chunks.c.job_id == bindparam("b_job"),
-        chunks.c.state == OFFERED,
+        chunks.c.state == ChunkState.OFFERED,
         jobs.c.state == JobState.RUNNING,
     )
     .order_by(chunks.c.id)
