@@ -22,6 +22,8 @@ from longline.stores.taking import Taken
 
 _GRACE = 0.1  # of the limit of time, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0
+_MOST_AHEAD = 128  # items that wait for their turn here when more are taken
+_LATE = 5.0  # seconds after which it is told that a chunk is done, though nothing more is needed
 
 
 class Diary(Protocol):
@@ -65,8 +67,11 @@ class ChunkEnd:
     done: tuple[tuple[int, str], ...] = ()
 
 
-Refill = Callable[[Sequence[tuple[int, str]]], Awaitable[Taken | None]]
-"""Told the chunks that are done, by id and owner; returns another one of the domain, or None."""
+Refill = Callable[[Sequence[tuple[int, str]], int], Awaitable[Sequence[Taken]]]
+"""Told the chunks that are done, by id and owner, and how many items of the domain are wanted.
+
+Returns chunks that hold about so many; none when no more are to be had.
+"""
 
 
 @dataclass(slots=True)
@@ -114,11 +119,14 @@ class ChunkWork:
         self._refill = refill
         self._refilling: asyncio.Task[None] | None = None
         self._refilled = asyncio.Event()
+        self._ahead = self._width
+        self._begun_in_all = 0
         self._waiting: deque[Lease] = deque()
         self._begun: dict[int, Lease] = {}
         self._held: dict[int, _Held] = {}
         self._chunk_of: dict[int, _Held] = {}
         self._done: list[tuple[int, str]] = []
+        self._done_since = 0.0
         self._finished = 0
         self._handed_back = 0
         self._rest: Outcome | None = None
@@ -239,11 +247,12 @@ class ChunkWork:
         held.left -= 1
         if not held.left:
             del self._held[held.chunk]
+            self._done_since = self._done_since if self._done else self._clock.now()
             self._done.append((held.chunk, held.owner))
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         while self._halt.reason is None:
-            if self._refill and self._refilling is None and len(self._waiting) <= self._width:
+            if self._refilling is None and self._is_time_to_fill():
                 self._refilled.clear()
                 self._refilling = group.create_task(self._fill())
             if self._waiting:
@@ -254,16 +263,31 @@ class ChunkWork:
             else:
                 return
 
+    def _is_time_to_fill(self) -> bool:
+        if self._refill is None:
+            return False
+        is_late = bool(self._done) and self._clock.now() - self._done_since > _LATE
+        return is_late or len(self._waiting) <= self._ahead
+
     async def _fill(self) -> None:
-        """Take another chunk before the last one runs dry, and mark as done what is."""
+        """Take more chunks before the last one runs dry, and mark as done what is.
+
+        As many items are kept ahead as are begun while more are being taken, twice over: a quick
+        site has several small chunks at a time, a slow one never more than it needs.
+        """
         if self._refill is None:
             return
+        begun = self._begun_in_all
         done, self._done = self._done, []
-        taken = await self._refill(done)
-        if taken is None:
+        wanted = max(0, 2 * self._ahead - len(self._waiting))
+        is_short = len(self._waiting) <= self._ahead
+        taken = await self._refill(done, wanted if is_short else 0)
+        for one in taken:
+            self._add(one)
+        if is_short and not taken:
             self._refill = None  # there is no more; whoever comes later takes what comes later
-        else:
-            self._add(taken)
+        most = max(self._width, _MOST_AHEAD)
+        self._ahead = min(self._width + 2 * (self._begun_in_all - begun), most)
         self._refilling = None
         self._refilled.set()
 
@@ -272,6 +296,7 @@ class ChunkWork:
             return
         lease = self._waiting.popleft()
         self._begun[lease.id] = lease
+        self._begun_in_all += 1
         self._diary.item_begun(lease.id)
         try:
             await self._work(lease)

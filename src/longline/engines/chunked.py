@@ -121,15 +121,16 @@ class ChunkEngine:
         return end
 
     def _refill(self, more: More, domain: str) -> Refill:
-        async def refill(done: Sequence[tuple[int, str]]) -> Taken | None:
+        async def refill(done: Sequence[tuple[int, str]], wanted: int) -> Sequence[Taken]:
             await self._drift.look()
-            wish = await more()
+            wish = await more() if wanted else None
             if wish is not None:
-                turn = Turn(self._job.id, done, replace(wish, domain=domain, busy=frozenset()))
-                return await self._store.chunks.turn(turn)
+                count = -(-wanted // wish.size)
+                then = replace(wish, domain=domain, busy=frozenset())
+                return await self._store.chunks.turn(Turn(self._job.id, done, then, count))
             for chunk, owner in done:
                 await self._store.chunks.finish(chunk, owner, self._clock.now())
-            return None
+            return ()
 
         return refill
 

@@ -94,12 +94,12 @@ class Chunks:
         taken: Taken | None = await self._database.write(take_more, wish)
         return taken
 
-    async def turn(self, wish: Turn) -> Taken | None:
-        """Mark chunks as done, and take another of the same job at once; None: there is none.
+    async def turn(self, wish: Turn) -> list[Taken]:
+        """Mark chunks as done, and take others of the same job at once; none: there are none.
 
         So nobody waits for a message while there is more to do.
         """
-        taken: Taken | None = await self._database.write(turn, wish)
+        taken: list[Taken] = await self._database.write(turn, wish)
         return taken
 
     async def finish(self, chunk: int, owner: str, at: float) -> bool:

@@ -18,8 +18,8 @@ from longline.stores.schema import chunks, items, jobs
 class Take:
     """A process's wish for a chunk: its items, up to `size`, are leased to `owner` until `until`.
 
-    Each chunk is taken under a name of its own: what a chunk that broke off has left behind must
-    not be kept by the heartbeat of the next.
+    Each wish has a name of its own: what work that broke off has left behind must not be kept by
+    the heartbeat of the next.
     """
 
     chunk: int
@@ -64,11 +64,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Chunks of a job that are done, by id and owner, and the wish for another of a domain."""
+    """Chunks of a job that are done, by id and owner, and the wish for `count` more of a domain."""
 
     job: str
     done: Sequence[tuple[int, str]]
     then: TakeMore
+    count: int = 1
 
 
 _ORDINARY = DUE.where(items.c.deaths == 0)
@@ -108,7 +109,11 @@ def _leased(
 def _note(
     connection: Connection, wish: Take | TakeMore, chunk: int, state: str, count: int
 ) -> None:
-    values = {
+    connection.execute(_NOTE, _noted(wish, chunk, state, count))
+
+
+def _noted(wish: Take | TakeMore, chunk: int, state: str, count: int) -> dict[str, Any]:
+    return {
         "b_chunk": chunk,
         "b_state": state,
         "b_owner": wish.owner,
@@ -116,7 +121,6 @@ def _note(
         "b_items": count,
         "b_end": wish.at if state == ChunkState.DONE else None,
     }
-    connection.execute(_NOTE, values)
 
 
 _NOTE = (
@@ -186,20 +190,27 @@ def _chosen(connection: Connection, job: str, take: Take) -> tuple[list[int], bo
     return [], False
 
 
-def turn(connection: Connection, wish: Turn) -> Taken | None:
-    """Mark chunks as done, and take another of their job if one is offered; None: there is none."""
-    for chunk, owner in wish.done:
-        end(connection, (chunk, owner, wish.then.at))
-    found = connection.execute(_ANOTHER, {"b_job": wish.job}).first()
-    if found is None:
-        return None
+def turn(connection: Connection, wish: Turn) -> list[Taken]:
+    """Mark chunks as done, and take others of their job, as many as are offered and have items."""
     then = wish.then
-    claim = Claim(wish.job, then.owner, then.size, then.at, then.until)
+    if wish.done:
+        ended = [{"b_chunk": chunk, "b_owner": by, "b_at": then.at} for chunk, by in wish.done]
+        connection.execute(_END, ended)
+    found = connection.execute(_OTHERS, {"b_job": wish.job, "b_count": wish.count}).all()
+    if not found:
+        return []
+    claim = Claim(wish.job, then.owner, then.size * len(found), then.at, then.until)
     leases = lease_ordinary(connection, claim, then.domain or "")
-    if not leases:
-        return None
-    _note(connection, then, found.id, ChunkState.TAKEN, len(leases))
-    return Taken(found.id, wish.job, then.owner, leases, run=found.runs)
+    parts = [leases[start : start + then.size] for start in range(0, len(leases), then.size)]
+    taken = [
+        Taken(chunk.id, wish.job, then.owner, part, run=chunk.runs)
+        for chunk, part in zip(found, parts, strict=False)  # with fewer items than were hoped for
+    ]
+    if taken:
+        connection.execute(
+            _NOTE, [_noted(then, one.chunk, ChunkState.TAKEN, len(one.leases)) for one in taken]
+        )
+    return taken
 
 
 def end(connection: Connection, argument: tuple[int, str, float]) -> bool:
@@ -218,7 +229,7 @@ _END = (
     )
     .values(state=ChunkState.DONE, finished_at=bindparam("b_at"))
 )
-_ANOTHER = (
+_OTHERS = (
     select(chunks.c.id, jobs.c.runs)
     .join(jobs, jobs.c.id == chunks.c.job_id)
     .where(
@@ -227,6 +238,6 @@ _ANOTHER = (
         jobs.c.state == JobState.RUNNING,
     )
     .order_by(chunks.c.id)
-    .limit(1)
+    .limit(bindparam("b_count"))
     .with_for_update(of=chunks, skip_locked=True)
 )
