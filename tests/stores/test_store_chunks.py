@@ -162,11 +162,25 @@ async def test_a_turn_ends_one_chunk_and_takes_the_next(store: Store) -> None:
     await take(store, first, "me")
     then = TakeMore("next", EPOCH, EPOCH + 20, 4, before=EPOCH, domain="shop.test")
 
-    another = await store.chunks.turn(Turn(job.id, [(first, "me")], then))
+    (another,) = await store.chunks.turn(Turn(job.id, [(first, "me")], then))
 
     assert len(keys(another)) == 4
     assert (await store.chunks.progress(job.id)).completed == 1
     assert not await store.chunks.finish(first, "me", EPOCH)
+
+
+async def test_a_turn_takes_several_and_leaves_offered_what_has_no_items(store: Store) -> None:
+    job = await queued(store, *TEN)
+    offered = await store.chunks.offer(job.id, EPOCH, size=2)
+    then = TakeMore("me", EPOCH, EPOCH + 20, 4, before=EPOCH, domain="shop.test")
+
+    taken = await store.chunks.turn(Turn(job.id, [], then, count=4))
+
+    assert [(one.chunk, len(keys(one))) for one in taken] == list(
+        zip(offered[:3], [4, 4, 2], strict=True)
+    )
+    assert sorted(key for one in taken for key in keys(one)) == TEN
+    assert (await store.chunks.progress(job.id)).offered == 2
 
 
 async def test_a_chunk_is_taken_once(store: Store, other: Store) -> None:

@@ -33,7 +33,8 @@ def limit_variables(connection: Connection, most: int) -> None:
 async def test_an_item_found_twice_is_queued_once(store: Store) -> None:
     job = await queued(store, "a", "b")
 
-    total = await store.queue.add(Discovered(job.id, [item("b"), item("c"), item("c")], EPOCH))
+    await store.queue.add(Discovered(job.id, [item("b"), item("c"), item("c")], EPOCH))
+    total = await store.queue.add(Discovered(job.id, [], EPOCH, is_last=True))
 
     assert total == 3
     assert await keys_leased(store, job.id, 10) == ["a", "b", "c"]
@@ -58,15 +59,15 @@ async def test_a_limit_cuts_exactly_wherever_it_falls(store: Store) -> None:
 
 
 @pytest.mark.parametrize("address", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("limit", [None, 40_000])
 async def test_more_items_than_a_statement_has_room_for_are_queued(
-    database: Database, store: Store
+    database: Database, store: Store, limit: int | None
 ) -> None:
     job = await queued(store, "0")
     await database.write(limit_variables, 32_766)  # as in an SQLite that nobody has tuned
+    found = [Item(str(n), "https://shop.test") for n in range(33_000)]
 
-    total = await store.queue.add(
-        Discovered(job.id, [Item(str(n), "https://shop.test") for n in range(33_000)], EPOCH)
-    )
+    total = await store.queue.add(Discovered(job.id, found, EPOCH, is_last=True, limit=limit))
 
     assert total == 33_000
 

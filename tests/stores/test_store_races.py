@@ -38,9 +38,8 @@ async def test_ten_who_find_the_same_items_queue_each_once(stores: list[Store]) 
     job = await queued(stores[0])
     found = Discovered(job.id, [item(key) for key in KEYS], EPOCH)
 
-    totals = await asyncio.gather(*(store.queue.add(found) for store in stores))
+    await asyncio.gather(*(store.queue.add(found) for store in stores))
 
-    assert totals == [len(KEYS)] * 10
     assert (await stores[0].queue.counts(job.id))[ItemState.QUEUED] == len(KEYS)
 
 
@@ -56,7 +55,7 @@ async def test_ten_who_find_different_items_do_not_exceed_the_limit(stores: list
         )
     )
 
-    assert max(totals) == 25
+    assert max(total or 0 for total in totals) == 25
     assert (await stores[0].queue.counts(job.id))[ItemState.QUEUED] == 25
 
 

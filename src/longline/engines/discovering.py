@@ -137,7 +137,8 @@ class Discovery:
     async def _queue_all(self, job: str, visit: Visit) -> None:
         async def queue_up(chunk: Chunk) -> bool:
             total = await self._queue(job, chunk, visit)
-            return not self._is_stopped() and (self._limit is None or total < self._limit)
+            is_full = self._limit is not None and (total or 0) >= self._limit
+            return not self._is_stopped() and not is_full
 
         await find_in_chunks(self._collector.source.discover(visit), queue_up)
         if not self._is_stopped():
@@ -151,7 +152,7 @@ class Discovery:
         *,
         is_last: bool = False,
         shortfall: str | None = None,
-    ) -> int:
+    ) -> int | None:
         await visit.account.settle()
         found = Discovered(
             job,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.fetching.messages import origin_of
 from longline.model import Account, Item, ItemState
@@ -38,16 +39,20 @@ class Discovered:
     shortfall: str | None = None
 
 
-def add(connection: Connection, discovered: Discovered) -> int:
-    """Queue what is new of these items; return how many the job has now."""
-    job = discovered.job
+def add(connection: Connection, discovered: Discovered) -> int | None:
+    """Queue what is new of these items; return how many the job has now.
+
+    None, uncounted, when neither a limit nor the end asks for it: counting takes the longer the
+    more there are.
+    """
+    job, limit = discovered.job, discovered.limit
     lock_job(connection, job)  # keys and the limit are counted by one at a time
-    fresh = _fresh(connection, job, discovered.items)
-    total = connection.scalar(select(func.count()).where(items.c.job_id == job)) or 0
-    room = len(fresh) if discovered.limit is None else max(0, discovered.limit - total)
-    rows = [_queued(job, item) for item in fresh[:room]]
-    if rows:
-        _QUEUE_UP.run(connection, rows)
+    found = list({kept_key(item.key): item for item in discovered.items}.values())
+    if limit is not None:
+        fresh = _fresh(connection, job, found)
+        found = fresh[: max(0, limit - _total(connection, job))]
+    if found:
+        _QUEUE_UP[connection.dialect.name].run(connection, [_queued(job, item) for item in found])
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
         changes["cursor"] = dict(discovered.cursor)
@@ -58,13 +63,20 @@ def add(connection: Connection, discovered: Discovered) -> int:
     add_up(connection, [(job, discovered.account.as_counts())])
     note_failures(connection, [(job, None, 0, discovered.account)])
     append(connection, happened(job, None, discovered.at, discovered.account))
+    if limit is None and not discovered.is_last:
+        return None
+    total = _total(connection, job)
     if discovered.is_last:
-        append(connection, [fact(job, discovered.at, "job.discovered", items=total + len(rows))])
-    return total + len(rows)
+        append(connection, [fact(job, discovered.at, "job.discovered", items=total)])
+    return total
+
+
+def _total(connection: Connection, job: str) -> int:
+    return connection.scalar(select(func.count()).where(items.c.job_id == job)) or 0
 
 
 def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item]:
-    """Return the items whose keys the job does not have, each key once."""
+    """Return the items whose keys the job does not have."""
     fresh = {kept_key(item.key): item for item in found}
     keys = list(fresh)
     for start in range(0, len(keys), _LARGEST_LOOKUP):
@@ -90,10 +102,17 @@ def _queued(job: str, item: Item) -> dict[str, Any]:
     }
 
 
-_QUEUE_UP = BulkInsert(
-    items,
-    (
-        *("job_id", "key", "url", "data", "priority", "state"),
-        *("due_at", "tries", "lease_token", "domain"),
-    ),
-)
+def _queueing(module: Any) -> BulkInsert:
+    return BulkInsert(
+        items,
+        (
+            *("job_id", "key", "url", "data", "priority", "state"),
+            *("due_at", "tries", "lease_token", "domain"),
+        ),
+        start=module.insert,
+        # Whether a key is known is the index's to say: to ask first reads the job's keys twice.
+        finish=lambda rows: rows.on_conflict_do_nothing(index_elements=["job_id", "key"]),
+    )
+
+
+_QUEUE_UP = {"sqlite": _queueing(sqlite), "postgresql": _queueing(postgresql)}

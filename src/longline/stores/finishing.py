@@ -13,7 +13,7 @@ from sqlalchemy.exc import StatementError
 from longline.errors import FailureKind, LeaseLost
 from longline.model import Account, Item, ItemState, Lease, Note, Outcome, Verdict
 from longline.stores.adding import Discovered, add
-from longline.stores.bulk import BulkUpdate, as_json
+from longline.stores.bulk import BulkChange, as_json
 from longline.stores.journal import Fact, add_up, append, fact, happened
 from longline.stores.ledger import note_failures
 from longline.stores.records import store_records
@@ -52,22 +52,36 @@ _HELD = (
     .order_by(items.c.id)  # locked in the same order by all
     .with_for_update()  # ignored by SQLite, whose one writer holds the lock already
 )
-_SETTLE = BulkUpdate(
-    update(items)
-    .where(items.c.id == bindparam("b_id"))
-    .values(
-        state=bindparam("b_state"),
-        kind=bindparam("b_kind"),
-        reason=bindparam("b_reason"),
-        raw=bindparam("b_raw", type_=items.c.raw.type),
-        due_at=bindparam("b_due"),
-        seconds=bindparam("b_seconds"),
-        finished_at=bindparam("b_finished"),
-        status=bindparam("b_status"),
-        requests=items.c.requests + bindparam("b_requests"),
-        lease_owner=null(),
-        lease_until=null(),
-    )
+_SETTLE = BulkChange(
+    {
+        "id": items.c.id.type,
+        "state": items.c.state.type,
+        "kind": items.c.kind.type,
+        "reason": items.c.reason.type,
+        "raw": items.c.raw.type,
+        "due": items.c.due_at.type,
+        "seconds": items.c.seconds.type,
+        "finished": items.c.finished_at.type,
+        "status": items.c.status.type,
+        "requests": items.c.requests.type,
+    },
+    lambda given: (
+        update(items)
+        .where(items.c.id == given.id)
+        .values(
+            state=given.state,
+            kind=given.kind,
+            reason=given.reason,
+            raw=given.raw,
+            due_at=given.due,
+            seconds=given.seconds,
+            finished_at=given.finished,
+            status=given.status,
+            requests=items.c.requests + given.requests,
+            lease_owner=null(),
+            lease_until=null(),
+        )
+    ),
 )
 
 
@@ -114,16 +128,16 @@ def _new_state(finish: Finish, changed: Any) -> ItemState:
 def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
     outcome = finish.outcome
     return {
-        "b_id": finish.lease.id,
-        "b_state": state,
-        "b_kind": outcome.kind,
-        "b_reason": outcome.reason,
-        "b_raw": None if outcome.raw is None or outcome.record else as_json(outcome.raw),
-        "b_due": outcome.due or 0.0,
-        "b_seconds": finish.seconds,
-        "b_finished": None if state is ItemState.QUEUED else finish.at,
-        "b_status": finish.account.status,
-        "b_requests": finish.account.requests,
+        "id": finish.lease.id,
+        "state": state,
+        "kind": outcome.kind,
+        "reason": outcome.reason,
+        "raw": None if outcome.raw is None or outcome.record else as_json(outcome.raw),
+        "due": outcome.due or 0.0,
+        "seconds": finish.seconds,
+        "finished": None if state is ItemState.QUEUED else finish.at,
+        "status": finish.account.status,
+        "requests": finish.account.requests,
     }
 
 

@@ -36,9 +36,12 @@ class Queue:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, discovered: Discovered) -> int:
-        """Queue what is new of these items, with the cursor; return how many the job has now."""
-        total: int = await self._database.write(add, discovered)
+    async def add(self, discovered: Discovered) -> int | None:
+        """Queue what is new of these items, with the cursor; return how many the job has now.
+
+        None, uncounted, when neither a limit nor the end asks for it.
+        """
+        total: int | None = await self._database.write(add, discovered)
         return total
 
     async def lease(self, claim: Claim) -> list[Lease]:
