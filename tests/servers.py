@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
+
 _PATIENCE = 60.0  # seconds for a server to come up on a busy machine
 _UNPRIVILEGED = "nobody"  # PostgreSQL refuses to run as root
 
@@ -101,8 +103,25 @@ class PostgresServer:
     def kill(self) -> None:
         """End it at once, as kill -9 does; its children notice and end too."""
         if self.process is not None:
+            children = psutil.Process(self.process.pid).children()
             self.process.kill()
             self.process.wait()
+            # Until they have, no other server can be started on its data.
+            psutil.wait_procs(children, timeout=_PATIENCE)
+
+    @contextlib.contextmanager
+    def holding_its_breath(self) -> Iterator[None]:
+        """Have it say nothing at all, as a machine that is stopped does."""
+        assert self.process is not None
+        postmaster = psutil.Process(self.process.pid)
+        stopped = [postmaster, *postmaster.children(recursive=True)]
+        for one in stopped:
+            one.suspend()
+        try:
+            yield
+        finally:
+            for one in stopped:
+                one.resume()
 
     def execute(self, sql: str) -> None:
         """Run a statement in the database postgres."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Protocol
+from types import TracebackType
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -31,3 +35,71 @@ class SystemClock(Clock):
 def moment(seconds: float) -> datetime:
     """Return seconds since the epoch as an aware UTC datetime."""
     return datetime.fromtimestamp(seconds, UTC)
+
+
+async def nap(seconds: float, wake: asyncio.Event) -> bool:
+    """Come back after this many seconds, or when woken before; say whether one was."""
+    try:
+        async with asyncio.timeout(seconds):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Waiting:
+    """How long a try has only waited; a block (`with`) for each wait, and several may overlap.
+
+    For a pace, for room, for a rest to end, for what somebody else is at: nothing of it says
+    anything about the item. On the way of every request that waits, so it is no generator.
+    """
+
+    __slots__ = ("_blocks", "_seconds", "_since")
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        if not self._blocks:
+            self._since = _time()
+        self._blocks += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._blocks -= 1
+        if not self._blocks:
+            self._seconds += _time() - self._since
+
+    def seconds(self) -> float:
+        """Return the sum up to now; waits that overlap count once."""
+        return self._seconds + (_time() - self._since if self._blocks else 0.0)
+
+    def to_enter(self, inner: AbstractAsyncContextManager[T]) -> AbstractAsyncContextManager[T]:
+        """Return `inner` such that the time until one is in counts as waiting."""
+        return _Entering(inner, self)
+
+
+class _Entering(AbstractAsyncContextManager[T], Generic[T]):
+    __slots__ = ("_inner", "_waiting")
+
+    def __init__(self, inner: AbstractAsyncContextManager[T], waiting: Waiting) -> None:
+        self._inner = inner
+        self._waiting = waiting
+
+    async def __aenter__(self) -> T:
+        with self._waiting:
+            return await self._inner.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, trace)
+
+
+def _time() -> float:
+    # The loop's own: the moments of a `Clock` may be set anew in between.
+    return asyncio.get_running_loop().time()

@@ -72,6 +72,7 @@ class Fleet(ABC):
         params: Mapping[str, Any] | None = None,
         *,
         fresh: bool = False,
+        export: str | None = None,
     ) -> Job:
         """Have workers run a source, and return at once."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from longline.clock import Waiting
 from longline.errors import FailureKind
 
 
@@ -149,6 +150,8 @@ class Outcome:
 
 BANNED = "banned"
 """The step of a failure that is a ban which the item itself met."""
+OVERRAN = "overran"
+"""The step of a failure that is a try which took longer than it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,8 @@ class Account:
     `cached` answers came without a request, `revalidated` ones after a short one, `joined` ones
     with somebody else's. `status` is that of the last answer. `promises` are kept before any of
     this is committed: what a link does beside the work, such as writing an archive.
+
+    `waits` and `waited` are those of requests, which may overlap; `waiting` is that of the try.
     """
 
     requests: int = 0
@@ -203,6 +208,7 @@ class Account:
     failures: list[Failure] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     promises: list[Awaitable[None]] = field(default_factory=list)
+    waiting: Waiting = field(default_factory=Waiting, init=False, compare=False)
 
     async def settle(self) -> None:
         """Wait until every promise is kept.

@@ -24,6 +24,7 @@ from longline.fetching.link import Link
 from longline.fleet import EngineName, Fleet
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.collector import Collector, Extraction
+from longline.jobs.exporting import exported, order_export, wish_for
 from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.stopping import handling_signals
@@ -157,6 +158,7 @@ class Orchestrator(Fleet):
         *,
         fresh: bool = False,
         engine: EngineName | None = None,
+        export: str | None = None,
         on_start: Callable[[Job, bool], None] | None = None,
         **hooks: Any,
     ) -> JobReport:
@@ -167,6 +169,7 @@ class Orchestrator(Fleet):
             params: fields of JobSpec (limit, rate, set, …) that differ from this object's.
             fresh: start a new job in any case.
             engine: "local" runs it here, "celery" on workers; the settings say it otherwise.
+            export: where its records are written once it has ended; of "celery", by a worker.
             on_start: called with the job, and whether it is new.
             hooks: `on_progress`, called about twice a second; `on_trouble`, told what to know of.
 
@@ -174,10 +177,15 @@ class Orchestrator(Fleet):
             LonglineError: it could not be started, or the database gave up.
         """
         spec = merged(self._spec, source, params or {})
+        engine = engine or self._settings.engine
+        wish = wish_for(export, engine)
         job, is_new = await self._found_or_created(spec, fresh=fresh)
         if on_start:
             on_start(job, is_new)
-        return await self._run(job, spec, engine=engine or self._settings.engine, **hooks)
+        if wish and engine == "celery":
+            await order_export(self.store, job, wish)
+        report = await self._run(job, spec, engine=engine, **hooks)
+        return await exported(self.store, report, wish, engine=engine) if wish else report
 
     async def submit(
         self,
@@ -185,15 +193,19 @@ class Orchestrator(Fleet):
         params: Mapping[str, Any] | None = None,
         *,
         fresh: bool = False,
+        export: str | None = None,
     ) -> Job:
-        """Have workers run a source, and return at once.
+        """Have workers run a source, and return at once; one writes its records to `export`.
 
         Raises:
             LonglineError: it cannot be run.
             BrokerUnreachable: nobody could be told; whoever sweeps next finds the job all the same.
         """
         spec = merged(self._spec, source, params or {})
+        wish = wish_for(export, "celery")
         job, _ = await self._found_or_created(spec, fresh=fresh)
+        if wish:
+            await order_export(self.store, job, wish)
         await self._job_run_of(job, spec).handed_over()
         return await self.store.jobs.get(job.id)
 

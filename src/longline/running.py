@@ -13,7 +13,7 @@ from longline.clock import Clock
 from longline.config.settings import Settings
 from longline.config.spec import JobSpec
 from longline.engines.local import LocalEngine
-from longline.engines.options import RunOptions
+from longline.engines.options import options_of
 from longline.fetching.link import Link
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.finished import tell_finished
@@ -103,18 +103,17 @@ class JobRun:
                 around.store, self._job.id, around.clock, limiter=fetching.limiter
             )
             watch = self._watch(tracker)
-            concurrency = spec.concurrency or around.settings.concurrency
+            options = options_of(around.settings, spec)
             engine = LocalEngine(
                 around.store,
                 collector,
                 around.clock,
-                RunOptions(concurrency=concurrency, limit=spec.limit, seconds=spec.budget.seconds),
+                options,
                 on_item=watch.count,
                 is_open=lambda domain: _is_open(fetching, domain),
             )
-            report = await self._run(
-                engine, tracker, watch, self._how("local", concurrency=concurrency)
-            )
+            how = self._how("local", concurrency=options.concurrency)
+            report = await self._run(engine, tracker, watch, how)
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
                 ended = await around.store.jobs.get(self._job.id)
                 problem = await tell_finished(around.store, collector, ended, around.clock)

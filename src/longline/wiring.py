@@ -73,6 +73,7 @@ async def open_keepers(
     *,
     patience: float | None = _PATIENCE,
     on_trouble: Callable[[str], None] = lambda _text: None,
+    is_hasty: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[Keepers]:
     """Open what processes share: in a file of the home, or on the Redis that is set.
 
@@ -82,6 +83,7 @@ async def open_keepers(
         store: the database that keeps what Redis may not forget; opened when not given.
         patience: seconds to wait for a Redis that is away; None: for as long as it takes.
         on_trouble: told that it is away, and that it is back.
+        is_hasty: says that the process is to end: a Redis that is away has a few seconds left.
     """
     async with AsyncExitStack() as ends:
         if settings.redis is None:
@@ -93,7 +95,9 @@ async def open_keepers(
         except ImportError as error:
             raise MissingExtra("cluster", "Redis") from error
         shared = await ends.enter_async_context(
-            open_redis_keepers(settings.redis, clock, patience=patience, on_trouble=on_trouble)
+            open_redis_keepers(
+                settings.redis, clock, patience=patience, on_trouble=on_trouble, is_hasty=is_hasty
+            )
         )
         yield Keepers(
             shared.paces,

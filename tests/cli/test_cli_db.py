@@ -57,8 +57,21 @@ def test_a_second_copy_to_the_same_place_is_refused_in_one_sentence(
     assert answer.code == 2
     assert answer.err == (
         f"longline: nothing was copied to {address}: it is not empty, "
-        "there are rows in events already\n"
+        f"there are rows in events already; move the file {tmp_path}/other.sqlite away, "
+        "and copy again\n"
     )
+
+
+def test_a_home_that_comes_back_is_told_what_is_in_its_way(
+    longline: Terminal, shop: Path, home: Path, server_address: str
+) -> None:
+    longline("run", shop)
+    longline("db", "copy", server_address)
+
+    answer = longline("db", "copy", "sqlite", "--from", server_address)
+
+    assert answer.code == 2
+    assert f"move the file {home}/longline.sqlite away, and copy again" in answer.err
 
 
 def test_a_home_comes_back_into_its_own_file(

@@ -6,7 +6,6 @@ import asyncio
 import csv
 import io
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import SHOP, Terminal
+from longline.jobs.owner import this_host
 from longline.stores.store import open_store
 from stores.given import leased, queued, record
 
@@ -226,7 +226,7 @@ def test_the_settings_of_a_source_are_explained(longline: Terminal, tmp_path: Pa
 async def leave_alone(home: Path) -> None:
     with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
         job = await queued(store, "1", "2")
-        await leased(store, job, owner=f"{socket.gethostname()}:999999999:1.00")
+        await leased(store, job, owner=f"{this_host()}:999999999:1.00")
 
 
 def test_a_job_whose_process_was_killed_says_that_nobody_works_on_it(

@@ -96,14 +96,20 @@ class Worker:
 
 @dataclass
 class Home:
-    """A folder with a SQLite database, on a Redis that may be flushed or killed."""
+    """A folder, on a Redis that may be flushed or killed, and its database: SQLite if not said."""
 
     folder: Path
     redis: RedisServer
+    database_url: str | None = None
     workers: list[Worker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.settings = Settings(home=self.folder, redis_url=self.redis.url, chunk_size=10)
+        self.settings = Settings(
+            home=self.folder,
+            redis_url=self.redis.url,
+            database_url=self.database_url,
+            chunk_size=10,
+        )
         self.folder.mkdir(exist_ok=True)
         self.store = open_store(self.settings.database)
         self.messages = Messages(make_app(self.settings))
@@ -117,6 +123,8 @@ class Home:
             "LONGLINE_REDIS_URL": self.redis.url,
             "LONGLINE_CHUNK_SIZE": "10",
         }
+        if self.database_url:
+            variables["LONGLINE_DATABASE_URL"] = self.database_url
         with (self.folder / "worker.log").open("ab") as log:
             process = subprocess.Popen([program, *words], env=variables, stderr=log)
         self.workers.append(Worker(process))
@@ -151,10 +159,14 @@ class Home:
         found = await self.store.queue.counts(job.id)
         return {state: count for state, count in found.items() if count}
 
-    def forget_messages(self) -> None:
+    def forget_messages(self, queue: str = FETCH) -> None:
         """Have Redis lose what nobody has taken yet."""
         with Redis.from_url(self.redis.url) as redis:
-            redis.delete(PREFIX + FETCH)
+            redis.delete(PREFIX + queue)
+
+    def said(self) -> str:
+        """Return what the workers have said so far."""
+        return (self.folder / "worker.log").read_text("utf-8")
 
     def close(self) -> None:
         """End what is left."""

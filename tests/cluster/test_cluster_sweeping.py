@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cluster.cluster_home import Home
-from longline.cluster.app import FETCH
-from longline.cluster.sweeping import Sweeper
+from longline.cluster.app import FETCH, OUTPUT
+from longline.cluster.sweeping import Children, Sweeper
+from longline.jobs.owner import process_of, this_host
 from longline.model import Item, Job, JobState
 from longline.stores.adding import Discovered
+from longline.stores.orders import Order, OrderClaim, OrderKind
 from servers import RedisServer
 from virtual import VirtualClock
 
@@ -43,7 +44,7 @@ def a_dead_child() -> str:
     child = subprocess.Popen(["true"])
     born, ours = psutil.Process(child.pid).create_time(), psutil.Process().create_time()
     child.wait()
-    host = socket.gethostname()
+    host = this_host()
     return f"{host}:{child.pid}:{born:.2f}:{child.pid:x}:{os.getpid()}:{ours:.2f}"
 
 
@@ -92,6 +93,42 @@ async def test_discovery_that_kills_its_worker_three_times_pauses_the_job(
     assert "3 workers died while they discovered" in (ended.reason or "")
 
 
+async def test_a_worker_that_died_with_an_item_in_hand_did_not_die_of_discovery(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+
+    for _ in range(3):
+        await _die_discovering(home, job, sweeper, clock, in_flight={7})
+    await sweeper.sweep()  # by now nobody knows any more what they had in hand
+
+    assert (await home.store.jobs.get(job.id)).state is JobState.RUNNING
+
+
+async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+    order = Order(job.id, OrderKind.EXPORT, clock.now(), {"output": "a.csv"})
+    await home.store.orders.place(order)
+    before = (await home.messages.waiting())[OUTPUT]
+
+    await sweeper.sweep()
+    await clock.sleep(6)
+    await sweeper.sweep()  # one waits: whoever takes it finds all
+    told = (await home.messages.waiting())[OUTPUT]
+    home.forget_messages(OUTPUT)
+    await sweeper.sweep()
+    again = (await home.messages.waiting())[OUTPUT]
+    home.forget_messages(OUTPUT)
+    await home.store.orders.take(OrderClaim(order, "somebody", clock.now(), clock.now() + 60))
+    await clock.sleep(6)
+    await sweeper.sweep()
+
+    assert (told - before, again) == (1, 1)
+    assert (await home.messages.waiting())[OUTPUT] == 0
+
+
 async def test_one_leads_until_it_gives_up(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
@@ -103,8 +140,15 @@ async def test_one_leads_until_it_gives_up(
     assert (await other.sweep()).is_leader
 
 
-async def _die_discovering(home: Home, job: Job, sweeper: Sweeper, clock: VirtualClock) -> None:
+async def _die_discovering(
+    home: Home,
+    job: Job,
+    sweeper: Sweeper,
+    clock: VirtualClock,
+    in_flight: Collection[int] = (),
+) -> None:
     now, owner = clock.now(), a_dead_child()
+    children = Children(in_flight={process_of(owner) or 0: in_flight})
     before = await home.store.chunks.standing(job.id)
     await home.store.jobs.take_discovery(job.id, owner, now, now + 20, [before.finder or ""])
-    await sweeper.sweep()
+    await sweeper.sweep(children)

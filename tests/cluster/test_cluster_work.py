@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -55,21 +54,6 @@ async def test_sites_that_do_not_answer_hold_up_no_other(home: Home, gated_site:
         assert (await home.store.jobs.get(stuck[-1].id)).state is JobState.RUNNING
     gated_site.gate.set()
     assert [await home.ended(job) for job in stuck] == [JobState.COMPLETE] * 3
-
-
-@pytest.mark.usefixtures("worker")
-async def test_the_records_of_a_job_are_written_by_a_worker(
-    home: Home, gated_site: GatedSite, tmp_path: Path
-) -> None:
-    gated_site.gate.set()
-    job = await home.start_job(gated_site.url, 20)
-    await home.ended(job)
-    file = tmp_path / "records.jsonl"
-
-    await home.messages.export(job.id, str(file))
-
-    await until(lambda: asyncio.to_thread(file.exists), "the file")
-    assert len(file.read_text("utf-8").splitlines()) == 20
 
 
 async def test_a_killed_child_costs_no_item(

@@ -102,7 +102,7 @@ def test_every_value_tells_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) 
 def test_a_password_is_not_shown() -> None:
     value, origin = origins(profile="production")["database_url"]
 
-    assert value == "postgresql://me:…@db.test/longline"
+    assert value == "postgresql://me:***@db.test/longline"
     assert origin == "longline.yaml:9 (profile production)"
 
 

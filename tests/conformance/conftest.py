@@ -1,10 +1,10 @@
 """One suite for {SQLite, PostgreSQL} x {local, celery}: a test that takes `engine_on` runs on all.
 
-The tests of one kind of database share it, and one worker on it: each has a source of its own, and
-a process of pytest that has all of a kind starts only one worker. Two things rightly differ: each
-worker process may ask for robots.txt itself, so that requests are compared with what the site has
-seen and not with a number; and of a job that runs here the whole process is killed, so that
-somebody has to run it again, while of a worker it is a child, which others replace.
+The tests of one kind of database share it, and one worker on it; each has a source of its own. Two
+things rightly differ: each worker process may ask for robots.txt itself, so that requests are
+compared with what the site has seen and not with a number; and of a job that runs here the whole
+process is killed, so that somebody has to run it again, while of a worker it is a child, which
+others replace.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from servers import RedisServer
 _CHUNK = 10  # items: a job of a test has several
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sqlite_ground(
     tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer
 ) -> Iterator[Ground]:
     yield from _ground(tmp_path_factory.mktemp("conformance"), redis_server, None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def postgres_ground(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -45,11 +45,7 @@ def postgres_ground(
 
 @pytest.fixture(
     params=[
-        pytest.param(
-            (database, engine),
-            id=f"{database}-{engine}",
-            marks=pytest.mark.xdist_group(f"conformance-{database}"),
-        )
+        pytest.param((database, engine), id=f"{database}-{engine}")
         for database in ("sqlite", "postgres")
         for engine in ("local", "celery")
     ]

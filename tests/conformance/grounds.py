@@ -104,11 +104,17 @@ class EngineOn:
     options: dict[str, Any]
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    async def run(self, *, fresh: bool = False, **params: Any) -> JobReport:
+    async def run(
+        self, *, fresh: bool = False, export: str | None = None, **params: Any
+    ) -> JobReport:
         """Run the source to its end, or go on with its unfinished job."""
         return await self._in_time(
             self.orchestrator.execute(
-                str(self.source), self._said(params), engine=self.engine, fresh=fresh
+                str(self.source),
+                self._said(params),
+                engine=self.engine,
+                fresh=fresh,
+                export=export,
             )
         )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from conformance.grounds import EngineOn
+from conformance.grounds import EngineOn, until
 from longline.model import JobState
 
 pytestmark = pytest.mark.real_time
@@ -20,6 +22,18 @@ async def test_a_complete_run_stores_every_item_once(engine_on: EngineOn) -> Non
     assert _counts(report.as_dict()) == {"discovered": 20, "stored": 20}
     assert engine_on.site.asked() == {f"item/{number}": 1 for number in range(20)}
     assert await engine_on.contradictions(report.job) == []
+
+
+async def test_the_records_of_a_run_are_written_where_it_was_said(
+    engine_on: EngineOn, tmp_path: Path
+) -> None:
+    file = tmp_path / "records.jsonl"
+
+    report = await engine_on.run(export=str(file))
+
+    assert report.output == str(file)
+    await until(lambda: asyncio.to_thread(file.exists), "the file")
+    assert len(file.read_text("utf-8").splitlines()) == 20
 
 
 async def test_as_many_requests_are_counted_as_the_site_has_seen(engine_on: EngineOn) -> None:

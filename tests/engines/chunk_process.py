@@ -14,6 +14,7 @@ from longline.config.settings import Settings
 from longline.config.spec import make_spec
 from longline.engines.chunked import ChunkEngine
 from longline.engines.options import RunOptions
+from longline.jobs.collector import Collector
 from longline.model import ItemState, Job, JobState
 from longline.stores.jobs import NewJob
 from longline.stores.store import Store
@@ -29,10 +30,18 @@ LONG = 600.0
 class Process:
     """What one process of a cluster has: an engine, and names for its pieces of work."""
 
-    def __init__(self, store: Store, clock: VirtualClock, job: Job, engine: ChunkEngine) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: VirtualClock,
+        job: Job,
+        collector: Collector,
+        engine: ChunkEngine,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.job = job
+        self.collector = collector
         self.engine = engine
         self._names = count()
 
@@ -42,14 +51,14 @@ class Process:
     async def offer(self) -> None:
         await self.store.chunks.offer(self.job.id, self.clock.now(), size=SIZE)
 
-    async def take(self, owner: str = "me") -> Taken | None:
+    async def take(self, owner: str = "me", size: int = SIZE) -> Taken | None:
         """Take the next chunk, as a message would have it."""
         now = self.clock.now()
         await self.offer()
         chunks = await self.store.chunks.unanswered(self.job.id, now + 1)
         if not chunks:
             return None
-        return await self.store.chunks.take(Take(chunks[0], owner, now, now + 20, SIZE))
+        return await self.store.chunks.take(Take(chunks[0], owner, now, now + 20, size))
 
     async def work_off(self) -> list[tuple[int, int]]:
         """Work on chunks until nothing is due; say of each what came of it."""
@@ -61,6 +70,16 @@ class Process:
             end = await self.engine.run_chunk(taken, seconds=LONG)
             ends.append((end.finished, end.handed_back))
         return ends
+
+    async def work_for(self, seconds: float) -> tuple[int, int, int]:
+        """Work on a chunk; say how many were committed and handed back, and the tries of its first.
+
+        Nothing may be in work beside it.
+        """
+        taken = await self.take(f"me {next(self._names)}")
+        assert taken is not None
+        end = await self.engine.run_chunk(taken, seconds=seconds)
+        return end.finished, end.handed_back, taken.leases[0].tries
 
     async def counts(self) -> dict[ItemState, int]:
         found = await self.store.queue.counts(self.job.id)
@@ -81,14 +100,15 @@ def starter(store: Store, settings: Settings, clock: VirtualClock, site: Scripte
         if "fails_at" in values:
             options["fails_at"] = values.pop("fails_at")
         source = values.pop("source", "little:Little")
-        spec = make_spec({"source": source, "set": options, "rate": "unlimited"})
+        pace = {"rate": values.pop("rate", "unlimited"), "burst": values.pop("burst", None)}
+        spec = make_spec({"source": source, "set": options, **pace})
         now = clock.now()
         job = await store.jobs.create(NewJob("little", spec.snapshot(), {}, now))
         await store.jobs.start(job.id, now, engine="celery")
         run = RunOptions(concurrency=2, **values)
         async with open_collector(settings, spec, clock, store, job=job.id) as (collector, _):
             engine = ChunkEngine(store, collector, clock, run, job=job)
-            yield Process(store, clock, job, engine)
+            yield Process(store, clock, job, collector, engine)
 
     return begin
 

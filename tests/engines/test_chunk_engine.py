@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from engines.chunk_process import LONG, Begin, slow, starter
-from longline.config.settings import Settings, load_settings, prepare_home
+from longline.config.settings import Settings
 from longline.engines.options import RunOptions
 from longline.engines.standing import rest_or_pause
 from longline.errors import DiscoveryFailed, StoreError, StoreFull
 from longline.model import ItemState, JobState
 from longline.stores.finishing import Finish
-from longline.stores.store import Store, open_store
+from longline.stores.store import open_store
 from scripted_site import ScriptedSite
 from servers import PostgresServer
 from virtual import VirtualClock
@@ -25,29 +23,10 @@ PLAIN = RunOptions()
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    settings = load_settings(home=tmp_path)
-    prepare_home(settings)
-    return settings
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
-    with open_store(settings.database) as store:
-        yield store
-
-
-@pytest.fixture
 def pages(site: ScriptedSite) -> ScriptedSite:
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}")
     return site
-
-
-@pytest.fixture
-def begun(store: Store, settings: Settings, clock: VirtualClock, site: ScriptedSite) -> Begin:
-    """Begin a job of the little source on the cluster."""
-    return starter(store, settings, clock, site)
 
 
 async def test_a_job_is_found_collected_in_chunks_and_ended_once(

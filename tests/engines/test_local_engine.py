@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from longline.errors import StoreFull
+from longline.jobs.owner import this_host
 from longline.jobs.report import JobReport
 from longline.model import Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
@@ -244,7 +244,7 @@ async def test_a_dead_process_leases_are_taken_over_at_once(
         await store.jobs.start(orphan.id, now)
         items = [Item(str(number), f"{pages.url}/item/{number}") for number in range(10)]
         await store.queue.add(Discovered(orphan.id, items, now, is_last=True))
-        gone = f"{socket.gethostname()}:999999999:1.00"
+        gone = f"{this_host()}:999999999:1.00"
         leases = await store.queue.lease(Claim(orphan.id, gone, 3, now, now + 3600))
 
         report = await orchestrator.resume(orphan.id)

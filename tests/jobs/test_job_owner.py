@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from longline.jobs.owner import dead_among, is_abandoned, this_run
+from longline.jobs.owner import dead_among, is_abandoned, this_host, this_run
 from longline.model import Job, Verdict
 from longline.stores.store import Store, open_store
 from stores.given import ended, leased, queued
 from virtual import EPOCH
 
-DEAD = f"{socket.gethostname()}:999999999:1.00"
+DEAD = f"{this_host()}:999999999:1.00"
 
 
 @pytest.fixture
@@ -42,6 +41,13 @@ async def test_only_a_worker_that_is_surely_dead_leaves_its_job_alone(
     await leased(store, job, owner=owner)
 
     assert await is_left_alone(store, job) is (owner == DEAD)
+
+
+async def test_a_job_whose_worker_was_not_heard_of_in_time_is_left_alone(store: Store) -> None:
+    job = await queued(store, "1", "2")
+    await leased(store, job, owner="elsewhere:1:1.00")
+
+    assert await is_left_alone(store, job, EPOCH + 3600)
 
 
 async def test_a_running_job_that_nobody_holds_anything_of_is_left_alone(store: Store) -> None:

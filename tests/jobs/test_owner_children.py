@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 
 import psutil
 import pytest
 
-from longline.jobs.owner import dead_among, killed_among, living_among, this_child
+from longline.jobs.owner import dead_among, killed_among, living_among, this_child, this_host
 
-HOST = socket.gethostname()
+HOST = this_host()
 PARENT = psutil.Process()
 GONE = "999999999:1.00"
 

@@ -1,4 +1,4 @@
-"""A cancellation that a source lets through without being cancelled is its bug, and no silence."""
+"""What a source raises that is no `Exception` is a bug of its own: neither silence nor the end."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ class Odd(Source):
     @layer()
     async def page(self, visit):
         if visit.item.key == "1":
-            raise asyncio.CancelledError
+            raise {error}
         return {{"n": visit.item.key}}
 """
 
 
-async def test_an_item_whose_code_is_cancelled_by_nobody_fails_as_a_bug(
-    tmp_path: Path, clock: VirtualClock
+@pytest.mark.parametrize("error", ["asyncio.CancelledError", "GeneratorExit", "BaseException"])
+async def test_an_item_whose_code_raises_what_would_end_its_task_fails_as_a_bug(
+    tmp_path: Path, clock: VirtualClock, error: str
 ) -> None:
     path = tmp_path / "odd.py"
-    path.write_text(ODD.format(found=3, end="pass"))
+    path.write_text(ODD.format(found=3, end="pass", error=error))
 
     async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
         report = await longline.execute(str(path))
@@ -49,17 +50,21 @@ async def test_an_item_whose_code_is_cancelled_by_nobody_fails_as_a_bug(
     assert [row["kind"] for row in items] == [None, FailureKind.BUG, None]
 
 
-async def test_discovery_that_is_cancelled_by_nobody_fails_the_job(
-    tmp_path: Path, clock: VirtualClock
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [("asyncio.CancelledError", "was cancelled"), ("GeneratorExit", "GeneratorExit()")],
+)
+async def test_discovery_that_raises_what_would_end_its_task_fails_the_job(
+    tmp_path: Path, clock: VirtualClock, error: str, told: str
 ) -> None:
     path = tmp_path / "odd.py"
-    path.write_text(ODD.format(found=0, end="raise asyncio.CancelledError"))
+    path.write_text(ODD.format(found=0, end=f"raise {error}", error=error))
 
     async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
         report = await longline.execute(str(path))
 
     assert report.state is JobState.FAILED
-    assert "was cancelled" in str(report.reason)
+    assert told in str(report.reason)
 
 
 async def test_a_cancellation_that_was_asked_for_goes_through() -> None:

@@ -11,7 +11,7 @@ from judge.cases import RIGHT, WRONG, Case, Failing
 from judge.client import Client
 from longline.errors import Throttled
 
-pytestmark = [pytest.mark.real_time, pytest.mark.xdist_group("httpbin")]
+pytestmark = pytest.mark.real_time
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)

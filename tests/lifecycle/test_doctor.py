@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,11 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from longline.cli.doctor import command as doctor_command
 from longline.config.settings import Settings
+from longline.jobs.owner import this_host
 from longline.lifecycle.doctor import CHECKS, diagnose, examine
 from longline.lifecycle.doctor_base import Finding, Ground, Verdict, ok
-from longline.lifecycle.doctor_cluster import abandoned_jobs, own_services
+from longline.lifecycle.doctor_cluster import abandoned_jobs, own_services, workers
 from longline.lifecycle.doctor_database import database, file_system
 from longline.lifecycle.doctor_machine import disk, home
 from longline.lifecycle.doctor_settings import browser, secrets, sources, variables
@@ -203,13 +207,42 @@ async def test_a_job_that_nobody_works_on_is_found(ground: Ground) -> None:
         job = await store.jobs.create(NewJob("shop", {}, {}, now))
         await store.jobs.start(job.id, now)
         await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], now))
-        dead = f"{os.uname().nodename}:999999999:1.00:word"
+        dead = f"{this_host()}:999999999:1.00:word"
         await store.queue.lease(Claim(job.id, dead, 1, now, now + 60))
 
     found = examine(ground, {"jobs": abandoned_jobs})[0]
 
     assert found.verdict is Verdict.WARNING
     assert found.remedy == f"`longline resume {job.id}`"
+
+
+@pytest.mark.real_time
+async def test_jobs_that_were_left_when_the_cluster_went_down_wait_for_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(Settings(home=tmp_path).database) as store:
+        for _ in range(2):
+            job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
+            await store.jobs.start(job.id, 0.0, engine="celery")
+
+    done = await asyncio.to_thread(
+        CliRunner().invoke, doctor_command, ["--json", "--home", str(tmp_path)]
+    )
+
+    assert done.exit_code == 1
+    assert {
+        "about": "workers",
+        "verdict": "problem",
+        "sentence": "2 jobs wait for workers, and none is registered",
+        "remedy": "start some with `longline up` or `longline worker`",
+    } in json.loads(done.stdout)
+
+
+def test_a_home_without_a_cluster_needs_no_workers(ground: Ground) -> None:
+    open_store(ground.settings.database).close()
+
+    assert list(workers(ground)) == []
 
 
 def test_the_doctor_works_without_optional_packages_and_names_them(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from longline.lifecycle.doctor_clocks import clocks
 from longline.lifecycle.doctor_cluster import workers
 from longline.lifecycle.doctor_database import database
 from longline.lifecycle.doctor_redis import broker, redis
+from longline.lifecycle.status import status
 from longline.model import Item
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
@@ -189,6 +190,19 @@ def test_a_user_who_may_not_is_told_why(
     assert password not in str(found)
 
 
+def test_no_password_in_a_query_is_told(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    url = f"{postgres_server.url()}?password=geheim"
+    settings = Settings(home=tmp_path, database_url=url)
+
+    (found,) = database(Ground(settings, {}))
+    parts = status(settings)
+
+    assert found.verdict is Verdict.OK
+    assert "password=***" in found.sentence
+    assert "password=***" in parts[1].address
+    assert "geheim" not in f"{found}{parts}"
+
+
 def test_an_empty_database_on_a_server_is_ok(
     tmp_path: Path, postgres_server: PostgresServer
 ) -> None:
@@ -232,7 +246,8 @@ async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
     found = examine(at, {"workers": workers})[0]
 
     assert found.verdict is Verdict.PROBLEM
-    assert found.sentence == "1 jobs wait for workers, and none is registered"
+    assert found.sentence == "1 job waits for workers, and none is registered"
+    assert found.remedy == "start some with `longline up` or `longline worker`"
 
 
 @pytest.mark.real_time

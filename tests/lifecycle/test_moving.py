@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from lifecycle.homes import Home
 from longline.config.settings import Settings, prepare_home
+from longline.errors import LifecycleBusy, NotCopied
 from longline.lifecycle.doctor import examine
 from longline.lifecycle.doctor_base import Ground, Verdict
 from longline.lifecycle.doctor_database import database
+from longline.lifecycle.locking import alone_in
 from longline.lifecycle.moving import Move, move
 from longline.lifecycle.record import Record
 from longline.model import Record as Made
@@ -49,6 +54,55 @@ async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Ho
     assert back.is_in_use
     assert settings.database == before
     assert await records_in(settings) == 1
+
+
+@pytest.mark.real_time
+async def test_a_home_is_not_moved_under_its_workers(home: Home, tmp_path: Path) -> None:
+    await asyncio.to_thread(home.up, workers=1)
+    settings = home.settings()
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+
+    with pytest.raises(NotCopied) as told:
+        await move(settings, Move(elsewhere))
+    await asyncio.to_thread(home.down)
+    moved = await move(settings, Move(elsewhere))
+
+    assert "wait for work; workers would go on with the old database" in str(told.value)
+    assert "`longline down`" in str(told.value)
+    assert not moved.is_behind
+
+
+@pytest.mark.real_time
+async def test_no_worker_is_started_while_a_home_is_moved(home: Home, tmp_path: Path) -> None:
+    settings = prepared(home)
+    with open_store(settings.database) as store:
+        await store.records.create(MADE, at=1.0)
+    told: list[str] = []
+
+    def start(_table: str, _rows: int) -> None:
+        with pytest.raises(LifecycleBusy) as busy, alone_in(home.path, patience=0.1):
+            pass
+        told.append(str(busy.value))
+
+    await move(settings, Move(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"), start)
+
+    assert told
+
+
+@pytest.mark.real_time
+async def test_what_is_written_to_the_old_database_since_is_told(
+    home: Home, tmp_path: Path
+) -> None:
+    settings = prepared(home)
+    with open_store(settings.database) as store:
+        await store.records.create(MADE, at=1.0)
+    wish = Move(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}", force=True)
+
+    def write(_table: str, _rows: int) -> None:
+        with open_store(settings.database) as store:
+            asyncio.run(store.journal.add_up("job", {"requests": 1}))
+
+    assert (await move(settings, wish, write)).is_behind
 
 
 def test_the_doctor_says_how_to_start_a_server_of_the_home(home: Home) -> None:

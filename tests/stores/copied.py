@@ -33,7 +33,7 @@ async def fill(store: Store) -> None:
     await _match(store)
     await _ask(store)
     await store.marks.add("daily", [(1, 2), (2, 1)])
-    await store.leaders.take("sweeping", "me", EPOCH, EPOCH + 9)
+    await store.leaders.take("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.cells("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
 

@@ -259,6 +259,42 @@ async def test_suspects_come_last_and_alone(store: Store) -> None:
     assert sorted(key for one in taken[2:] for key in keys(one)) == sorted(suspects)
 
 
+async def test_a_suspect_that_waits_for_long_is_taken_alone_by_whoever_says_so(
+    store: Store,
+) -> None:
+    job = await queued(store, "1")
+    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=4)
+    await take(store, chunk)
+    await died(store, job, "me")
+    await store.chunks.offer(job.id, EPOCH, size=4)
+    later = EPOCH + 90
+    wish = TakeMore("me too", later, later + 20, 4, before=later)
+
+    unsaid = await store.chunks.take_more(wish)
+    too_soon = await store.chunks.take_more(replace(wish, suspects_before=EPOCH - 1))
+    taken = await store.chunks.take_more(replace(wish, suspects_before=EPOCH))
+
+    assert (unsaid, too_soon) == (None, None)
+    assert keys(taken) == ["1"]
+    assert taken is not None
+    assert taken.is_alone
+
+
+async def test_suspects_wait_for_what_is_not_suspected(store: Store) -> None:
+    job = await queued(store, "1", "2")
+    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=1, most=1)
+    await take(store, chunk, size=1)
+    await died(store, job, "me")
+    await store.chunks.offer(job.id, EPOCH, size=4)
+
+    wish = TakeMore("me too", EPOCH, EPOCH + 20, 4, before=EPOCH, suspects_before=EPOCH)
+    taken = await store.chunks.take_more(wish)
+
+    assert keys(taken) == ["2"]
+    assert taken is not None
+    assert not taken.is_alone
+
+
 async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store) -> None:
     job = await queued(store, "1", "2", "3")
     (lease,) = await leased(store, job)

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,53 @@ async def test_a_job_that_somebody_works_on_is_not_left_behind(
 
     assert set((await counts(target)).values()) == {0}
     assert (await copy(source, target, force=True)).tables
+
+
+@pytest.mark.parametrize("owner", ["elsewhere:1:1.00", this_run()])
+async def test_workers_that_wait_for_work_are_not_left_with_the_old_database(
+    source: Database, target: Database, owner: str
+) -> None:
+    store = Store(source)
+    await store.records.create(record("a"), at=EPOCH)
+    now = await store.now()
+    await store.leaders.take("sweeper", owner, now, now + 60)
+
+    with pytest.raises(NotCopied, match="Stop them first: `longline down`"):
+        await copy(source, target)
+
+    assert set((await counts(target)).values()) == {0}
+    assert (await copy(source, target, force=True)).tables
+
+
+async def test_workers_that_were_there_hold_nothing_up(source: Database, target: Database) -> None:
+    store = Store(source)
+    now = await store.now()
+    gone = this_run().replace(f":{this_run().split(':')[1]}:", ":999999999:")
+    await store.leaders.take("sweeper", gone, now, now + 60)
+
+    assert (await copy(source, target)).tables
+
+
+@pytest.mark.parametrize(("first", "last"), [("source", "target"), ("target", "source")])
+async def test_what_is_written_during_a_copy_does_not_stay_behind_unnoticed(
+    request: pytest.FixtureRequest, path: Path, postgres_address: str, first: str, last: str
+) -> None:
+    old: Database = request.getfixturevalue(first)
+    new: Database = request.getfixturevalue(last)
+    address = {"source": f"sqlite:///{path}", "target": postgres_address}[first]
+    await Store(old).records.create(record("a"), at=EPOCH)
+
+    def write(_table: str, _rows: int) -> None:
+        with closing(open_database(address)) as other:
+            asyncio.run(Store(other).journal.add_up("job", {"requests": 1}))
+
+    copying = Copying(Side(old), Side(new), dead_among=dead_among, on_step=write)
+
+    with pytest.raises(NotCopied, match="somebody has written to"):
+        await copying.run()
+
+    assert set((await counts(new)).values()) == {0}
+    assert (await copying.run(force=True)).tables
 
 
 async def test_leases_of_the_dead_and_expired_ones_hold_nothing_up(

@@ -6,21 +6,29 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
+from sqlalchemy import Connection, create_engine
 
 from longline.errors import StoreTooNew, StoreUnreachable
 from longline.stores import migrate
 from longline.stores.migrate import NEWEST
 from longline.stores.schema import metadata
 from longline.stores.store import open_store
+from remembered import Remembered
 from stores.given import new_job, record
 
 OPEN = "import sys; from longline.stores.store import open_store; open_store(sys.argv[1]).close()"
+
+
+@pytest.fixture(autouse=True)
+def migrated(migration: Callable[[Connection], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every new file migrated for real."""
+    monkeypatch.setattr(migrate, "_upgrade", migration)
 
 
 @pytest.fixture
@@ -41,6 +49,17 @@ def set_version(path: Path, version: str) -> None:
     connection.close()
 
 
+def made_by(migration: Callable[[Connection], None], path: Path) -> list[tuple[str, str]]:
+    """Return what a migration leaves in a new file: names and how they came to be."""
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        migration(connection)
+        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master ORDER BY name")
+        found = [(str(name), str(sql)) for name, sql in rows]
+    engine.dispose()
+    return found
+
+
 def test_a_fresh_file_gets_the_newest_version(path: Path, address: str) -> None:
     open_store(address).close()
 
@@ -56,6 +75,16 @@ def test_the_migrated_tables_are_those_of_the_schema(address: str) -> None:
     engine.dispose()
 
     assert differences == []
+
+
+def test_tables_that_are_remembered_are_those_that_were_migrated(
+    migration: Callable[[Connection], None], tmp_path: Path
+) -> None:
+    remembered = Remembered(migration)
+    found = [made_by(remembered, tmp_path / name) for name in ("first.sqlite", "second.sqlite")]
+
+    assert found[0] == found[1]
+    assert version_of(tmp_path / "second.sqlite") == NEWEST
 
 
 def test_the_newest_version_is_the_last_migration() -> None:

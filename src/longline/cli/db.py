@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -51,10 +52,14 @@ def copy(
     """
     moved = asyncio.run(move(settings_of(home), Move(target, source, force, mend)))
     if as_json:
-        print_json({**asdict(moved.copied), "is_in_use": moved.is_in_use})
-        return
-    _print_tables(moved.copied)
-    click.echo(_next(moved))
+        told = {"is_in_use": moved.is_in_use, "is_behind": moved.is_behind}
+        print_json({**asdict(moved.copied), **told})
+    else:
+        _print_tables(moved.copied)
+        click.echo(_next(moved))
+    if moved.is_behind:
+        click.echo(_behind(moved.copied), err=True)
+        sys.exit(0 if force else 1)
 
 
 @command.command("info")
@@ -88,6 +93,13 @@ def _next(moved: Moved) -> str:
     return (
         f"{done}\nTo use it, set LONGLINE_DATABASE_URL={target}"
         "\nor database_url in longline.yaml, with its password where *** stands."
+    )
+
+
+def _behind(copied: Copied) -> str:
+    return (
+        f"Somebody wrote to {cleaned(copied.source)} after it was read: that is not in the copy. "
+        "See who does, and copy it again to an empty database."
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from longline.cli.export_left import leave
 from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.querying import query_of, query_options, with_whole_job
 from longline.config.documents_words import nearest
@@ -76,10 +77,15 @@ _NOTHING_ASKED = "no enrichment task was run in this home yet, so that there is 
     "--secret", help="Where the login is, such as env:NAME: a password, or ID:SECRET of a storage."
 )
 @click.option("--endpoint", help="The address of an S3-compatible storage. [AWS_ENDPOINT_URL]")
+@click.option(
+    "--detach", is_flag=True, help="Leave it to a worker, on whose machine it is written; of --job."
+)
 @query_options
 @home_option
 @json_option
-def command(*, home: Path | None, as_json: bool, incremental: str | None, **given: Any) -> None:
+def command(
+    *, home: Path | None, as_json: bool, incremental: str | None, detach: bool, **given: Any
+) -> None:
     """Write records to a file, a database or a bucket.
 
     It is written beside its place and renamed, so that nobody ever sees half of it; a folder, an
@@ -90,6 +96,13 @@ def command(*, home: Path | None, as_json: bool, incremental: str | None, **give
     redacting = {name: given.pop(name) for name in ("redact", "ignore_unreadable")}
     tasks = given.pop("tasks")
     wish = _wish(given)
+    if detach:
+        beside = {**given, **redacting, "incremental": incremental}
+        with open_store(settings.database) as store:
+            wish = replace(wish, tasks=asyncio.run(_tasks(store, tasks)))
+            _check_chosen(wish)
+            asyncio.run(leave(settings, store, wish, beside, as_json=as_json))
+        return
     with open_store(settings.database) as store:
         redactor, unread = _redactor(store, settings, **redacting)
         wish = replace(wish, redactor=redactor, tasks=asyncio.run(_tasks(store, tasks)))

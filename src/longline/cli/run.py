@@ -45,6 +45,11 @@ from longline.orchestrator import Orchestrator
 @click.option("--max-seconds", type=float, help="End after so long.")
 @engine_option
 @click.option("--detach", is_flag=True, help="Leave it to the workers; needs --engine celery.")
+@click.option(
+    "--export",
+    metavar="FILE",
+    help="Write its records there once it has ended; with --engine celery, a worker does.",
+)
 @ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one is there.")
 @home_option
@@ -56,6 +61,7 @@ def command(
     parallel: bool | None,
     engine: EngineName | None,
     detach: bool,
+    export: str | None,
     fresh: bool,
     home: Path | None,
     as_json: bool,
@@ -81,11 +87,14 @@ def command(
     orchestrator = Orchestrator(settings=settings)
     if is_all == bool(sources):
         raise click.UsageError("name a SOURCE, or several, or say --all")
+    if export is not None and (is_all or len(sources) > 1):
+        raise click.UsageError("--export is for one SOURCE: the next would replace its records")
     if detach:
         if (engine or settings.engine) != "celery":
             raise click.UsageError("--detach leaves it to workers: say --engine celery, too")
         names = list(sources) or orchestrator.known_sites()
-        sys.exit(asyncio.run(leave(orchestrator, names, values, fresh=fresh, as_json=as_json)))
+        left = {"fresh": fresh, "export": export}
+        sys.exit(asyncio.run(leave(orchestrator, names, values, left, as_json=as_json)))
     if is_all or len(sources) > 1:
         how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
         names = list(sources) or orchestrator.known_sites()
@@ -95,9 +104,10 @@ def command(
             run_shown(
                 orchestrator,
                 lambda hooks: orchestrator.execute(
-                    sources[0], values, fresh=fresh, engine=engine, **hooks
+                    sources[0], values, fresh=fresh, engine=engine, export=export, **hooks
                 ),
                 as_json=as_json,
+                is_left=(engine or settings.engine) == "celery",
             )
         )
     )

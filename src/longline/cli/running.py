@@ -20,8 +20,12 @@ async def run_shown(
     start: Callable[[dict[str, Any]], Awaitable[JobReport]],
     *,
     as_json: bool,
+    is_left: bool = False,
 ) -> int:
-    """Run a job with everything a person expects around it; return the exit code."""
+    """Run a job with everything a person expects around it; return the exit code.
+
+    `is_left`: workers do it, who write its records as well if they are to be written.
+    """
     display = Display(is_quiet=as_json)
 
     def announce(job: Job, is_new: bool) -> None:  # noqa: FBT001  # called by the orchestrator
@@ -48,4 +52,12 @@ async def run_shown(
         print_json(report.as_dict())
     else:
         print_summary(report)
+        _tell_export(report, is_left=is_left)
     return report.exit_code
+
+
+def _tell_export(report: JobReport, *, is_left: bool) -> None:
+    if report.unwritten:
+        click.echo(f"  export    not written: {report.unwritten}")
+    elif report.output:
+        click.echo(f"  export    {report.output}{', which a worker writes' if is_left else ''}")

@@ -102,8 +102,8 @@ async def leave(
     orchestrator: Orchestrator,
     sources: Sequence[str],
     values: Mapping[str, Any],
+    how: Mapping[str, Any],
     *,
-    fresh: bool,
     as_json: bool,
 ) -> int:
     """Hand sites over to workers and leave them to it; return the exit code."""
@@ -112,7 +112,7 @@ async def leave(
     async with orchestrator:
         for source in sources:
             try:
-                job = await orchestrator.submit(source, values, fresh=fresh)
+                job = await orchestrator.submit(source, values, **how)
             except LonglineError as error:
                 code = error.exit_code
                 told.append({"source": _short(source), "state": "failed", "error": str(error)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from longline.cli.options import home_option, settings_of
 from longline.config.settings import prepare_home
 from longline.errors import MissingExtra
+from longline.jobs.owner import this_host
 
 _QUEUES = ("fetch", "process", "output")
 
@@ -79,7 +79,7 @@ def command(
     if items is not None:
         settings = settings.model_copy(update={"concurrency": items})
     prepare_home(settings)
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    name = name or f"{this_host()}-{os.getpid()}"
     options = WorkerOptions(name, processes, queues)
     sys.exit(asyncio.run(run_worker(settings, options, _say)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 from celery.exceptions import Reject
@@ -36,13 +36,13 @@ class Child:
         reports: Reports,
         say: Callable[[str], None],
         *,
-        is_processing: bool,
+        queues: Collection[str],
     ) -> None:
         self._settings = settings
         self._drain = drain
         self._reports = reports
         self._say = say
-        self._is_processing = is_processing
+        self._queues = queues
         self._parent = os.getpid()
         self._runner: asyncio.Runner
         self._messages: Messages
@@ -79,9 +79,9 @@ class Child:
         """End a job."""
         self._do(lambda working: working.finish(job))
 
-    def export(self, job: str, output: str) -> None:
+    def export(self, order: str) -> None:
         """Write the records of a job."""
-        self._do(lambda working: working.export(job, output))
+        self._do(lambda working: working.export(order))
 
     def _do(self, task: Callable[[Working], Awaitable[None]]) -> None:
         if self._drain.has_begun:
@@ -97,7 +97,9 @@ class Child:
 
     async def _answer(self, task: Callable[[Working], Awaitable[None]]) -> None:
         try:
-            await task(await self._awake())
+            working = await self._awake()
+            async with working.keeping_time():
+                await task(working)
         except UnknownJob:
             pass  # an old message about a job of a database that is gone
         except StoreError as error:
@@ -113,7 +115,7 @@ class Child:
                 self._messages,
                 self._drain,
                 self._reports,
-                is_processing=self._is_processing,
+                queues=self._queues,
                 say=self._say,
             )
             self._working = await working.__aenter__()

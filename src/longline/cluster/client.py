@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from longline.clock import Clock
+from longline.clock import Clock, nap
 from longline.cluster.app import make_app
 from longline.cluster.messages import Messages
 from longline.cluster.presence import Presences
@@ -14,6 +14,7 @@ from longline.cluster.troubles import is_lasting
 from longline.config.settings import Settings
 from longline.errors import BrokerUnreachable
 from longline.model import ItemState, Job, JobState
+from longline.stores.orders import Order
 from longline.stores.store import Store
 
 _LOOK = 0.5  # seconds between looks at the job
@@ -69,7 +70,7 @@ class ClusterEngine:
             if self._clock.now() - looked_at > _PRESENCE:
                 looked_at = self._clock.now()
                 await self._look_for_workers()
-            await self._nap(_LOOK)
+            await nap(_LOOK, self._wake)
         return await self._halt(job.id)
 
     async def _begin(self, job: str) -> None:
@@ -108,12 +109,26 @@ class ClusterEngine:
                 return
             await self._clock.sleep(_LOOK)
 
-    async def _nap(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+
+async def have_written(
+    settings: Settings, store: Store, order: Order, on_trouble: Callable[[str], None]
+) -> None:
+    """Place an order to write records, and wake a worker for it.
+
+    Raises:
+        BadOption: no Redis is named; nothing is placed.
+        BrokerUnreachable: Redis cannot be used as it is; whoever sweeps next finds the order.
+    """
+    messages = Messages(make_app(settings))
+    try:
+        await store.orders.place(order)
+        await messages.export(order.name)
+    except BrokerUnreachable as error:
+        if is_lasting(error):
+            raise
+        on_trouble(f"{error}; it is written once a worker finds the order")
+    finally:
+        messages.close()
 
 
 @asynccontextmanager

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
 
 from longline.clock import Clock
-from longline.stores.store import Store
+from longline.engines.raising import first_of
+from longline.errors import LonglineError, StoreError
+
+_EVERY = 60.0  # seconds between looks at the database's clock; none drifts by much in that time
+
+
+class Timekeeper(Protocol):
+    """Whose time counts: a `Store`."""
+
+    async def now(self) -> float:
+        """Return its time, in seconds since the epoch."""
 
 
 class SharedClock(Clock):
@@ -25,10 +39,36 @@ class SharedClock(Clock):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
 
-    async def follow(self, store: Store) -> float:
-        """Set it by the database; return by how many seconds this machine's clock is ahead."""
+    async def follow(self, store: Timekeeper) -> float:
+        """Set it by the database; return by how many seconds this machine's clock is ahead.
+
+        An answer that took long, as in a process that is busy, tells less than what is known
+        already: it counts only if it shows that this clock is wrong.
+        """
         asked = time.monotonic()
         there = await store.now()
         answered = time.monotonic()
-        self._zero = there - (asked + answered) / 2
+        if not there - answered <= self._zero <= there - asked:
+            self._zero = there - (asked + answered) / 2
         return time.time() - self.now()
+
+    @asynccontextmanager
+    async def following(self, store: Timekeeper) -> AsyncIterator[None]:
+        """Set it from time to time while the block does something, for hours perhaps.
+
+        Raises:
+            LonglineError: what the block raises.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._keep_following(store))
+                yield
+                keeping.cancel()
+        except* LonglineError as several:
+            raise first_of(several) from several
+
+    async def _keep_following(self, store: Timekeeper) -> None:
+        while True:
+            await asyncio.sleep(_EVERY)
+            with contextlib.suppress(StoreError):  # whoever works notices, too
+                await self.follow(store)

@@ -33,8 +33,7 @@ def main() -> int:
     _log_to_stderr()
     settings = Settings(**order.settings)
     drain = Drain()
-    reports, is_processing = Reports(order.reports), "process" in order.queues
-    child = Child(settings, drain, reports, _LOG.warning, is_processing=is_processing)
+    child = Child(settings, drain, Reports(order.reports), _LOG.warning, queues=order.queues)
     app = make_app(settings)
     add_tasks(app, child)
     # Weak references would be gone before the first signal.

@@ -1,8 +1,8 @@
 """Several pieces of work at once in one child, so that a slow site holds up no other.
 
 A child is given one message at a time. While what that asked for waits (for a pace, for a slow
-answer), it takes on what nobody else has come for: chunks, each of a site that it is not busy with,
-and the discovery of jobs that have just begun.
+answer), it takes on what nobody else has come for, of the queues that it serves: chunks, each of a
+site that it is not busy with, the discovery of jobs that have just begun, and orders.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from longline.clock import Clock
+from longline.cluster.carrying import Carrier
 from longline.cluster.mortality import Drain
 from longline.cluster.opened import Opened, OpenJobs
 from longline.cluster.reports import ALIVE, Reports
@@ -23,6 +25,7 @@ from longline.engines.discovering import LEASE
 from longline.engines.raising import first_of
 from longline.errors import LonglineError
 from longline.jobs.owner import this_child
+from longline.stores.orders import OrderKind
 from longline.stores.store import Store
 from longline.stores.taking import TakeMore, Taken
 
@@ -30,11 +33,15 @@ _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end 
 _RAREST_LOOK = 2.0  # a thousand processes that look five times a second would be a load
 _GROWTH = 1.5
 _FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
+_FOR_OTHERS = 60.0  # seconds that a suspect is left to those who have nothing to lose by it
 _MOST = 16  # chunks at a time, and as many discoveries
 
 
 class Crew:
-    """What one child works on at the same time; the work itself is `work`, `discover`, `end`."""
+    """What one child works on at the same time, of the `queues` that it serves, by their names.
+
+    The work itself is `work`, `discover`, `end` and what the `carrier` does.
+    """
 
     def __init__(
         self,
@@ -45,6 +52,8 @@ class Crew:
         *,
         drain: Drain,
         reports: Reports,
+        carrier: Carrier,
+        queues: Collection[str],
         work: Callable[[Taken, float], Coroutine[Any, Any, None]],
         discover: Callable[[str], Coroutine[Any, Any, None]],
         end: Callable[[str], Coroutine[Any, Any, None]],
@@ -55,20 +64,25 @@ class Crew:
         self._settings = settings
         self._drain = drain
         self._reports = reports
+        self._carrier = carrier
+        self._queues = queues
         self._work = work
         self._discover = discover
         self._end = end
         self._tasks: set[asyncio.Task[None]] = set()
         self._finders: set[asyncio.Task[None]] = set()
+        self._suspect: asyncio.Task[None] | None = None
+        self._is_message_finding = False
 
     @asynccontextmanager
     async def beside(
-        self, *, is_alone: bool = False, has_limit: bool = True
+        self, *, is_alone: bool = False, has_limit: bool = True, is_finding: bool = False
     ) -> AsyncIterator[None]:
-        """Work on more chunks beside what is done in the block, and on until those are done.
+        """Work on more beside what is done in the block, and on until that is done.
 
         With `is_alone` nothing else is done. With `has_limit` all of it ends in the time that a
-        message may take: what is begun late has what is left of it.
+        message may take: what is begun late has what is left of it. `is_finding`: the block
+        discovers, which costs nothing if a suspect beside it ends the process.
 
         Raises:
             StoreError: the database does not take any more.
@@ -81,7 +95,9 @@ class Crew:
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._watch())
                 looking = group.create_task(self._look(group, until, is_enough))
+                self._is_message_finding = is_finding
                 yield
+                self._is_message_finding = True  # nothing of it is left
                 await self._all_done()
                 # Not cancelled: what it takes at this moment would be in nobody's hands.
                 is_enough.set()
@@ -115,10 +131,25 @@ class Crew:
                     await is_enough.wait()
             if is_enough.is_set() or self._drain.has_begun:
                 continue
-            is_more = await self._take_more(group, until)
-            is_more |= await self._find_more(group, until)
-            await self._end_more()
+            is_more = await self._take_on(group, until)
             pause = _LOOK if is_more else min(_GROWTH * pause, _RAREST_LOOK)
+
+    async def _take_on(self, group: asyncio.TaskGroup, until: float | None) -> bool:
+        """Begin what nobody else has come for; beside a suspect, nothing."""
+        is_more = False
+        for queue, begin in (
+            ("fetch", self._take_more),
+            ("fetch", self._find_more),
+            ("output", self._write_more),
+        ):
+            if queue in self._queues and not self._has_suspect():
+                is_more |= await begin(group, until)
+        if not self._has_suspect():
+            await self._end_more()
+        return is_more
+
+    def _has_suspect(self) -> bool:
+        return self._suspect is not None and not self._suspect.done()
 
     async def _take_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
         now = self._clock.now()
@@ -129,10 +160,17 @@ class Crew:
             seconds = self._settings.soft_limit  # it goes on in any case, and others may be busy
         if seconds <= 0:
             return False
-        taken = await self._store.chunks.take_more(self.wish(self._jobs.used()))
-        if taken is not None:
-            self._begin(group, self._work(taken, seconds))
-        return taken is not None
+        wish = self.wish(self._jobs.used())
+        if self._is_message_finding and self._tasks <= self._finders:
+            # Otherwise it would wait for as long as everybody discovers. That is gone on with by
+            # the next process, should this one die of it.
+            wish = replace(wish, suspects_before=now - _FOR_OTHERS)
+        taken = await self._store.chunks.take_more(wish)
+        if taken is None:
+            return False
+        task = self._begin(group, self._work(taken, seconds))
+        self._suspect = task if taken.is_alone else None
+        return True
 
     def wish(self, jobs: Sequence[Opened], *, is_idle: bool = False) -> TakeMore:
         """Return the wish for more chunks, beside what is done for these jobs.
@@ -166,10 +204,26 @@ class Crew:
             finder.add_done_callback(self._finders.discard)
         return bool(found)
 
+    async def _write_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
+        """Write the records of a job, one job's at a time; without a limit of time, as above."""
+        if self._carrier.is_writing or (until is not None and until <= self._clock.now()):
+            return False
+        order = await self._carrier.take(OrderKind.EXPORT, wait=_FOR_THE_IDLE)
+        if order is not None:
+            self._begin(group, self._carrier.export(order))
+        return order is not None
+
     async def _end_more(self) -> None:
-        """End jobs that are over, but whose last item was finished by nobody who could."""
+        """End jobs that are over, but whose last item was finished by nobody who could.
+
+        Sources of jobs that were ended by somebody who was killed then are told.
+        """
         for job in await self._store.chunks.over():
             await self._end(job)
+        if "process" in self._queues:
+            order = await self._carrier.take(OrderKind.FINISHED, wait=_FOR_THE_IDLE)
+            if order is not None:
+                await self._carrier.tell_source(order)
 
     def _begin(
         self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]

@@ -51,16 +51,13 @@ class Messages:
         """
         await self._send(FINISH, [job])
 
-    async def export(self, job: str, output: str) -> None:
-        """Have the records of a job written to a file, a storage or a table.
-
-        Unlike the others this message is all there is: when Redis forgets it, nobody writes. The
-        journal of the job tells that it was written, or why not.
+    async def export(self, order: str) -> None:
+        """Have the records of a job written, as an order in the database says.
 
         Raises:
             BrokerUnreachable: nobody was told.
         """
-        await self._ask(lambda: self._send_now(EXPORT, [(job, output)]))
+        await self._send(EXPORT, [order])
 
     async def waiting(self) -> dict[str, int]:
         """Return how many messages nobody has taken yet, by queue.
@@ -75,12 +72,12 @@ class Messages:
         self._app.close()
 
     async def _send(self, task: str, ids: Sequence[str | int]) -> None:
-        await self._ask(lambda: self._send_now(task, [(one,) for one in ids]))
+        await self._ask(lambda: self._send_now(task, ids))
 
-    def _send_now(self, task: str, told: Sequence[tuple[str | int, ...]]) -> None:
+    def _send_now(self, task: str, ids: Sequence[str | int]) -> None:
         with self._app.producer_or_acquire() as producer:
-            for one in told:
-                self._app.send_task(task, list(one), queue=ROUTES[task], producer=producer)
+            for one in ids:
+                self._app.send_task(task, [one], queue=ROUTES[task], producer=producer)
 
     def _lengths(self) -> dict[str, int]:
         with self._app.producer_or_acquire() as producer:

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from longline.clock import Clock
-from longline.cluster.orders import options_of
 from longline.cluster.reports import Reports
 from longline.config.settings import Settings
 from longline.config.spec import make_spec
 from longline.engines.chunked import ChunkEngine
+from longline.engines.options import options_of
 from longline.jobs.collector import Collector
 from longline.model import OPEN_STATES, Job
 from longline.stores.store import Store

@@ -1,4 +1,4 @@
-"""What a supervisor tells its Celery worker to be, and how jobs are run there."""
+"""What a supervisor tells its Celery worker to be."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-
-from longline.config.settings import Settings
-from longline.config.spec import JobSpec
-from longline.engines.options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +23,3 @@ class Order:
     def line(self) -> bytes:
         """Return it as a line of JSON."""
         return orjson.dumps(asdict(self)) + b"\n"
-
-
-def options_of(settings: Settings, spec: JobSpec) -> RunOptions:
-    """Return how a job is run on this machine."""
-    return RunOptions(
-        concurrency=spec.concurrency or settings.concurrency,
-        limit=spec.limit,
-        seconds=spec.budget.seconds,
-    )

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from longline.clock import nap
 from longline.cluster.app import QUEUES, broker_of, make_app
 from longline.cluster.clock import SharedClock
 from longline.cluster.consumer import Consumer, WorkerOptions
@@ -24,12 +24,13 @@ from longline.cluster.troubles import Troubles, is_lasting
 from longline.config.settings import Settings
 from longline.engines.raising import first_of
 from longline.errors import BrokerUnreachable, LonglineError, StoreError
-from longline.jobs.owner import this_run
+from longline.jobs.owner import this_host, this_run
 from longline.jobs.sites import progress_of
 from longline.jobs.stopping import handling_signals
 from longline.model import Job
 from longline.resilience.keepers.redis import open_redis_keepers
 from longline.stores.store import Store, open_store
+from longline.stores.threads import Threads
 
 INTERRUPTED = 130
 """The exit code after a second signal: everything was ended at once."""
@@ -39,6 +40,7 @@ _SWEEP = 2.0
 _DRAIN = 20.0  # seconds to finish what is in flight; what takes longer is begun anew by others
 _SETTLED = 10.0  # seconds after which a start counts as one that went well
 _LONGEST_PAUSE = 30.0
+_THREADS = 4
 _HELD_UP = 5.0  # seconds without a sign of life from a child's loop
 
 
@@ -59,6 +61,7 @@ class Supervisor:
         self._chunks = 0  # taken by Celery workers that have ended since
         self._waiting = 0
         self._pause = 0.0
+        self._grace = _SWEEP  # seconds for what is not to be left undone, if the servers are there
 
     async def run(self) -> int:
         """Work until a signal comes; return the exit code.
@@ -66,6 +69,8 @@ class Supervisor:
         Raises:
             LonglineError: it cannot work, and waiting would not change that.
         """
+        # Python's own threads would be waited for at the end, whatever they wait for.
+        asyncio.get_running_loop().set_default_executor(Threads(_THREADS, "longline-supervisor"))
         try:
             with handling_signals(self._stop.set, self._say_that_it_ends):
                 await self._run()
@@ -90,12 +95,27 @@ class Supervisor:
             self._say(f"{self._options.name}: {self._options.processes} processes take work")
             async with asyncio.TaskGroup() as group:
                 sweeping = group.create_task(self._sweep_on(store, presences))
-                await self._keep_consuming()
-                await self._drain()
+                await self._consume()
                 sweeping.cancel()
             with contextlib.suppress(BrokerUnreachable):
                 await presences.withdraw(self._options.name)
         self._say(f"{self._options.name} has ended")
+
+    async def _consume(self) -> None:
+        """Have work done until told to stop, and then what is in flight brought to its end."""
+        try:
+            await self._keep_consuming()
+            await self._drain()
+        except asyncio.CancelledError:
+            self._grace = 0.0
+            raise
+
+    async def _leave(self, store: Store) -> None:
+        """Close the database; when its server is away, that is no reason to stay."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._grace):
+                while not store.close(within=0.0):  # noqa: ASYNC110  # threads set no event
+                    await asyncio.sleep(_LOOK / 4)
 
     # ------------------------------------------------------------ the beginning
 
@@ -109,15 +129,17 @@ class Supervisor:
             try:
                 await presences.check()
                 await self._greet()
-                store = await asyncio.to_thread(open_store, self._settings.database)
+                store = await asyncio.to_thread(
+                    open_store, self._settings.database, is_hasty=self._stop.is_set
+                )
             except (BrokerUnreachable, StoreError) as error:
                 if is_lasting(error):
                     raise
                 self._troubles.tell("start", str(error))
-                await self._nap(_SWEEP)
+                await nap(_SWEEP, self._stop)
                 continue
             self._troubles.over("start", "Redis and the database answer")
-            ends.callback(store.close)
+            ends.push_async_callback(self._leave, store)
             return store
         return None
 
@@ -132,7 +154,7 @@ class Supervisor:
     async def _keep_consuming(self) -> None:
         """Have a Celery worker consume until told to stop; start another when one ends."""
         consumer = self._start()
-        while not await self._nap(_LOOK):
+        while not await nap(_LOOK, self._stop):
             now = self._clock.now()
             consumer.listen(now)
             self._kill_hung(consumer, now)
@@ -160,7 +182,7 @@ class Supervisor:
         self._chunks += consumer.heard.chunks
         self._consumer = None  # nobody listens to one that is closed
         consumer.close()
-        is_over = await self._nap(self._pause)
+        is_over = await nap(self._pause, self._stop)
         return consumer if is_over else self._start()
 
     async def _drain(self) -> None:
@@ -196,9 +218,8 @@ class Supervisor:
                     await self._sweep_once(sweeper, store, messages, presences)
                     await asyncio.sleep(_SWEEP)
             finally:
-                # Not for long: a database that is away is no reason to stay.
                 with contextlib.suppress(StoreError, TimeoutError):
-                    async with asyncio.timeout(_SWEEP):
+                    async with asyncio.timeout(self._grace):
                         await sweeper.give_up()
                 messages.close()
 
@@ -243,7 +264,7 @@ class Supervisor:
         heard = self._consumer.heard if self._consumer else None
         return Presence(
             name=self._options.name,
-            host=socket.gethostname(),
+            host=this_host(),
             pid=os.getpid(),
             processes=self._options.processes,
             queues=self._options.queues,
@@ -260,15 +281,6 @@ class Supervisor:
             yield Mirror(redis)
         finally:
             await redis.aclose()
-
-    async def _nap(self, seconds: float) -> bool:
-        """Wait; True when told to stop."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
-        except TimeoutError:
-            pass
-        return self._stop.is_set()
 
 
 def _told(code: int) -> str:

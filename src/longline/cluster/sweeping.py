@@ -10,16 +10,18 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from longline.clock import Clock
-from longline.cluster.app import FETCH
+from longline.cluster.app import FETCH, OUTPUT, PROCESS, QUEUES
+from longline.cluster.carrying import free_among
 from longline.cluster.messages import Messages
 from longline.cluster.offering import offer, tell_of
-from longline.cluster.orders import options_of
 from longline.config.settings import Settings
 from longline.config.spec import make_spec
 from longline.engines.discovering import LEASE
+from longline.engines.options import options_of
 from longline.engines.standing import rest_or_pause
 from longline.jobs.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.model import Job, JobState
+from longline.stores.orders import OrderKind
 from longline.stores.reclaiming import MOST_DEATHS, Reclaim, Reclaimed
 from longline.stores.store import Store
 
@@ -82,8 +84,9 @@ class Sweeper:
         self._owner = owner
         self._on_job = on_job
         self._told: dict[tuple[str, str], float] = {}
-        self._died: dict[str, set[str]] = {}  # who died while discovering, by job
+        self._died: dict[str, dict[str, bool]] = {}  # who died of discovering, or beside it, by job
         self._running: set[str] = set()
+        self._ordered: set[str] = set()  # what messages were sent for in the last sweep
 
     async def sweep(self, children: Children | None = None) -> Swept:
         """Look at every job that runs on the cluster.
@@ -103,7 +106,7 @@ class Sweeper:
         for job in running:
             await self._reclaim(job, swept, children or Children())
         if is_leader:
-            await self._lead(running, swept)
+            await self._lead(running, swept, children or Children())
         return swept
 
     async def give_up(self) -> None:
@@ -130,49 +133,61 @@ class Sweeper:
 
     # ------------------------------------------------------------ for all
 
-    async def _lead(self, running: list[Job], swept: Swept) -> None:
+    async def _lead(self, running: list[Job], swept: Swept, children: Children) -> None:
         for job in running:
-            await self._see_to(job, swept)
+            await self._see_to(job, swept, children)
         await self._tell_again(running, swept)
+        await self._tell_of_orders(swept)
         await self._show(running)
 
-    async def _see_to(self, job: Job, swept: Swept) -> None:
+    async def _see_to(self, job: Job, swept: Swept, children: Children) -> None:
         """Have done what is to be done next for a job."""
         now = self._clock.now()
         if await self._store.jobs.is_over(job.id):
             await self._tell_once("finish", job.id, self._messages.finish, swept)
             return
-        if await self._is_unsearched(job.id, now):
+        if await self._is_unsearched(job.id, now, children):
             await self._tell_once("discover", job.id, self._messages.discover, swept)
         size = self._settings.chunk_size
         swept.offered += await offer(self._store, self._messages, job.id, self._clock, size)
         options = options_of(self._settings, make_spec(job.settings))
         await rest_or_pause(self._store, job.id, now, options)
 
-    async def _is_unsearched(self, job: str, now: float) -> bool:
-        """Say whether somebody has to be told to discover; nobody is, if that killed too many."""
+    async def _is_unsearched(self, job: str, now: float, children: Children) -> bool:
+        """Say whether somebody has to be told to discover; nobody is, if that killed too many.
+
+        Of one that had an item in hand beside it, that is taken to be what killed it.
+        """
         standing = await self._store.chunks.standing(job)
         finder = [standing.finder] if standing.finder else []
         if not standing.lacks_finder(now, dead_among(finder)):
             return False
-        died = self._died.setdefault(job, set())
-        died.update(killed_among(finder))
-        if len(died) < MOST_DEATHS:
+        died = self._died.setdefault(job, {})
+        for owner in killed_among(finder):
+            died.setdefault(owner, not children.in_flight.get(process_of(owner) or 0))
+        if (count := sum(died.values())) < MOST_DEATHS:
             return True
-        reason = f"{len(died)} workers died while they discovered: look at the source's discovery"
+        reason = f"{count} workers died while they discovered: look at the source's discovery"
         await self._store.jobs.halt(job, now, reason)
         return False
 
     async def _tell_once(
-        self, what: str, job: str, tell: Callable[[str], Awaitable[None]], swept: Swept
+        self,
+        what: str,
+        name: str,
+        tell: Callable[[str], Awaitable[None]],
+        swept: Swept,
+        queues: Collection[str] = tuple(QUEUES.values()),
     ) -> None:
         """Send a message, unless one was sent that may still be answered."""
-        now, key = self._clock.now(), (what, job)
+        now, key = self._clock.now(), (what, name)
         if now - self._told.get(key, 0.0) < _ANSWER:
             return
-        if key in self._told and any((await self._messages.waiting()).values()):
-            return  # whoever takes what waits finds this, too
-        await tell(job)
+        if key in self._told:
+            waiting = await self._messages.waiting()
+            if any(waiting[queue] for queue in queues):
+                return  # whoever takes what waits finds this, too
+        await tell(name)
         swept.told_again += key in self._told
         self._told[key] = now
 
@@ -190,12 +205,25 @@ class Sweeper:
         await self._store.chunks.sent(unanswered[:count], self._clock.now())
         swept.told_again += count
 
+    async def _tell_of_orders(self, swept: Swept) -> None:
+        """Send messages for orders that nobody is at."""
+        now = self._clock.now()
+        self._ordered = set()
+        for order in free_among(await self._store.orders.ready(now), now):
+            if order.kind is OrderKind.EXPORT:
+                self._ordered.add(order.name)
+                await self._tell_once("export", order.name, self._messages.export, swept, [OUTPUT])
+            else:
+                self._ordered.add(order.job)
+                await self._tell_once("finish", order.job, self._messages.finish, swept, [PROCESS])
+
     async def _show(self, running: list[Job]) -> None:
         """Have onlookers see how far jobs are, those that have ended since the last sweep, too."""
         names = {job.id for job in running}
         ended = [await self._store.jobs.get(job) for job in sorted(self._running - names)]
         self._running = names
-        self._told = {key: at for key, at in self._told.items() if key[1] in names}
+        kept = names | self._ordered
+        self._told = {key: at for key, at in self._told.items() if key[1] in kept}
         self._died = {job: who for job, who in self._died.items() if job in names}
         if self._on_job is not None:
             for job in [*running, *ended]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Self, TypeVar
 
+from longline.cluster.carrying import Carrier
 from longline.cluster.clock import SharedClock
 from longline.cluster.crew import Crew
 from longline.cluster.messages import Messages
@@ -17,13 +17,9 @@ from longline.cluster.reports import Reports
 from longline.config.settings import Settings
 from longline.engines.discovering import LEASE
 from longline.errors import BrokerUnreachable, LonglineError, StoreError
-from longline.exports.destinations import Wish
-from longline.exports.files import export
-from longline.jobs.finished import tell_finished
 from longline.jobs.owner import this_child
 from longline.model import Job, JobState
-from longline.stores.journal import fact
-from longline.stores.selecting import RecordQuery
+from longline.stores.orders import OrderKind
 from longline.stores.store import Store, open_store
 from longline.stores.taking import Take, TakeMore, Taken
 from longline.wiring import open_keepers
@@ -36,7 +32,8 @@ _LAST = 0.1  # of the time that a message may take, for the last chunk that is b
 class Working:
     """The store, the messages and the open jobs of one child; use `async with`.
 
-    With `is_processing` it ends jobs itself; otherwise workers that serve this queue are told.
+    Of `queues`, it serves those. With `process` it ends jobs itself; otherwise workers that serve
+    this queue are told.
     """
 
     def __init__(
@@ -46,7 +43,7 @@ class Working:
         drain: Drain,
         reports: Reports,
         *,
-        is_processing: bool,
+        queues: Collection[str],
         say: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -54,24 +51,33 @@ class Working:
         self._drain = drain
         self._reports = reports
         self._clock = SharedClock()
-        self._is_processing = is_processing
+        self._queues = queues
         self._say = say
         self._ends = AsyncExitStack()
         self._store: Store
         self._jobs: OpenJobs
+        self._carrier: Carrier
         self._crew: Crew
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as ends:
-            self._store = ends.enter_context(open_store(self._settings.database))
+            self._store = ends.enter_context(
+                open_store(self._settings.database, is_hasty=self._is_to_end)
+            )
             await self._clock.follow(self._store)
             # For as long as Redis is away, requests wait: without it nobody knows the pace.
             keepers = await ends.enter_async_context(
                 open_keepers(
-                    self._settings, self._clock, self._store, patience=None, on_trouble=self._say
+                    self._settings,
+                    self._clock,
+                    self._store,
+                    patience=None,
+                    on_trouble=self._say,
+                    is_hasty=self._is_to_end,
                 )
             )
             self._jobs = OpenJobs(self._settings, self._store, keepers, self._clock, self._reports)
+            self._carrier = Carrier(self._store, self._jobs, self._clock, self._say)
             self._crew = Crew(
                 self._store,
                 self._jobs,
@@ -79,6 +85,8 @@ class Working:
                 self._settings,
                 drain=self._drain,
                 reports=self._reports,
+                carrier=self._carrier,
+                queues=self._queues,
                 work=self._work_on,
                 discover=self._discover,
                 end=self._wind_up,
@@ -89,6 +97,13 @@ class Working:
 
     async def __aexit__(self, *_error: object) -> None:
         await self._ends.aclose()
+
+    def keeping_time(self) -> AbstractAsyncContextManager[None]:
+        """Return a block in which the clock is set from time to time."""
+        return self._clock.following(self._store)
+
+    def _is_to_end(self) -> bool:
+        return self._drain.has_begun
 
     async def tidy(self) -> None:
         """Let go of what nobody has needed for long, and set the clock."""
@@ -109,7 +124,7 @@ class Working:
 
     async def discover(self, job: str) -> None:
         """Find the items of a job, unless it has ended or somebody is at it."""
-        async with self._crew.beside(has_limit=False):
+        async with self._crew.beside(has_limit=False, is_finding=True):
             await self._discover(job)
 
     async def finish(self, job: str) -> None:
@@ -118,43 +133,32 @@ class Working:
             await self._finish(job)
 
     async def _finish(self, job: str) -> None:
-        if not await self._store.jobs.is_over(job):
-            return
+        if await self._store.jobs.is_over(job):
+            await self._end(job)
+        if order := await self._carrier.take(OrderKind.FINISHED, job=job):
+            await self._carrier.tell_source(order)
+
+    async def _end(self, job: str) -> None:
         async with self._opened(await self._store.jobs.get(job)) as opened:
             if opened is None:
                 return
             state = await opened.engine.finish()
-            if state is JobState.COMPLETE and not opened.has_limit:
-                ended = await self._store.jobs.get(job)
-                problem = await tell_finished(self._store, opened.collector, ended, self._clock)
-                if problem:
-                    self._say(f"{job}: {problem}")
             if state is not None and opened.fetching.budgets:
                 await opened.fetching.budgets.forget()
         await self._jobs.close(job)
+        ready = await self._store.orders.ready(self._clock.now())
+        for order in ready:
+            if order.job == job and order.kind is OrderKind.EXPORT:
+                await self._tell(self._messages.export(order.name))
 
-    async def export(self, job: str, output: str) -> None:
-        """Write the records of a job, whole or not at all; its journal tells what came of it."""
-        async with self._crew.beside(is_alone=True, has_limit=False):
-            await self._export(job, output)
-
-    async def _export(self, job: str, output: str) -> None:
-        found = await self._store.jobs.get(job)
-        query = RecordQuery(job=found.id)
-        told: dict[str, Any]
-        try:
-            # In a thread, and from one moment of the database, however long it takes.
-            done = await asyncio.to_thread(
-                export, Wish(output), lambda: self._store.records.stream(query)
-            )
-        except StoreError:
-            raise
-        except LonglineError as error:
-            self._say(str(error))
-            kind, told = "export.failed", {"output": output, "reason": str(error)}
-        else:
-            kind, told = "export.written", {"output": done.path, "records": done.records}
-        await self._store.journal.append(fact(found.id, self._clock.now(), kind, **told))
+    async def export(self, order: str) -> None:
+        """Write what an order asks for, or what any other does that nobody is at."""
+        async with self._crew.beside(has_limit=False):
+            while not self._drain.has_begun:
+                taken = await self._carrier.take(OrderKind.EXPORT, first=order)
+                if taken is None:
+                    return
+                await self._carrier.export(taken)
 
     # ------------------------------------------------------------ steps
 
@@ -232,7 +236,7 @@ class Working:
 
     async def _wind_up(self, job: str) -> None:
         """Have a job ended that is over."""
-        if self._is_processing:
+        if "process" in self._queues:
             await self._finish(job)
         else:
             await self._tell(self._messages.finish(job))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
+from longline.config.addresses import without_password
 from longline.config.documents import Document, check, read_document
 from longline.config.documents_words import nearest
 from longline.config.written import Written
@@ -22,8 +22,6 @@ FILE = "longline.yaml"
 FILE_VARIABLE = "LONGLINE_CONFIG"
 PROFILE_VARIABLE = "LONGLINE_PROFILE"
 S = TypeVar("S", bound=BaseSettings)
-
-_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def shown(value: Any) -> Any:
         return [shown(one) for one in value]
     if isinstance(value, Path):
         return str(value)
-    return _PASSWORD.sub(r"\1:…@", value) if isinstance(value, str) else value
+    return without_password(value) if isinstance(value, str) else value
 
 
 def settings_file() -> Path | None:

@@ -12,6 +12,7 @@ from longline.clock import Clock
 from longline.engines.committing import Committer, finish_of
 from longline.engines.halting import Halt, beat
 from longline.engines.options import RunOptions
+from longline.engines.overrunning import Try
 from longline.engines.raising import first_of
 from longline.errors import FailureKind, LonglineError
 from longline.jobs.collector import Collector
@@ -121,8 +122,9 @@ class ChunkWork:
         self._refilled = asyncio.Event()
         self._ahead = self._width
         self._begun_in_all = 0
+        self._is_dry = False
         self._waiting: deque[Lease] = deque()
-        self._begun: dict[int, Lease] = {}
+        self._begun: dict[int, Try] = {}
         self._held: dict[int, _Held] = {}
         self._chunk_of: dict[int, _Held] = {}
         self._done: list[tuple[int, str]] = []
@@ -141,9 +143,9 @@ class ChunkWork:
         return self._domain
 
     @property
-    def has_waiting(self) -> bool:
-        """Whether some are not begun yet."""
-        return bool(self._waiting)
+    def has_more(self) -> bool:
+        """Whether some are not begun yet, or more are just being taken."""
+        return bool(self._waiting) or self._refilling is not None
 
     @property
     def in_flight(self) -> int:
@@ -216,7 +218,16 @@ class ChunkWork:
             for one in busy:
                 one.cancel()
             await asyncio.wait(busy)
-        await self._hand_back(list(self._begun.values()))
+        await self._break_off(list(self._begun.values()))
+
+    async def _break_off(self, tries: Sequence[Try]) -> None:
+        """Hand back what only waited, or was begun late; of what took too long, keep count."""
+        limit = self._options.soft_limit
+        slow = [one for one in tries if one.worked() >= limit]
+        await self._hand_back([one.lease for one in tries if one not in slow])
+        for one in slow:
+            before = await self._store.ledger.overruns(self._job, one.lease.item.key)
+            await self._committer.hand_over(one.overrun(self._clock.now(), limit, before))
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
         if leases:
@@ -251,6 +262,7 @@ class ChunkWork:
             self._done.append((held.chunk, held.owner))
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
+        has_worked = False
         while self._halt.reason is None:
             if self._refilling is None and self._is_time_to_fill():
                 self._refilled.clear()
@@ -258,7 +270,9 @@ class ChunkWork:
             if self._waiting:
                 async with self._room:
                     await self._begin_next()
+                has_worked = True
             elif self._refilling is not None:
+                self._is_dry |= has_worked
                 await self._refilled.wait()
             else:
                 return
@@ -272,12 +286,13 @@ class ChunkWork:
     async def _fill(self) -> None:
         """Take more chunks before the last one runs dry, and mark as done what is.
 
-        As many items are kept ahead as are begun while more are being taken, twice over: a quick
-        site has several small chunks at a time, a slow one never more than it needs.
+        As many items are kept ahead as are begun while more are being taken, twice over; whenever
+        it runs dry meanwhile, twice as many as before. So a quick site has several small chunks at
+        a time, a slow one never more than it needs.
         """
         if self._refill is None:
             return
-        begun = self._begun_in_all
+        begun, self._is_dry = self._begun_in_all, False
         done, self._done = self._done, []
         wanted = max(0, 2 * self._ahead - len(self._waiting))
         is_short = len(self._waiting) <= self._ahead
@@ -286,8 +301,10 @@ class ChunkWork:
             self._add(one)
         if is_short and not taken:
             self._refill = None  # there is no more; whoever comes later takes what comes later
-        most = max(self._width, _MOST_AHEAD)
-        self._ahead = min(self._width + 2 * (self._begun_in_all - begun), most)
+        needed = self._width + 2 * (self._begun_in_all - begun)
+        if self._is_dry:  # how many would have been begun, nobody knows
+            needed = max(needed, 2 * self._ahead)
+        self._ahead = min(needed, max(self._width, _MOST_AHEAD))
         self._refilling = None
         self._refilled.set()
 
@@ -295,23 +312,25 @@ class ChunkWork:
         if self._halt.reason or not self._waiting:  # something came while it waited for room
             return
         lease = self._waiting.popleft()
-        self._begun[lease.id] = lease
+        attempt = self._begun[lease.id] = Try(lease)
         self._begun_in_all += 1
         self._diary.item_begun(lease.id)
         try:
-            await self._work(lease)
+            await self._work(attempt)
         finally:
             self._diary.item_ended(lease.id)  # cancelled or not, this process has not died of it
         del self._begun[lease.id]
 
-    async def _work(self, lease: Lease) -> None:
-        extraction = await self._collector.collect(lease.item, tries=lease.tries)
+    async def _work(self, attempt: Try) -> None:
+        lease, account = attempt.lease, attempt.account
+        extraction = await self._collector.collect(lease.item, tries=lease.tries, account=account)
         outcome = extraction.outcome
         if outcome.verdict is Verdict.LATER and outcome.is_for_domain:
             self._rest = self._rest or outcome
             self._halt.say(outcome.reason or f"{lease.domain} rests")
         now = self._clock.now()
-        await self._committer.hand_over(finish_of(lease, extraction, now, self._options.limit))
+        with account.waiting:
+            await self._committer.hand_over(finish_of(lease, extraction, now, self._options.limit))
 
     def _count(self, finish: Finish, state: ItemState | None) -> None:
         self._settle(finish.lease)

@@ -76,7 +76,7 @@ class ChunkEngine:
     def busy_domains(self) -> set[str]:
         """Return the domains of which no more could be begun at once than is begun already."""
         loads = {work.domain: self._in_flight(work.domain) for work in self._works}
-        unbegun = {work.domain for work in self._works if work.has_waiting}
+        unbegun = {work.domain for work in self._works if work.has_more}
         return unbegun | {name for name, load in loads.items() if load >= self._options.concurrency}
 
     async def run_chunk(
@@ -89,7 +89,9 @@ class ChunkEngine:
 
         After `seconds` nothing more is begun: what was not is handed back, and what is in flight
         has a tenth of that time, at most a minute, to come to its end before it is handed back,
-        too. The same when the job is paused, cancelled or gone, and on `stop`.
+        too. The same when the job is paused, cancelled or gone, and on `stop`. An item that had
+        worked for longer than the soft limit by then, waits not counted, has used up its try; the
+        third time, it fails.
 
         Raises:
             StoreError: the database does not take any more. What was not committed is leased until

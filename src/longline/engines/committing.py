@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from longline.clock import nap
 from longline.errors import LeaseLost
 from longline.jobs.collector import Extraction
 from longline.model import ItemState, Lease
@@ -91,12 +92,7 @@ class Committer:
         """Wait a little for more outcomes, unless no work is under way that could bring any."""
         if self._is_all_there():
             return
-        try:
-            async with asyncio.timeout(_COMPANY):
-                await self._is_lone.wait()
-        except TimeoutError:
-            return
-        if not self._is_closing:
+        if await nap(_COMPANY, self._is_lone) and not self._is_closing:
             self._is_lone.clear()
 
     def _is_all_there(self) -> bool:

@@ -21,6 +21,7 @@ from longline.errors import (
 )
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among
+from longline.jobs.straying import is_of_the_process
 from longline.sources.visit import Visit
 from longline.stores.adding import Discovered
 from longline.stores.journal import fact
@@ -97,7 +98,9 @@ class Discovery:
             self.failure = error
         except (CircuitOpen, Postponed) as error:
             return await self._is_sat_out(job, error)
-        except Exception as error:  # noqa: BLE001  # whatever a source raises ends its discovery
+        except BaseException as error:  # whatever a source raises ends its discovery
+            if is_of_the_process(error):
+                raise
             problem = str(error) if isinstance(error, LonglineError) else repr(error)
             self.failure = DiscoveryFailed(self._collector.source.name, problem)
             self.failure.__cause__ = error

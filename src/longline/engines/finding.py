@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from longline.errors import StoreError
-from longline.jobs.straying import no_stray_cancellation
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.model import Cursor, Item
 
 LARGEST_CHUNK = 200
@@ -17,7 +17,7 @@ _OLDEST_CHUNK = 0.25  # seconds found items wait for company, however long the n
 class _End:
     """The last thing in the line: the source has no more, or has failed with `error`."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
@@ -51,7 +51,7 @@ async def find_in_chunks(
 
     Raises:
         StoreError: what `queue_up` raised.
-        Exception: whatever the source raised, after all that it had found was handed over.
+        BaseException: whatever the source raised, after all that it had found was handed over.
     """
     line: asyncio.Queue[Item | Cursor | _End] = asyncio.Queue(LARGEST_CHUNK)
     chunk = Chunk()
@@ -76,7 +76,9 @@ async def _read(
         with no_stray_cancellation():
             async for found in stream:
                 await line.put(found)
-    except Exception as error:  # noqa: BLE001  # raised again where the chunks are handed over
+    except BaseException as error:  # raised again where the chunks are handed over
+        if is_of_the_process(error):
+            raise
         await line.put(_End(error))
     else:
         await line.put(_End())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from longline.clock import Clock
+from longline.clock import Clock, nap
 from longline.engines.committing import Committer, finish_of
 from longline.engines.discovering import HEARTBEAT, IDLE_LOOK, LEASE, STATE_LOOK, Discovery
 from longline.engines.lanes import Lanes
@@ -206,10 +206,7 @@ class LocalEngine:
             await self._nap(min(max(due - now, 0.01), _PARKED_LOOK))
 
     async def _nap(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
+        if not await nap(seconds, self._wake):
             self._is_dry = False  # others may have queued or released something
 
     async def _work(self, lease: Lease) -> None:

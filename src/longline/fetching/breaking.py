@@ -31,7 +31,8 @@ class Breaking(Link):
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
         if not self._breaker.is_calm(domain):
-            await self._breaker.before(domain, request.url)
+            with account.waiting:
+                await self._breaker.before(domain, request.url)
         try:
             page = await self._inner(request, account)
         except asyncio.CancelledError as error:

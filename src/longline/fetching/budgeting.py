@@ -42,7 +42,8 @@ class BudgetSpending(Link):
     async def __call__(self, request: Request, account: Account) -> Page:
         domain = request.domain
         if not self._budgets.spends_at_once(domain):
-            await self._budgets.spend(domain, request.url)
+            with account.waiting:
+                await self._budgets.spend(domain, request.url)
         page = await self._inner(request, account)
         if self._budgets.receive(domain, len(page.body)):
             await self._budgets.report(domain)

@@ -21,7 +21,8 @@ class Crowding(Link):
         self._doorman = doorman
 
     async def __call__(self, request: Request, account: Account) -> Page:
-        async with self._doorman.room(request.domain, priority=request.priority) as waited:
+        room = self._doorman.room(request.domain, priority=request.priority)
+        async with account.waiting.to_enter(room) as waited:
             if waited >= _SHORTEST_WAIT:
                 account.waits += 1
                 account.waited += waited

@@ -71,7 +71,8 @@ class Joining(Link):
         while (waiting := self._flights.get(key)) is not None:
             landing: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
             waiting.append(landing)
-            outcome = await landing
+            with account.waiting:
+                outcome = await landing
             if isinstance(outcome, Page):
                 return _given(outcome, account)
             if outcome is not None:

@@ -41,7 +41,8 @@ class Pacing(Link):
         if self._limiter.is_free(domain):
             grant = Grant(domain, self._clock.now(), 0.0, is_paced=False)
         else:
-            grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
+            with account.waiting:
+                grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
         if grant.waited:
             account.waits += 1
             account.waited += grant.waited

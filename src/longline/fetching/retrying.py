@@ -39,7 +39,7 @@ class Retrying(Link):
 
         try:
             return await self._handler.execute(
-                lambda: self._inner(request, account), on_retry=again
+                lambda: self._inner(request, account), on_retry=again, waiting=account.waiting
             )
         except FetchError as error:
             note(error, _step(error))

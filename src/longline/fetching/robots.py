@@ -94,7 +94,7 @@ class Robots(Link):
 
     async def _learn(self, origin: str, host: str, account: Account) -> _Host:
         """Find out about a host, once for all who wait."""
-        async with self._locks[origin]:
+        async with account.waiting.to_enter(self._locks[origin]):
             known = self._hosts.get(origin)
             if known is None or known.until <= self._clock.now():
                 failures = known.failures if known else 0

@@ -25,7 +25,7 @@ from longline.errors import (
 )
 from longline.fetching.link import Link
 from longline.fetching.messages import origin_of
-from longline.jobs.straying import no_stray_cancellation
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.model import Account, Failure, Item, Outcome, Record, Verdict
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
@@ -97,14 +97,19 @@ class Collector:
         """Return a fresh visit for an item, or for discovery."""
         return Visit(self._link, self._clock, item=item, cursor=cursor, params=self._params)
 
-    async def collect(self, item: Item, *, tries: int = 1) -> Extraction:
+    async def collect(
+        self, item: Item, *, tries: int = 1, account: Account | None = None
+    ) -> Extraction:
         """Try an item once. Errors become outcomes; only a cancellation goes through.
+
+        What it costs is put down in `account` as it goes, for whoever looks at that meanwhile.
 
         Raises:
             StoreError: what the chain has to keep cannot be kept.
         """
         started = self._clock.now()
         visit = self.visit(item)
+        visit.account = account or visit.account
         layers: dict[str, str] = {}
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         try:
@@ -112,7 +117,9 @@ class Collector:
                 outcome = await self._attempt(visit, layers, material, tries)
         except StoreError:
             raise  # no fault of the item: what cannot be kept ends the run, and says so
-        except Exception as error:  # noqa: BLE001  # the edge of an item: it must not end the job
+        except BaseException as error:  # the edge of an item: it must not end the job
+            if is_of_the_process(error):
+                raise
             is_own_ban = await self._is_own_ban(error, item)
             parked = _parked(error, tries, visit, is_own_ban=is_own_ban)
             is_whole = len(layers) == len(self._layers)
@@ -121,7 +128,7 @@ class Collector:
         seconds = self._clock.now() - started
         return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
 
-    def _note(self, error: Exception, outcome: Outcome, visit: Visit, seconds: float) -> None:
+    def _note(self, error: BaseException, outcome: Outcome, visit: Visit, seconds: float) -> None:
         """Put a failure of the source's own into the ledger; requests are there already."""
         if isinstance(error, FetchError) or outcome.kind is None:
             return
@@ -137,7 +144,7 @@ class Collector:
             )
         )
 
-    async def _is_own_ban(self, error: Exception, item: Item) -> bool:
+    async def _is_own_ban(self, error: BaseException, item: Item) -> bool:
         """Say whether it is this item, and again and again, that its site answers with a ban.
 
         Others may be let in: it must not park their domain for ever.
@@ -165,7 +172,9 @@ class Collector:
             visit.results[layer.name] = await getattr(self.source, layer.name)(visit)
         except StoreError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_of_the_process(error):
+                raise
             told = _told(layer.name, error)
             if told is error and not layer.is_optional:
                 raise
@@ -178,7 +187,7 @@ class Collector:
         return "ok"
 
 
-def _told(layer: str, error: Exception) -> LonglineError:
+def _told(layer: str, error: BaseException) -> LonglineError:
     """Return the error in our words; what is not ours is a bug of the layer, with its place."""
     if isinstance(error, LonglineError):
         return error
@@ -187,7 +196,7 @@ def _told(layer: str, error: Exception) -> LonglineError:
     return LayerFailed(layer, f"{type(error).__name__}: {error}{place}")
 
 
-def refusal(error: Exception, material: Material, *, is_whole: bool) -> Outcome:
+def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outcome:
     """Return what becomes of an item that raised; what it was made of is kept where that may help.
 
     `is_whole` says that all layers had run: then even a bug can be mended without a request.
@@ -205,7 +214,7 @@ def refusal(error: Exception, material: Material, *, is_whole: bool) -> Outcome:
     return Outcome(verdict, kind=kind, reason=reason, raw=raw)
 
 
-def _parked(error: Exception, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
+def _parked(error: BaseException, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
     """Return the outcome of an item that has to wait; None when it has not."""
     if isinstance(error, CircuitOpen) and not is_own_ban:
         # The domain rests: nobody's fault, however often.
@@ -215,7 +224,7 @@ def _parked(error: Exception, tries: int, visit: Visit, *, is_own_ban: bool) -> 
     return None
 
 
-def _is_to_be_had_later(error: Exception, item: Item, tries: int) -> bool:
+def _is_to_be_had_later(error: BaseException, item: Item, tries: int) -> bool:
     """Say whether an optional part is missing only for now: the budget is spent, its site rests."""
     if isinstance(error, BudgetSpent):
         return True

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
+from hashlib import blake2b
+from pathlib import Path
 
 import psutil
 
@@ -16,6 +18,36 @@ from longline.stores.store import Store
 _CLOCK_SET = 5.0  # seconds; no pid comes round that soon
 
 
+@cache
+def this_host() -> str:
+    """Return a name for all processes that can see each other: those of one host as a rule.
+
+    Containers may share the name of their host, and its kernel, but not its pids: what is 7 in one
+    is another process in the next. So the kernel's boot and the namespace of pids are in the name,
+    as far as there are such things. A name without them, of an older longline, is a stranger's.
+    """
+    marks = [mark for read in (_boot, _namespace) if (mark := _quietly(read))]
+    name = socket.gethostname()
+    if not marks:
+        return name
+    return f"{name}~{blake2b(' '.join(marks).encode(), digest_size=4).hexdigest()}"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _quietly(read: Callable[[], str]) -> str | None:
+    try:
+        return read()
+    except OSError:  # not Linux, or hidden
+        return None
+
+
 def this_run() -> str:
     """Return a name that no other run has: host, pid, start time, and a word of its own.
 
@@ -23,7 +55,7 @@ def this_run() -> str:
     the heartbeat of the next must not keep alive.
     """
     pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_start_of(pid):.2f}:{secrets.token_hex(3)}"
+    return f"{this_host()}:{pid}:{_start_of(pid):.2f}:{secrets.token_hex(3)}"
 
 
 def this_child() -> str:
@@ -66,7 +98,7 @@ def killed_among(owners: Iterable[str]) -> list[str]:
 
 def living_among(owners: Iterable[str]) -> list[str]:
     """Return the owners that surely live: processes of this host that are there."""
-    host = socket.gethostname()
+    host = this_host()
     return [owner for owner in owners if owner.startswith(f"{host}:") and not _is_dead(owner)]
 
 
@@ -89,7 +121,7 @@ async def is_abandoned(store: Store, job: Job, at: float) -> bool:
     due = await store.queue.next_due(job.id)
     if due is not None and due > at:
         return False
-    owners = await store.queue.owners(job.id)
+    owners = await store.queue.owners(job.id, at)
     return len(dead_among(owners)) == len(owners)
 
 
@@ -108,7 +140,7 @@ def _has_living_parent(owner: str) -> bool:
 
 def _is_gone(host: str, pid: str, started: str) -> bool:
     """Say whether a process of this host has surely ended."""
-    if host != socket.gethostname() or not pid.isdigit():
+    if host != this_host() or not pid.isdigit():
         return False
     try:
         process = psutil.Process(int(pid))

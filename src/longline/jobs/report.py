@@ -16,6 +16,7 @@ _EXIT_CODES = {
     JobState.CANCELLED: 4,
 }
 INTERRUPTED = 130
+_UNWRITTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class JobReport:
     is_interrupted: bool = False
     closed_host: str | None = None
     """The host whose robots.txt stopped it: going on needs an override for it."""
+    unwritten: str | None = None
+    """Why its records are not where they were to be written."""
 
     @property
     def job(self) -> str:
@@ -45,7 +48,7 @@ class JobReport:
         """What the command line exits with."""
         if self.is_interrupted and self.state is not JobState.COMPLETE:
             return INTERRUPTED
-        return _EXIT_CODES.get(self.state, 4)
+        return _EXIT_CODES.get(self.state, 4) or (_UNWRITTEN if self.unwritten else 0)
 
     def with_output(self, path: str) -> JobReport:
         """Return the same report with the place of an export."""
@@ -74,4 +77,5 @@ class JobReport:
             "seconds": round(self.seconds, 3),
             "success_rate": None if rate is None else round(rate, 4),
             "output": self.output,
+            **({"unwritten": self.unwritten} if self.unwritten else {}),
         }

@@ -1,10 +1,15 @@
-"""Cancellations that nobody asked for: a source awaited something that was cancelled elsewhere."""
+"""What a source's code raises that would end more than its item.
+
+Cancellations that nobody asked for (it awaited something that was cancelled elsewhere), and errors
+that are no `Exception`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from longline.errors import StrayCancellation
 
@@ -25,3 +30,18 @@ def no_stray_cancellation() -> Iterator[None]:
         if task is not None and task.cancelling():
             raise
         raise StrayCancellation from error
+
+
+def is_of_the_process(error: BaseException) -> bool:
+    """Say whether an error is no bug of the code it came out of, but is to end what runs it."""
+    if isinstance(error, GeneratorExit):
+        # The code raised it itself, unless its coroutine is being closed: then no task is at it.
+        return _current_task() is None
+    return isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit))
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs any more
+        return None

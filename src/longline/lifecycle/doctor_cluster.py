@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from importlib.util import find_spec
 
@@ -45,24 +45,18 @@ def own_services(ground: Ground) -> Iterator[Finding]:
 
 def workers(ground: Ground) -> Iterator[Finding]:
     """See that somebody works for this home, when somebody should."""
-    broker = ground.settings.broker
-    if broker is None or find_spec("redis") is None:  # that it is missing is told with Redis
-        return
-    from longline.lifecycle.workers import presences  # noqa: PLC0415  # needs the extra
-
-    found = presences(broker)
-    waiting = _waiting(ground)
-    names = ", ".join(sorted(told.get("name", key) for key, told in found.items()))
+    found = _registered(ground)
     if found:
+        names = ", ".join(sorted(told.get("name", key) for key, told in found.items()))
         yield ok("workers", f"{len(found)} registered: {names}")
-    elif waiting:
-        sentence = f"{waiting} jobs wait for workers, and none is registered"
-        yield problem("workers", sentence, "start some: `longline up`, or `longline worker`")
-    else:
+        yield from _idle(ground)
+    elif waiting := _waiting(ground):
+        wait = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+        sentence = f"{wait} for workers, and none is registered"
+        yield problem("workers", sentence, "start some with `longline up` or `longline worker`")
+    elif found is not None:
         remedy = "`longline up`, or `longline worker`, before `longline run --engine celery`"
         yield warning("workers", "none is registered", remedy)
-    if found:
-        yield from _idle(ground)
 
 
 def abandoned_jobs(ground: Ground) -> Iterator[Finding]:
@@ -86,11 +80,22 @@ async def _abandoned(store: Store) -> list[str]:
     return [job.id for job in local if await is_abandoned(store, job, now)]
 
 
+def _registered(ground: Ground) -> Mapping[str, Mapping[str, str]] | None:
+    """Return the workers that say that they are there; None: there is no place to say so."""
+    broker = ground.settings.broker
+    if broker is None or find_spec("redis") is None:  # that it is missing is told with Redis
+        return None
+    from longline.lifecycle.workers import presences  # noqa: PLC0415  # needs the extra
+
+    return presences(broker)
+
+
 def _waiting(ground: Ground) -> int:
     """Return how many jobs of a cluster are not at their end."""
     if tables_version(ground) != NEWEST:
         return 0
-    query = select(func.count()).where(jobs.c.state == JobState.RUNNING, jobs.c.engine == "celery")
+    is_open = jobs.c.state.in_([JobState.PENDING, JobState.RUNNING])
+    query = select(func.count()).where(is_open, jobs.c.engine == "celery")
     with closing(open_database(ground.settings.database, patience=_PATIENCE)) as database:
         return database.stream(lambda connection: connection.scalar(query)) or 0
 

@@ -14,6 +14,7 @@ import psutil
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from longline.config.addresses import without_password
 from longline.errors import MissingExtra
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
 from longline.stores.migrate import NEWEST
@@ -150,8 +151,7 @@ def _sqlite_tables(file: Path) -> str | None:
 
 
 def _postgres(url: URL, remedy: str) -> Iterator[Finding]:
-    plain = url.difference_update_query(["password", "sslpassword"])
-    shown = plain.render_as_string(hide_password=True)
+    shown = without_password(url.render_as_string(hide_password=True))
     try:
         with connect(url) as connection:
             yield from _asked(connection, shown)

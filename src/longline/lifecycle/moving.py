@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy import make_url
 
+from longline.config.addresses import without_password
 from longline.config.settings import Settings, prepare_home
-from longline.errors import NothingYet
+from longline.errors import NotCopied, NothingYet
 from longline.jobs.owner import dead_among
 from longline.lifecycle.locking import alone_in
 from longline.lifecycle.needed import check_extra
 from longline.lifecycle.record import RecordFile
-from longline.stores.copying import Copied, Copying, Side
+from longline.stores.copying import STOP, Copied, Copying, Side
 from longline.stores.copying_cells import CellFile
 from longline.stores.database import open_database
 
@@ -37,10 +39,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was moved, and whether the home uses the new database already."""
+    """What was moved, and whether the home uses the new database already.
+
+    `is_behind`: somebody has written to the old one since it was copied.
+    """
 
     copied: Copied
     is_in_use: bool
+    is_behind: bool
 
 
 async def move(
@@ -59,10 +65,15 @@ async def move(
         LifecycleError: the server of the home does not start.
     """
     prepare_home(settings)
-    source = _address(settings, wish.source or settings.database)
-    _refuse_missing(source)
-    target = _address(settings, wish.target)
     with ExitStack() as ends:
+        # From here on nobody can start workers with the old address by `longline up`.
+        file = RecordFile(settings.home.resolve())
+        ends.enter_context(alone_in(file.home))
+        source = _address(settings, file, wish.source or settings.database)
+        _refuse_missing(source)
+        if wish.source is None and not wish.force:
+            _refuse_workers(settings, wish.target)
+        target = _address(settings, file, wish.target)
         reading = ends.enter_context(closing(open_database(source)))
         writing = ends.enter_context(closing(open_database(target)))
         beside = settings.pace_file if wish.source is None else _beside(source, settings.pace_file)
@@ -74,38 +85,48 @@ async def move(
             mend=wish.mend,
             on_step=on_step,
         )
+        is_untouched = ends.enter_context(reading.watching())
         copied = await copying.run(force=wish.force)
-    return Moved(copied, is_in_use=_is_taken_up(settings, wish.target, target))
+        is_in_use = _is_taken_up(settings, file, wish.target, target)
+        return Moved(copied, is_in_use, is_behind=not is_untouched())
 
 
-def _address(settings: Settings, named: str) -> str:
+def _refuse_workers(settings: Settings, target: str) -> None:
+    """Refuse while workers of this home say that they are there."""
+    if settings.broker is None or find_spec("redis") is None:
+        return
+    from longline.lifecycle.workers import is_over, presences  # noqa: PLC0415  # needs the extra
+
+    found = presences(settings.broker)
+    names = [told.get("name", key) for key, told in sorted(found.items()) if not is_over(told)]
+    if names:
+        raise NotCopied(without_password(target), f"{', '.join(names)} wait for work; {STOP}")
+
+
+def _address(settings: Settings, file: RecordFile, named: str) -> str:
     if named == "postgres":
-        return _own_server(settings)
+        return _own_server(file)
     if named == "sqlite":
         return f"sqlite:///{_written(settings.home / 'longline.sqlite')}"
     return named
 
 
-def _own_server(settings: Settings) -> str:
+def _own_server(file: RecordFile) -> str:
     check_extra("a PostgreSQL of this home")
     from longline.lifecycle.postgres import PostgresService  # noqa: PLC0415  # needs the extra
 
-    file = RecordFile(settings.home.resolve())
-    with alone_in(file.home):
-        file.mend()
-        service = PostgresService(file)
-        if not service.is_healthy():
-            service.start()
-        return service.url
+    file.mend()
+    service = PostgresService(file)
+    if not service.is_healthy():
+        service.start()
+    return service.url
 
 
-def _is_taken_up(settings: Settings, named: str, address: str) -> bool:
+def _is_taken_up(settings: Settings, file: RecordFile, named: str, address: str) -> bool:
     """Have the home use a database of its own from now on; False when the settings name one."""
     if named not in OWN or settings.database_url is not None:
         return False
-    file = RecordFile(settings.home.resolve())
-    with alone_in(file.home):
-        file.write(replace(file.read(), database_url=address if named == "postgres" else None))
+    file.write(replace(file.read(), database_url=address if named == "postgres" else None))
     return True
 
 

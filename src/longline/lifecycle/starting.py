@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, inspect, literal, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from longline.config.addresses import without_password
 from longline.config.settings import Settings, prepare_home
 from longline.errors import BadOption, NotAnswering
 from longline.lifecycle import redis
@@ -194,7 +195,7 @@ class _Rise:
 def shown(address: str) -> str:
     """Return an address without its password."""
     try:
-        return make_url(address).render_as_string(hide_password=True)
+        return without_password(make_url(address).render_as_string(hide_password=True))
     except (ArgumentError, ValueError):
         return f"{address.partition('://')[0]}://…"  # the rest may hold one
 

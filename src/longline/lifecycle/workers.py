@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
 from longline.errors import StartFailed
+from longline.jobs.owner import this_host
 from longline.lifecycle.base import Part
 from longline.lifecycle.logs import last_lines
 from longline.lifecycle.processes import Launch, end, launch, living, memory_of
@@ -120,7 +120,7 @@ def presences(redis_url: str) -> dict[str, dict[str, str]]:
 
 def presence_of(entry: Entry, present: dict[str, dict[str, str]]) -> str | None:
     """Return the key under which a worker says that it is there; None when it does not."""
-    here = (socket.gethostname(), str(entry.pid))
+    here = (this_host(), str(entry.pid))
     keys = (key for key, told in present.items() if (told.get("host"), told.get("pid")) == here)
     return next(keys, None)
 
@@ -128,7 +128,7 @@ def presence_of(entry: Entry, present: dict[str, dict[str, str]]) -> str | None:
 def is_over(told: dict[str, str]) -> bool:
     """Say whether a worker of this machine is gone that was killed before it could say so."""
     pid = told.get("pid", "")
-    if told.get("host") != socket.gethostname() or not pid.isdigit():
+    if told.get("host") != this_host() or not pid.isdigit():
         return False
     try:
         return psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE

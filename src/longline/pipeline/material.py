@@ -29,7 +29,7 @@ class Material:
     layers: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
-    def as_raw(self, error: Exception | None = None) -> dict[str, Any]:
+    def as_raw(self, error: BaseException | None = None) -> dict[str, Any]:
         """Return it as it is kept with an item, with all that an error says is wrong with it."""
         # On the busy path of every item, so nothing is copied: that is left to whoever writes it.
         raw: dict[str, Any] = {

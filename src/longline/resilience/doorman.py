@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from longline.clock import Clock, SystemClock
+from longline.clock import Clock, SystemClock, nap
 from longline.errors import BadOption, StoreError
 from longline.resilience.concurrency import LEASE, RENEWAL
 from longline.resilience.keepers.base import ConcurrencyKeeper
@@ -83,9 +83,7 @@ class Doorman:
             if entry.token is not None:
                 door.inside.add(entry.token)
                 return entry.token
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await door.has_left.wait()
+            await nap(pause, door.has_left)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _leave(self, domain: str, token: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random as randomness
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from longline.resilience.retry import Decision, RetryPolicy, Step, is_retryable
 T = TypeVar("T")
 OnRetry = Callable[[Exception, int, float], None]
 """Told the error, the number of the attempt that ended with it, and the seconds to the next."""
+_NOTHING = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class RetryHandler:
         domain: str = "default",
         attempts_made: int = 0,
         on_retry: OnRetry | None = None,
+        waiting: AbstractContextManager[Any] = _NOTHING,
     ) -> T:
         """Run `operation`, again after a failure that may pass.
 
@@ -92,6 +95,7 @@ class RetryHandler:
             domain: Whose breaker is asked and told.
             attempts_made: Attempts of earlier calls, for an operation that was postponed.
             on_retry: Called before each wait in place.
+            waiting: Entered for the time of each such wait.
 
         Raises:
             CircuitOpen: when the domain rests; it may begin to between two attempts.
@@ -121,7 +125,8 @@ class RetryHandler:
             else:
                 self._tally.successful_retries += attempt > attempts_made + 1
                 return result
-            await self._clock.sleep(decision.seconds)
+            with waiting:
+                await self._clock.sleep(decision.seconds)
             self._tally.retries += 1
 
     def get_statistics(self) -> RetryStatistics:

@@ -50,6 +50,9 @@ class Backend(Protocol):
     def was_committed(self, connection: Connection, mark: str) -> bool:
         """Say whether the transaction with this mark, of a connection that was lost, is there."""
 
+    def change(self, connection: Connection) -> object:
+        """Return what differs, asked by the same connection, once anybody else has committed."""
+
     def trouble(self, error: DBAPIError) -> Trouble:
         """Say what may be done about an error of the driver."""
 

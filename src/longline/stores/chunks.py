@@ -86,7 +86,7 @@ class Chunks:
     async def take_more(self, wish: TakeMore) -> Taken | None:
         """Lease the items of a chunk that nobody has taken; None when there is none to be had.
 
-        Never suspects: what is in hand beside them would die with them.
+        Suspects only if the wish says so: what is in hand beside them would die with them.
         """
         query = waiting_chunks(wish.before)
         if not await self._database.read(lambda connection: connection.execute(query).first()):

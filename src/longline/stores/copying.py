@@ -18,6 +18,11 @@ from longline.stores.schema import cells, items, jobs, leaders, metadata, questi
 from longline.stores.store import Store
 
 _BATCH = 100  # rows that are in memory at once; some have pages in them
+STOP = (
+    "workers would go on with the old database. Stop them first: `longline down` those of this "
+    "home (`longline up --workers 0` starts its servers again), SIGTERM any other. Or say --force"
+)
+"""What to do about workers, in words."""
 
 Batches = Iterator[list[dict[str, Any]]]
 DeadAmong = Callable[[Iterable[str]], Sequence[str]]
@@ -50,6 +55,14 @@ class Copied:
     source: str
     target: str
     tables: tuple[CopiedTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """What is held against the source, so that nothing stays behind."""
+
+    now: float
+    is_untouched: Callable[[], bool]
 
 
 class Copying:
@@ -88,18 +101,21 @@ class Copying:
         """
         if self._source.database.address == self._target.database.address:
             raise NotCopied(self._target.database.address, "it is the same database")
-        now = None if force else await Store(self._source.database).now()
-        try:
-            copied: Copied = await self._target.database.write(self._copy, now)
-        except asyncio.CancelledError:
-            self._stopped.set()  # the writing thread notices after its batch and undoes it all
-            raise
+        now = await Store(self._source.database).now()
+        with self._source.database.watching() as is_untouched:
+            guard = None if force else _Guard(now, is_untouched)
+            try:
+                copied: Copied = await self._target.database.write(self._copy, guard)
+            except asyncio.CancelledError:
+                self._stopped.set()  # the writing thread notices after its batch and undoes it all
+                raise
         return copied
 
-    def _copy(self, writing: Connection, now: float | None) -> Copied:
+    def _copy(self, writing: Connection, guard: _Guard | None) -> Copied:
         with self._source.database.snapshot() as reading:
-            if now is not None:
-                self._refuse_running(reading, now)
+            if guard is not None:
+                self._refuse_running(reading, guard.now)
+                self._refuse_workers(reading, guard.now)
             self._refuse_filled(writing)
             writing.execute(delete(leaders))  # of workers that wait there already
             small = merged(reading, self._source.file, file_counts=self._source.file_counts)
@@ -108,6 +124,10 @@ class Copying:
             ]
         for table in metadata.sorted_tables:
             _go_on_counting(writing, table)
+        if guard is not None and not guard.is_untouched():
+            address = self._source.database.address
+            problem = f"somebody has written to {address} meanwhile, which would stay behind"
+            raise self._refused(f"{problem}. See who does, and copy again, or say --force")
         if self._target.file is not None:
             self._target.file.write(small)
         return Copied(self._source.database.address, self._target.database.address, tuple(told))
@@ -131,6 +151,15 @@ class Copying:
             raise self._refused(f"{problem}; please report this")
         return CopiedTable(table.name, given.rows, given.checksum)
 
+    def _refuse_workers(self, reading: Connection, now: float) -> None:
+        """Refuse while workers are there: they have the old address, and idle ones hold nothing."""
+        found = reading.scalars(select(leaders.c.owner).where(leaders.c.until > now))
+        owners = [str(one) for one in found]
+        dead = self._dead_among(owners)
+        living = [one for one in owners if one not in dead]
+        if living:
+            raise self._refused(f"{living[0]} works on {self._source.database.address}; {STOP}")
+
     def _refuse_running(self, reading: Connection, now: float) -> None:
         holders = select(items.c.lease_owner).where(items.c.lease_until > now)
         finders = select(jobs.c.discovery_owner).where(jobs.c.discovery_until > now)
@@ -150,7 +179,10 @@ class Copying:
         for table in metadata.sorted_tables:
             first: Select[Any] = select(literal_column("1")).select_from(table).limit(1)
             if table is not leaders and writing.scalar(first) is not None:
-                raise self._refused(f"it is not empty, there are rows in {table.name} already")
+                remedy = _how_to_empty(writing)
+                raise self._refused(
+                    f"it is not empty, there are rows in {table.name} already; {remedy}"
+                )
 
     def _fitting(self, writing: Connection, table: Table, batches: Batches) -> Batches:
         """Yield rows that the target can keep."""
@@ -167,6 +199,12 @@ class Copying:
 
     def _refused(self, problem: str) -> NotCopied:
         return NotCopied(self._target.database.address, problem)
+
+
+def _how_to_empty(writing: Connection) -> str:
+    if writing.dialect.name == "sqlite":
+        return f"move the file {writing.engine.url.database} away, and copy again"
+    return "name one that is"
 
 
 def _batches(reading: Connection, table: Table, small: Sequence[Kept]) -> Batches:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from longline.config.addresses import without_password
 from longline.errors import LonglineError, StoreUnreachable
 from longline.stores import postgres, sqlite
 from longline.stores.backend import ABSENT, Backend, Trouble
 from longline.stores.migrate import bring_up_to_date
+from longline.stores.threads import Threads
 from longline.stores.transacting import Transactor
-from longline.stores.waiting import Waiting
+from longline.stores.waiting import IsHasty, Patience, Waiting, never
 from longline.stores.writer import Writer
 
 T = TypeVar("T")
@@ -27,13 +29,14 @@ _PATIENCE = 60.0  # seconds to wait for other processes' writes; their worst was
 class Database:
     """One database, opened; make it with `open_database`."""
 
-    def __init__(self, backend: Backend, writing: Engine) -> None:
+    def __init__(self, backend: Backend, writing: Engine, patience: Patience) -> None:
         self.address = backend.address
         self._backend = backend
+        self._patience = patience
         self._reading = backend.reading(_READERS + 1)
-        self._transactor = Transactor(backend, writing)
+        self._transactor = Transactor(backend, writing, patience)
         self._writer = Writer(self._transactor.run)
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longline-reader")
+        self._readers = Threads(_READERS, "longline-reader")
 
     async def write(self, function: Callable[..., Any], argument: Any = None) -> Any:
         """Run `function(connection, argument)` in the writer; return when it is committed.
@@ -72,12 +75,35 @@ class Database:
         except DBAPIError as error:
             raise self._backend.translated(error) from error
 
-    def close(self) -> None:
-        """Commit what is queued and let go of the files."""
-        self._writer.shutdown(wait=True)
-        self._readers.shutdown(wait=True)
+    @contextmanager
+    def watching(self) -> Iterator[Callable[[], bool]]:
+        """Give what says, in any thread, whether nobody else has committed anything since."""
+        with self._reading.connect() as connection:
+
+            def look() -> object:
+                with connection.begin():
+                    return self._backend.change(connection)
+
+            before = look()
+            yield lambda: look() == before
+
+    def close(self, within: float | None = None) -> bool:
+        """Commit what is queued and let go of the files; True when that is done.
+
+        After `within` seconds (None: however long it takes) what still waits for the server is left
+        alone: it ends with the process. To call it again is to ask again.
+        """
+        self._writer.shutdown(wait=False)
+        self._readers.shutdown()
+        begun = time.monotonic()
+        if not self._writer.has_ended(within):
+            return False
+        left = None if within is None else max(0.0, begun + within - time.monotonic())
+        if not self._readers.have_ended(left):
+            return False
         self._transactor.close()
         self._reading.dispose()
+        return True
 
     def _read_now(self, function: Callable[[Connection], T]) -> T:
         def look() -> T:
@@ -97,24 +123,30 @@ class Database:
         return connection
 
     def _patiently(self, look: Callable[[], T]) -> T:
-        waiting = Waiting(self._backend)
+        waiting = Waiting(self._patience)
         while True:
             try:
-                return look()
+                seen = look()
             except DBAPIError as error:
                 ours = self._backend.translated(error)
                 if self._backend.trouble(error) not in ABSENT:
                     raise ours from error
                 waiting.pause(error, getattr(ours, "problem", str(ours)))
+            else:
+                self._patience.answered()
+                return seen
 
 
-def open_database(address: str, *, patience: float = _PATIENCE) -> Database:
+def open_database(
+    address: str, *, patience: float = _PATIENCE, is_hasty: IsHasty = never
+) -> Database:
     """Open the database at a SQLAlchemy address and bring its tables up to date.
 
     Args:
         address: for example sqlite:///longline.sqlite or postgresql://user@host/longline.
         patience: seconds to wait for the writes of other processes, and for a server that goes
             away once it is open.
+        is_hasty: says that the process is to end: a server that is away has a few seconds left.
 
     Raises:
         StoreUnreachable: there is no such database or no right to use it.
@@ -123,20 +155,21 @@ def open_database(address: str, *, patience: float = _PATIENCE) -> Database:
         MissingExtra: the driver of PostgreSQL is not installed.
     """
     backend = _backend(_parsed(address), patience)
+    waited = Patience(backend, is_hasty)
     writing = backend.writing()
     try:
-        _open(backend, writing)
+        _open(backend, writing, waited)
     except DBAPIError as error:
         writing.dispose()
         raise backend.translated(error) from error
     except LonglineError:
         writing.dispose()
         raise
-    return Database(backend, writing)
+    return Database(backend, writing, waited)
 
 
-def _open(backend: Backend, writing: Engine) -> None:
-    waiting = Waiting(backend)
+def _open(backend: Backend, writing: Engine, patience: Patience) -> None:
+    waiting = Waiting(patience)
     while True:
         try:
             bring_up_to_date(writing, backend)
@@ -153,7 +186,7 @@ def _backend(url: URL, patience: float) -> Backend:
         return sqlite.SqliteBackend(url, patience)
     if url.drivername in postgres.DRIVERS:
         return postgres.PostgresBackend(url, patience)
-    shown = url.render_as_string(hide_password=True)
+    shown = without_password(url.render_as_string(hide_password=True))
     raise StoreUnreachable(shown, "longline keeps its data in SQLite or PostgreSQL (psycopg)")
 
 

@@ -17,6 +17,7 @@ from longline.model import OPEN_STATES, ChunkState, ItemState, Job, JobState
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
 from longline.stores.locking import lock_job, lock_name
+from longline.stores.orders import Order, OrderKind, place
 from longline.stores.profiles import Ending, keep
 from longline.stores.queue import counts
 from longline.stores.schema import chunks, items, jobs
@@ -297,18 +298,20 @@ def finish_job(
     lock_job(connection, job)  # of many who end it at once, the others find that it has ended
     if not _is_over(connection, job):
         return None
-    query = select(jobs.c.source, jobs.c.shortfall).where(jobs.c.id == job)
-    source, shortfall = connection.execute(query).one()
+    row = connection.execute(select(jobs).where(jobs.c.id == job)).one()
     found = counts(connection, job)
-    missing = [shortfall] if shortfall else []
+    missing = [row.shortfall] if row.shortfall else []
     missing += _not_asked(connection, job)
     told: list[str] = []
     if ending is not None:
-        ending = keep(connection, job, source, at, ending)
+        ending = keep(connection, job, row.source, at, ending)
         missing += [f"drift: {'; '.join(ending.drift)}"] if ending.drift else []
         told += ending.warnings
     state = _verdict(found, sum(found.values()), is_short=bool(missing))
     _end(connection, (job, at, state, "; ".join([*_explained(found), *missing, *told]) or None))
+    if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
+        # Whoever ends it may be killed before the source knows: then another tells it.
+        place(connection, Order(job, OrderKind.FINISHED, at))
     return state
 
 

@@ -207,13 +207,16 @@ def reclaim(connection: Connection, argument: tuple[str, float, Sequence[str]]) 
     return freed.rowcount
 
 
-def owners(connection: Connection, job: str) -> list[str]:
-    """Return who holds leases of a job, or its discovery."""
+def owners(connection: Connection, job: str, at: float | None = None) -> list[str]:
+    """Return who holds leases of a job, or its discovery; those who still do so `at` a moment."""
     holders = (
         select(items.c.lease_owner)
         .where(items.c.job_id == job, items.c.state == ItemState.LEASED)
         .distinct()
     )
     finders = select(jobs.c.discovery_owner).where(jobs.c.id == job)
+    if at is not None:
+        holders = holders.where(items.c.lease_until > at)
+        finders = finders.where(jobs.c.discovery_until > at)
     found = connection.scalars(holders.union(finders))
     return [owner for owner in found if owner is not None]

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from longline.errors import FailureKind
-from longline.model import BANNED, OPEN_STATES, Account, ItemState, JobState
+from longline.model import BANNED, OPEN_STATES, OVERRAN, Account, ItemState, JobState
 from longline.stores.bulk import BulkInsert
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
@@ -91,8 +91,15 @@ class Ledger:
 
     async def bans(self, job: str, key: str) -> int:
         """Return how often an item itself was answered with a ban."""
+        return await self._count(job, key, BANNED)
+
+    async def overruns(self, job: str, key: str) -> int:
+        """Return how often a try at an item took longer than it may."""
+        return await self._count(job, key, OVERRAN)
+
+    async def _count(self, job: str, key: str, step: str) -> int:
         query = select(func.count()).where(
-            failures.c.job_id == job, failures.c.key == key, failures.c.step == BANNED
+            failures.c.job_id == job, failures.c.key == key, failures.c.step == step
         )
         return await self._database.read(lambda connection: connection.scalar(query) or 0)
 

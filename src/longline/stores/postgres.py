@@ -9,6 +9,7 @@ import orjson
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 
+from longline.config.addresses import without_password
 from longline.errors import (
     LonglineError,
     MissingExtra,
@@ -63,6 +64,7 @@ _END = text(
 )
 _WAIT = text("SELECT pg_advisory_xact_lock(:key)")
 _ASK = text("SELECT word FROM writers WHERE name = :name")
+_CHANGE = text("SELECT md5(string_agg(name || ' ' || word, ',' ORDER BY name)) FROM writers")
 
 
 class PostgresBackend(Backend):
@@ -75,7 +77,7 @@ class PostgresBackend(Backend):
             StoreUnreachable: it names no database.
         """
         self._url = url.set(drivername="postgresql+psycopg")
-        self.address = self._url.render_as_string(hide_password=True)
+        self.address = without_password(self._url.render_as_string(hide_password=True))
         self.patience = patience
         self._key = secrets.randbits(63)  # of the one who writes, among all who ever do
         self._name = f"{self._key:x}"
@@ -139,6 +141,9 @@ class PostgresBackend(Backend):
         connection.execute(_END, {"key": self._key})
         connection.execute(_WAIT, {"key": self._key})
         return bool(connection.scalar(_ASK, {"name": self._name}) == mark)
+
+    def change(self, connection: Connection) -> object:
+        return connection.scalar(_CHANGE)
 
     def trouble(self, error: DBAPIError) -> Trouble:
         state = _state(error)

@@ -90,9 +90,9 @@ class Queue:
         count: int = await self._database.write(reclaim, (job, at, dead))
         return count
 
-    async def owners(self, job: str) -> list[str]:
-        """Return who holds leases of this job, or its discovery."""
-        return await self._database.read(lambda connection: owners(connection, job))
+    async def owners(self, job: str, at: float | None = None) -> list[str]:
+        """Return who holds leases of this job, or its discovery; those who still do `at` then."""
+        return await self._database.read(lambda connection: owners(connection, job, at))
 
     async def counts(self, job: str) -> dict[ItemState, int]:
         """Return how many items are in each state; the truth that all progress is read from."""

@@ -9,6 +9,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from longline.config.addresses import without_password
 from longline.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
 from longline.stores.backend import Backend, Trouble
 from longline.stores.bulk import as_json
@@ -25,7 +26,7 @@ class SqliteBackend(Backend):
         Raises:
             StoreUnreachable: it names no file.
         """
-        self.address = url.render_as_string(hide_password=True)
+        self.address = without_password(url.render_as_string(hide_password=True))
         self.patience = patience
         self._url = url
         if url.host:
@@ -50,6 +51,9 @@ class SqliteBackend(Backend):
     def was_committed(self, connection: Connection, mark: str) -> bool:
         del connection, mark
         return False
+
+    def change(self, connection: Connection) -> object:
+        return connection.exec_driver_sql("PRAGMA data_version").scalar()
 
     def trouble(self, error: DBAPIError) -> Trouble:
         """Return OTHER always: SQLite itself has waited for its lock."""

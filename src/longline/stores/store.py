@@ -20,11 +20,13 @@ from longline.stores.leaders import Leaders
 from longline.stores.ledger import Ledger
 from longline.stores.marks import Marks
 from longline.stores.matches import Matches
+from longline.stores.orders import Orders
 from longline.stores.profiles import Profiles
 from longline.stores.quarantine import Quarantine
 from longline.stores.questions import Questions
 from longline.stores.queue import Queue
 from longline.stores.records import Records
+from longline.stores.waiting import IsHasty, never
 
 
 class Store:
@@ -46,6 +48,7 @@ class Store:
         self.marks = Marks(database)
         self.chunks = Chunks(database)
         self.leaders = Leaders(database)
+        self.orders = Orders(database)
 
     def cells(self, room: str, kind: type[State], clock: Clock) -> DatabaseCells[State]:
         """Return values that all processes on this database share."""
@@ -59,9 +62,13 @@ class Store:
         """Return what a report of a job needs to know."""
         return await self._database.read(lambda connection: look_into(connection, job, source))
 
-    def close(self) -> None:
-        """Commit what is under way and let go of the files."""
-        self._database.close()
+    def close(self, within: float | None = None) -> bool:
+        """Commit what is under way and let go of the files; True when that is done.
+
+        After `within` seconds (None: however long it takes) the rest is left to end with the
+        process. To call it again is to ask again.
+        """
+        return self._database.close(within)
 
     def __enter__(self) -> Self:
         return self
@@ -82,12 +89,14 @@ def _now(connection: Connection) -> float:
     return float(seconds or 0.0)
 
 
-def open_store(address: str) -> Store:
+def open_store(address: str, *, is_hasty: IsHasty = never) -> Store:
     """Open the store at a SQLAlchemy address.
+
+    `is_hasty` says that the process is to end: a server that is away has a few seconds left then.
 
     Raises:
         StoreUnreachable: there is no such database or no right to use it.
         StoreTooNew: a newer longline has written it.
         StoreBusy: others held the write lock for too long.
     """
-    return Store(open_database(address))
+    return Store(open_database(address, is_hasty=is_hasty))

@@ -35,7 +35,8 @@ class TakeMore:
 
     `busy` are the jobs and domains that it would only do more slowly; `before` leaves those alone
     that were offered only just now, for processes that have nothing to do. `domain` is the one
-    that a `Turn` goes on with.
+    that a `Turn` goes on with. Of chunks that were offered before `suspects_before`, a suspect is
+    taken when there is nothing else: whoever says so has nothing in hand that would die with it.
     """
 
     owner: str
@@ -45,6 +46,7 @@ class TakeMore:
     before: float
     busy: frozenset[tuple[str, str]] = frozenset()
     domain: str | None = None
+    suspects_before: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,28 @@ def take_more(connection: Connection, wish: TakeMore) -> Taken | None:
         if ids and _is_ours(connection, chunk):
             leases = _leased(connection, wish, chunk, job, ids)
             return Taken(chunk, job, wish.owner, leases, run=run)
+    return _take_suspect(connection, wish)
+
+
+def _take_suspect(connection: Connection, wish: TakeMore) -> Taken | None:
+    """Lease a suspect alone, of a chunk that nobody has come for in long, if that is wished for."""
+    if wish.suspects_before is None:
+        return None
+    for chunk, job, run in connection.execute(waiting_chunks(wish.suspects_before)).all():
+        ids = _suspect(connection, job, wish.at)
+        if ids and _is_ours(connection, chunk):
+            leases = _leased(connection, wish, chunk, job, ids)
+            return Taken(chunk, job, wish.owner, leases, is_alone=True, run=run)
     return None
+
+
+def _suspect(connection: Connection, job: str, at: float) -> list[int]:
+    """Return a suspect of a job that is due, if there is one."""
+    for domain in connection.scalars(DOMAINS, {"b_job": job}).all():
+        asked = {"b_job": job, "b_domain": domain, "b_at": at, "b_count": 1}
+        if ids := list(connection.scalars(_SUSPECT, asked)):
+            return ids
+    return []
 
 
 def _ordinary(connection: Connection, job: str, wish: TakeMore) -> list[int]:

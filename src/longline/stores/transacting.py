@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from longline.stores import last
 from longline.stores.backend import ABSENT, Backend, Trouble
-from longline.stores.waiting import Waiting
+from longline.stores.waiting import Patience, Waiting
 
 Work = Callable[[Connection], Any]
 _MOST_COLLISIONS = 8
@@ -31,9 +31,10 @@ class _AnswerLost(Exception):
 class Transactor:
     """The connection that writes, kept: fetching it anew cost more than a small commit."""
 
-    def __init__(self, backend: Backend, engine: Engine) -> None:
+    def __init__(self, backend: Backend, engine: Engine, patience: Patience) -> None:
         self._backend = backend
         self._engine = engine
+        self._patience = patience
         self._connection: Connection | None = None
 
     def run(self, work: Work) -> Any:
@@ -44,7 +45,7 @@ class Transactor:
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        waiting = Waiting(self._backend)
+        waiting = Waiting(self._patience)
         collisions = 0
         while True:
             try:
@@ -82,6 +83,7 @@ class Transactor:
             if mark is not None and self._backend.trouble(error) in ABSENT:
                 raise _AnswerLost(mark, result) from error
             raise
+        self._patience.answered()
         return result
 
     def _was_committed(self, lost: _AnswerLost, waiting: Waiting) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from longline.errors import StoreBusy, StoreGone
+from longline.stores.threads import have_ended
 
 _LARGEST_GROUP = 512
 
@@ -51,10 +52,15 @@ class Writer(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
         """Finish what is queued, then end the thread."""
         del cancel_futures
-        self._is_open = False
-        self._queue.put(None)
+        if self._is_open:
+            self._is_open = False
+            self._queue.put(None)
         if wait:
             self._thread.join()
+
+    def has_ended(self, within: float | None) -> bool:
+        """Say whether its thread ends within so many seconds; None: wait until it has."""
+        return have_ended([self._thread], within)
 
     def _serve(self) -> None:
         is_open = True

@@ -80,12 +80,12 @@ class Obtained(Scheme):
         """See that there is a proof."""
         if self.is_at_hand():
             return
-        async with self._lock:
+        async with account.waiting.to_enter(self._lock):
             if not self.is_at_hand():
                 await self._try(request, account)
 
     async def renew(self, serial: int, request: Request, account: Account) -> None:
-        async with self._lock:
+        async with account.waiting.to_enter(self._lock):
             if serial == self.serial:
                 await self._try(request, account)
 

@@ -57,7 +57,7 @@ class Tabs:
             NoBrowser: there is no browser to start.
             FetchError: the page did not come.
         """
-        async with self._free, self._browser(request) as chromium:
+        async with account.waiting.to_enter(self._free), self._browser(request) as chromium:
             try:
                 async with chromium.page() as tab:
                     return await self._load(tab, request, account)

@@ -158,7 +158,7 @@ class Traffic:
         turn = asyncio.ensure_future(self.rules.before(url))
         self._turns.add(turn)
         try:
-            with self.patience.waiting():
+            with self.patience.waiting(), self.account.waiting:
                 await asyncio.wait({turn})
         finally:
             turn.cancel()

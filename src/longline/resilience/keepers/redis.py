@@ -65,6 +65,7 @@ async def open_redis_keepers(
     *,
     prefix: str = PREFIX,
     on_trouble: Callable[[str], None] | None = None,
+    is_hasty: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[RedisKeepers]:
     """Open what workers share on a Redis, and hang up at the end.
 
@@ -74,12 +75,15 @@ async def open_redis_keepers(
         patience: Seconds to wait for a Redis that does not answer; None is for ever.
         prefix: What every key begins with.
         on_trouble: Told once in words when it cannot be reached, and once when it is back.
+        is_hasty: Says that this process is to end: a Redis that is away has a few seconds left.
 
     Raises:
         BadOption: when the address makes no sense.
         RedisUnreachable: when Redis cannot be asked, and what to do about it.
     """
-    door = RedisDoor(url, clock, prefix=prefix, patience=patience, on_trouble=on_trouble)
+    door = RedisDoor(
+        url, clock, prefix=prefix, patience=patience, on_trouble=on_trouble, is_hasty=is_hasty
+    )
     try:
         # From now on it remembers, however late the first request comes.
         await door.call("greet", [door.key("born")])

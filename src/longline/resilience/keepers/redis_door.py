@@ -24,6 +24,7 @@ PATIENCE = 60.0
 _TIMEOUT = 3.0  # seconds without an answer: the network stalls
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
+_HASTE = 5.0  # seconds for a Redis to come back once this process is to end
 _CONNECTIONS = 16
 _NOISE = 1.0  # seconds by which two clocks that are right may differ, the way there included
 
@@ -47,6 +48,7 @@ class RedisDoor:
         prefix: What every key begins with.
         patience: Seconds to wait for a Redis that does not answer; None is for ever.
         on_trouble: Told once in words when it cannot be reached, and once when it is back.
+        is_hasty: Says that this process is to end: a Redis that is away has a few seconds left.
         timeout: Seconds to wait for one answer; None is for ever.
         lua_clock: Lua that tells the time, instead of Redis's own clock.
 
@@ -62,6 +64,7 @@ class RedisDoor:
         prefix: str = PREFIX,
         patience: float | None = PATIENCE,
         on_trouble: Callable[[str], None] | None = None,
+        is_hasty: Callable[[], bool] = lambda: False,
         timeout: float | None = _TIMEOUT,
         lua_clock: str | None = None,
     ) -> None:
@@ -72,6 +75,8 @@ class RedisDoor:
         self._clock = clock
         self._patience = patience
         self._on_trouble = on_trouble
+        self._is_hasty = is_hasty
+        self._hasty_since: float | None = None
         self._is_troubled = False
         self._scripts = read_scripts(lua_clock)
         self._redis = self._client(url, timeout)
@@ -174,7 +179,6 @@ class RedisDoor:
         return [key async for key in self._redis.scan_iter(pattern, count=1000)]
 
     async def _ask(self, question: Callable[[], Any], *, is_patient: bool = True) -> Any:
-        patience = self._patience if is_patient else 0.0
         begun = asyncio.get_running_loop().time()
         pause = _FIRST_PAUSE
         while True:
@@ -182,6 +186,7 @@ class RedisDoor:
                 answer = await question()
             except (RedisError, OSError) as error:
                 await self._judge(error)
+                patience = self._patience_since(begun) if is_patient else 0.0
                 waited = asyncio.get_running_loop().time() - begun
                 if patience is not None and waited + pause > patience:
                     raise RedisUnreachable(self.address, _in_vain(error, waited)) from error
@@ -190,6 +195,15 @@ class RedisDoor:
                 return answer
             await self._clock.sleep(pause * random.uniform(0.75, 1.0))  # noqa: S311 - no secret
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _patience_since(self, begun: float) -> float | None:
+        """Return how long one who has waited since `begun` waits in all; None is for ever."""
+        if not self._is_hasty():
+            return self._patience
+        if self._hasty_since is None:
+            self._hasty_since = asyncio.get_running_loop().time()
+        haste = max(0.0, self._hasty_since - begun) + _HASTE
+        return haste if self._patience is None else min(haste, self._patience)
 
     async def _judge(self, error: RedisError | OSError) -> None:
         """Raise when waiting is of no use, and say that we wait otherwise."""

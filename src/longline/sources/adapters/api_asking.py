@@ -55,7 +55,8 @@ class Asker:
         endpoint, key = self._endpoints[name], (name, call.url, call.body)
         ended: int | None = None
         while True:
-            await self._wait_for_turn(name, visit.clock)
+            with visit.account.waiting:
+                await self._wait_for_turn(name, visit.clock)
             proof = self._proof
             page = await self._send(visit, name, call, ended)
             rule = rule_for(endpoint, page)
@@ -73,7 +74,7 @@ class Asker:
         """Send a request; after the proof number `ended` has, with a new one."""
         if ended is None:
             return await self._fetch(visit, name, call)
-        async with self._renewing:
+        async with visit.account.waiting.to_enter(self._renewing):
             # Whoever asked with the old proof at the same time need not renew the new one.
             if ended == self._proof:
                 page = await self._fetch(visit, name, call, renew=True)
@@ -124,7 +125,8 @@ class Asker:
         step = f"retried after {seconds:.3g} s"
         visit.account.failures.append(Failure(now, page.url, kind, reason, step, 0.0, page.status))
         visit.account.retries += 1
-        await visit.clock.sleep(seconds)
+        with visit.account.waiting:
+            await visit.clock.sleep(seconds)
 
 
 def _body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> Any:

@@ -1,0 +1,123 @@
+"""Carrying out orders: taken by one process, kept by signs of life, gone when they are done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from longline.clock import Clock
+from longline.cluster.opened import OpenJobs
+from longline.engines.discovering import HEARTBEAT, LEASE
+from longline.engines.raising import first_of
+from longline.errors import LonglineError, StoreError
+from longline.exports.ordered import wish_of, write_job
+from longline.jobs.finished import tell_finished
+from longline.jobs.owner import dead_among, killed_among, this_child
+from longline.stores.orders import Order, OrderClaim, OrderKind
+from longline.stores.store import Store
+
+
+def free_among(orders: Iterable[Order], at: float) -> list[Order]:
+    """Return the orders that nobody holds who may be alive."""
+    found = list(orders)
+    dead = dead_among(_owners(found))
+    return [order for order in found if order.is_free(at, dead)]
+
+
+def _owners(orders: Iterable[Order]) -> list[str]:
+    return [order.owner for order in orders if order.owner is not None]
+
+
+class Carrier:
+    """Carries out the orders that one child has taken."""
+
+    def __init__(
+        self, store: Store, jobs: OpenJobs, clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._clock = clock
+        self._say = say
+        self.is_writing = False
+
+    async def take(
+        self, kind: OrderKind, *, wait: float = 0.0, first: str = "", job: str | None = None
+    ) -> Order | None:
+        """Take an order that nobody has come for in `wait` seconds; None when there is none.
+
+        The one with the name `first` comes first. With `job`, only one of that job is taken.
+        """
+        now = self._clock.now()
+        ready = [
+            order
+            for order in await self._store.orders.ready(now - wait)
+            if order.kind is kind and job in (None, order.job)
+        ]
+        for order in sorted(free_among(ready, now), key=lambda order: order.name != first):
+            dead, killed = dead_among(_owners([order])), killed_among(_owners([order]))
+            claim = OrderClaim(order, this_child(), now, now + LEASE, dead, killed)
+            if taken := await self._store.orders.take(claim):
+                return taken
+        return None
+
+    async def export(self, order: Order) -> None:
+        """Write the records of a job; its journal tells what came of it.
+
+        Raises:
+            StoreError: the database does not answer; the order stays.
+        """
+        self.is_writing = True
+        try:
+            async with self._holding(order):
+                await self._export(order)
+        finally:
+            self.is_writing = False
+
+    async def _export(self, order: Order) -> None:
+        job = await self._store.jobs.get(order.job)
+        end = await write_job(self._store, job, wish_of(order), is_after_end=order.is_after_end)
+        if end.reason is not None:
+            self._say(f"{job.id} was not exported: {end.reason}")
+        await self._store.orders.done(order, end.as_fact(job.id, self._clock.now()))
+
+    async def tell_source(self, order: Order) -> None:
+        """Tell a source that its job is complete; its journal tells if that went wrong.
+
+        Raises:
+            StoreError: the database does not answer; the order stays.
+        """
+        async with self._holding(order):
+            told = []
+            try:
+                problem = await self._told(order.job)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever a source's own code raises
+                problem = f"the source could not be told that the job is complete: {error!r}"
+                told = [order.failed(self._clock.now(), problem)]
+            if problem:
+                self._say(f"{order.job}: {problem}")
+            await self._store.orders.done(order, *told)
+
+    async def _told(self, job: str) -> str | None:
+        row = await self._store.jobs.get(job)
+        async with self._jobs.using(job, row.runs) as opened:
+            return await tell_finished(self._store, opened.collector, row, self._clock)
+
+    @asynccontextmanager
+    async def _holding(self, order: Order) -> AsyncIterator[None]:
+        """Keep an order while the block is run; when that fails, it expires."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._keep(order))
+                yield
+                keeping.cancel()
+        except* LonglineError as several:
+            raise first_of(several) from several
+
+    async def _keep(self, order: Order) -> None:
+        with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
+            while await self._store.orders.keep(order, self._clock.now() + LEASE):
+                await self._clock.sleep(HEARTBEAT)

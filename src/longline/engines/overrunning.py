@@ -1,0 +1,48 @@
+"""Tries that take longer than they may, again and again: the item fails, so that its job ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from longline.errors import FailureKind
+from longline.model import OVERRAN, Account, Failure, Lease, Outcome, Verdict
+from longline.stores.finishing import Finish
+
+_MOST = 3  # tries of an item that may do so
+
+
+@dataclass(slots=True, eq=False)
+class Try:
+    """A try at an item that is under way. `account` is filled as it goes."""
+
+    lease: Lease
+    account: Account = field(default_factory=Account)
+    began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    def worked(self) -> float:
+        """Return the seconds since it began in which it did not only wait."""
+        lasted = asyncio.get_running_loop().time() - self.began
+        return lasted - self.account.waiting.seconds()
+
+    def overrun(self, at: float, limit: float, before: int) -> Finish:
+        """Return the end of a try that has worked for longer than `limit` and was broken off.
+
+        `before` is how often that has happened to its item: the third time, it fails. Whoever
+        queues it again has three more.
+        """
+        item, worked = self.lease.item, self.worked()
+        account = self.account.take()  # a thread that nobody can break off may still add to it
+        if (before + 1) % _MOST:
+            told = f"it took longer than {limit:g} s, waits not counted"
+            outcome = Outcome(Verdict.LATER, kind=FailureKind.TIMEOUT, reason=told, due=at)
+        else:
+            told = (
+                f"it took longer than {limit:g} s three times, waits not counted: "
+                "raise soft_limit, or make the source quicker"
+            )
+            outcome = Outcome(Verdict.FAIL, kind=FailureKind.TIMEOUT, reason=told)
+        account.failures.append(
+            Failure(at, item.url, FailureKind.TIMEOUT, told, OVERRAN, worked, account.status)
+        )
+        return Finish(self.lease, outcome, at, worked, account)

@@ -1,0 +1,83 @@
+"""Threads that wait for a server, and that nobody waits for when the process is to end."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+
+def have_ended(threads: Iterable[threading.Thread], within: float | None) -> bool:
+    """Say whether all threads end within so many seconds; None: wait until they have."""
+    deadline = None if within is None else time.monotonic() + within
+    for thread in threads:
+        thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
+
+
+class Threads(ThreadPoolExecutor):
+    """Runs functions in so many threads at most, each begun when it is first needed.
+
+    Those of Python's own are joined when the interpreter ends: one that waits for a server which
+    says nothing would keep the process for as long. It is a ThreadPoolExecutor since a loop takes
+    no other kind for its own.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        super().__init__(1)
+        self._count = count
+        self._name = name
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._begun: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._is_open = True
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Queue `fn(*args, **kwargs)`."""
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001  # every kind belongs to the caller
+                future.set_exception(error)
+
+        with self._lock:
+            if not self._is_open:
+                message = "these threads have ended"
+                raise RuntimeError(message)
+            self._waiting.put(work)
+            if not self._idle.acquire(blocking=False) and len(self._begun) < self._count:
+                self._begin()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
+        """Finish what is queued, but let nobody wait for it: `have_ended` does, if asked."""
+        del wait, cancel_futures
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                for _ in self._begun:
+                    self._waiting.put(None)
+
+    def have_ended(self, within: float | None) -> bool:
+        """Say whether all of them end within so many seconds; None: wait until they have."""
+        return have_ended(self._begun, within)
+
+    def _begin(self) -> None:
+        name = f"{self._name}-{len(self._begun)}"
+        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._begun.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            work()
+            del work  # what it holds would live until the next one comes
+            self._idle.release()

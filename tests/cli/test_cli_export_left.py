@@ -1,0 +1,174 @@
+"""Exports that are left to a worker, and those that a run ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+from longline.config.settings import Settings
+from longline.stores.orders import Order
+from longline.stores.store import open_store
+from servers import RedisServer
+
+
+def orders(home: Path) -> list[Order]:
+    """Return what stands to be carried out now."""
+    with open_store(Settings(home=home).database) as store:
+        return asyncio.run(store.orders.ready(time.time()))
+
+
+@pytest.fixture
+def job(longline: Terminal, shop: Path) -> str:
+    """A job that has ended."""
+    name: str = longline("run", shop, "--json").last["job"]
+    return name
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGLINE_REDIS_URL", redis_server.url)
+
+
+@pytest.mark.usefixtures("redis")
+def test_an_export_is_left_to_a_worker(
+    longline: Terminal, home: Path, job: str, tmp_path: Path
+) -> None:
+    words = ("--columns", "key,title", "--no-schema")
+    answer = longline("export", "--job", job, "-o", "a.csv", *words, "--detach", "--json")
+
+    (order,) = orders(home)
+    path = str(tmp_path / "a.csv")
+    assert answer.last == {"job": job, "output": path, "order": order.name}
+    assert order.what == {"output": path, "columns": ["key", "title"], "has_schema": False}
+    assert not (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.usefixtures("redis")
+def test_it_is_said_that_a_worker_writes(longline: Terminal, job: str, tmp_path: Path) -> None:
+    answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
+
+    assert answer.out == (
+        f"the records of {job} will be written to {tmp_path / 'a.csv'} by a worker\n"
+    )
+
+
+@pytest.mark.usefixtures("redis")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "a.csv"), "say --job"),
+        (("--job", "JOB", "-o", "-"), "standard output is no place"),
+        (("--job", "JOB", "-o", "a.unknown"), "ends in none of"),
+        (("--job", "JOB", "-o", "a.csv", "--search", "x"), "--search: that does not go with"),
+        (("--job", "JOB", "-o", "a.csv", "--redact"), "--redact: that does not go with"),
+        (("--job", "JOB", "-o", "a.csv", "--incremental", "x"), "--incremental: that does not"),
+        (("--job", "JOB", "-o", "postgresql://me:word@host/base"), "take no password"),
+        (("--job", "nobody", "-o", "a.csv"), "nobody"),
+    ],
+)
+def test_what_a_worker_cannot_do_is_refused(
+    longline: Terminal, home: Path, job: str, words: tuple[str, ...], said: str
+) -> None:
+    given = [job if word == "JOB" else word for word in words]
+
+    answer = longline("export", *given, "--detach")
+
+    assert answer.code == 2
+    assert said in answer.err
+    assert orders(home) == []
+
+
+def test_without_a_cluster_it_is_said_what_to_do(longline: Terminal, home: Path, job: str) -> None:
+    answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
+
+    assert answer.code == 2
+    assert "longline up" in answer.err
+    assert orders(home) == []
+
+
+def test_a_run_writes_its_records_at_its_end(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    answer = longline("run", shop, "--export", "a.jsonl", "--json")
+
+    assert answer.last["output"] == str(tmp_path / "a.jsonl")
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_person_is_told_where_the_records_are(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    answer = longline("run", shop, "--export", "a.jsonl")
+
+    assert f"export    {tmp_path / 'a.jsonl'}\n" in answer.out
+
+
+def test_a_run_whose_records_cannot_be_written_says_so(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "no folder").touch()
+
+    answer = longline("run", shop, "--export", "no folder/a.jsonl", "--json")
+
+    assert answer.code == 2
+    assert (answer.last["state"], answer.last["output"]) == ("complete", None)
+    assert "cannot be written" in answer.last["unwritten"]
+
+
+def test_a_failed_job_without_records_leaves_what_is_there(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text("of yesterday")
+
+    answer = longline("run", shop, "--set", "broken=true", "--export", "a.jsonl", "--json")
+
+    assert answer.last["unwritten"] == "the job is failed and has no records"
+    assert (tmp_path / "a.jsonl").read_text() == "of yesterday"
+
+
+def test_a_job_that_has_not_ended_is_not_written_yet(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    answer = longline("run", shop, "--set", "closed=true", "--export", "a.jsonl", "--json")
+
+    assert answer.code == 4
+    assert "has not ended" in answer.last["unwritten"]
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("shop.py", "shop.py", "--export", "a.csv"), "--export is for one SOURCE"),
+        (("shop.py", "--export", "-"), "standard output is no place"),
+        (("shop.py", "--export", "a.unknown"), "ends in none of"),
+    ],
+)
+@pytest.mark.usefixtures("shop")
+def test_what_a_run_cannot_write_is_refused_before_it_begins(
+    longline: Terminal, words: tuple[str, ...], said: str
+) -> None:
+    answer = longline("run", *words)
+
+    assert answer.code == 2
+    assert said in answer.err
+    assert longline("jobs", "--json").last == []
+
+
+@pytest.mark.usefixtures("redis")
+def test_a_run_that_is_left_to_workers_leaves_the_order_too(
+    longline: Terminal, home: Path, shop: Path, tmp_path: Path
+) -> None:
+    said = ("--engine", "celery", "--detach", "--export", "a.csv", "--json")
+    job = longline("run", shop, *said).last["job"]
+    before = orders(home)
+
+    longline("cancel", job)
+
+    assert before == []
+    (order,) = orders(home)
+    assert (order.job, order.what) == (job, {"output": str(tmp_path / "a.csv")})

@@ -1,0 +1,140 @@
+"""A process that only discovers, and a suspect that nobody else comes for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from longline.cluster.carrying import Carrier
+from longline.cluster.crew import Crew
+from longline.cluster.mortality import Drain
+from longline.cluster.opened import OpenJobs
+from longline.cluster.reports import Reports
+from longline.config.settings import Settings
+from longline.model import Item, Job
+from longline.stores.adding import Discovered
+from longline.stores.jobs import NewJob
+from longline.stores.reclaiming import Reclaim
+from longline.stores.store import Store, open_store
+from longline.stores.taking import Take, Taken
+from longline.wiring import open_keepers
+from virtual import VirtualClock
+
+
+class Hands:
+    """What a crew is given to do, noted; a suspect takes a minute."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self._store = store
+        self._clock = clock
+        self.taken: list[tuple[str, bool]] = []
+
+    async def work(self, taken: Taken, _seconds: float) -> None:
+        (lease,) = taken.leases
+        self.taken.append((lease.item.key, taken.is_alone))
+        await self._clock.sleep(60)
+        await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
+
+    async def nothing(self, _job: str) -> None:
+        """Nobody is to discover or to end anything here."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+@pytest.fixture
+def hands(store: Store, clock: VirtualClock) -> Hands:
+    return Hands(store, clock)
+
+
+@pytest.fixture
+async def crew(
+    store: Store, clock: VirtualClock, hands: Hands, tmp_path: Path
+) -> AsyncIterator[Crew]:
+    settings = Settings(home=tmp_path)
+    reading, writing = os.pipe()
+    async with open_keepers(settings, clock) as keepers:
+        reports = Reports(writing)
+        jobs = OpenJobs(settings, store, keepers, clock, reports)
+        yield Crew(
+            store,
+            jobs,
+            clock,
+            settings,
+            drain=Drain(),
+            reports=reports,
+            carrier=Carrier(store, jobs, clock, print),
+            queues=("fetch", "process", "output"),
+            work=hands.work,
+            discover=hands.nothing,
+            end=hands.nothing,
+        )
+    os.close(reading)
+    os.close(writing)
+
+
+async def found(store: Store, clock: VirtualClock, key: str) -> Job:
+    """Return a job that runs and has one item, which is offered."""
+    job = await store.jobs.create(NewJob("shop", {}, {"key": key}, clock.now()))
+    await store.jobs.start(job.id, clock.now(), engine="celery")
+    items = [Item(key, f"http://{key}.test/")]
+    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.chunks.offer(job.id, clock.now(), size=1)
+    return job
+
+
+@pytest.fixture
+async def suspect(store: Store, clock: VirtualClock) -> Job:
+    """A job whose one item was in hand of a worker that died, and is offered again."""
+    now = clock.now()
+    job = await found(store, clock, "suspect")
+    (chunk,) = await store.chunks.unanswered(job.id, now + 1)
+    await store.chunks.take(Take(chunk, "the dead", now, now + 20, 1))
+    await store.chunks.reclaim(Reclaim(job.id, now, killed=["the dead"]))
+    await store.chunks.offer(job.id, now, size=1)
+    return job
+
+
+@pytest.mark.usefixtures("suspect")
+async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
+    crew: Crew, hands: Hands, clock: VirtualClock
+) -> None:
+    async with crew.beside(has_limit=False, is_finding=True):
+        await clock.sleep(50)
+        soon = list(hands.taken)
+        await clock.sleep(20)
+        later = list(hands.taken)
+
+    assert (soon, later) == ([], [("suspect", True)])
+
+
+@pytest.mark.usefixtures("suspect")
+async def test_nothing_is_taken_beside_a_suspect(
+    crew: Crew, hands: Hands, store: Store, clock: VirtualClock
+) -> None:
+    async with crew.beside(has_limit=False, is_finding=True):
+        await clock.sleep(70)
+        await found(store, clock, "ordinary")
+        await clock.sleep(30)
+        meanwhile = list(hands.taken)
+        await clock.sleep(40)
+
+    assert meanwhile == [("suspect", True)]
+    assert hands.taken == [("suspect", True), ("ordinary", False)]
+
+
+@pytest.mark.usefixtures("suspect")
+async def test_whoever_has_other_work_in_hand_takes_no_suspect(
+    crew: Crew, hands: Hands, clock: VirtualClock
+) -> None:
+    async with crew.beside(has_limit=False):
+        await clock.sleep(200)
+        meanwhile = list(hands.taken)
+
+    assert meanwhile == []
