@@ -31,7 +31,7 @@ _OPTIONS = {"site_url": SITE, "api_url": f"{SITE}/api", "transcripts": False}
 def main(items: int, home: Path) -> None:
     """Collect ITEMS templates into HOME at two requests a second."""
     started = time.monotonic()
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(has_sockets=False)) as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         told = runner.run(_collect(items, home))
     told |= {"real_seconds": time.monotonic() - started, "peak_bytes": peak_memory()}
     click.echo(json.dumps(told))

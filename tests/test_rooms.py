@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -92,9 +93,14 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Yield (module, name) of every import, wherever it stands; the name is None for a module."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+@cache
+def imported(path: Path) -> tuple[tuple[str, str | None], ...]:
+    """Return (module, name) of every import, wherever it stands; the name is None for a module."""
+    return tuple(_imported(ast.parse(path.read_text("utf-8"))))
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str | None]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         if isinstance(node, ast.ImportFrom):

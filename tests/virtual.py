@@ -22,10 +22,10 @@ _THREAD_GRACE = 0.25  # a thread that waits for the loop must not stop the clock
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop that sleeps in no time."""
 
-    def __init__(self, *, has_sockets: bool = True) -> None:
+    def __init__(self) -> None:
         self._elapsed = 0.0
         self._abroad = 0
-        super().__init__(_JumpingSelector(self, has_sockets=has_sockets))
+        super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
         return self._elapsed
@@ -59,19 +59,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class _JumpingSelector(selectors.DefaultSelector):
     """Waits for real when something real is under way, and jumps otherwise."""
 
-    def __init__(self, loop: VirtualLoop, *, has_sockets: bool) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._grace = _KERNEL_GRACE if has_sockets else 0.0
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        grace = _THREAD_GRACE if self._loop.is_waiting_for_a_thread else self._grace
+        grace = _THREAD_GRACE if self._loop.is_waiting_for_a_thread else self._kernel_grace()
         ready = super().select(0) or (super().select(grace) if grace else [])
         if not ready:
             self._loop.jump(timeout)
         return ready
+
+    def _kernel_grace(self) -> float:
+        # The loop has one socket for itself, on which nothing comes but from threads.
+        return _KERNEL_GRACE if len(self.get_map()) > 1 else 0.0
 
 
 class VirtualClock(Clock):

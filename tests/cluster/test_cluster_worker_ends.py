@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ async def test_a_worker_whose_redis_is_gone_ends_and_leaves_all_to_the_next(
 async def test_a_worker_whose_items_wait_for_a_redis_that_is_gone_ends_when_told(
     home: Home, gated_site: GatedSite
 ) -> None:
-    worker = await _in_the_middle(home, gated_site)
+    worker = await _in_the_middle(home, gated_site, rate=30)  # which is asked for on Redis
     home.redis.kill()
     gated_site.gate.set()
     await _said(home, "waiting for it")
@@ -148,8 +149,8 @@ async def test_what_a_worker_left_behind_is_done_by_the_next_one(
     assert await home.counts(job) == {ItemState.STORED: 200}
 
 
-async def _in_the_middle(home: Home, site: GatedSite) -> Worker:
-    await home.start_job(site.url, 200)
+async def _in_the_middle(home: Home, site: GatedSite, **said: Any) -> Worker:
+    await home.start_job(site.url, 200, **said)
     worker = home.start_worker()
     await site.is_in_the_middle()
     return worker

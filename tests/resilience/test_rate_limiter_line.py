@@ -65,7 +65,7 @@ def test_whoever_is_cancelled_all_others_have_their_turn() -> None:
         )
     )
     def check(plans: list[tuple[int, float, float | None]]) -> None:
-        with asyncio.Runner(loop_factory=lambda: VirtualLoop(has_sockets=False)) as runner:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             runner.run(leave_early(plans))
 
     check()

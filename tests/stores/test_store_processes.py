@@ -18,12 +18,9 @@ PROCESSES = 10
 ROWS = 100
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), *words], capture_output=True, check=False, text=True
     )
 
 
@@ -31,11 +28,11 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 async def test_ten_processes_write_to_one_database(store: Store, address: str) -> None:
     job = await store.jobs.create(new_job())
 
-    processes = [start(address, job.id, f"p{number}", str(ROWS)) for number in range(PROCESSES)]
-    answers = [process.communicate() for process in processes]
+    done = run(address, job.id, str(PROCESSES), str(ROWS))
 
-    assert [error for _, error in answers] == [""] * PROCESSES
-    assert sum(int(count) for count, _ in answers) == PROCESSES * ROWS
+    assert (done.returncode, done.stderr) == (0, "")
+    counts = [int(line) for line in done.stdout.split()]
+    assert (len(counts), sum(counts)) == (PROCESSES, PROCESSES * ROWS)
     assert (await store.queue.counts(job.id))[ItemState.SKIPPED] == PROCESSES * ROWS
     assert await store.journal.statistics(job.id) == {
         "requests": PROCESSES * ROWS,

@@ -1,12 +1,13 @@
-"""A process that writes to a store which others write to as well.
+"""Processes that all write to one store.
 
-Usage: writing_process.py ADDRESS JOB NAME COUNT. Started by test_store_processes.py; prints how
-many of its writes were committed.
+Usage: writing_process.py ADDRESS JOB PROCESSES COUNT. Started by test_store_processes.py; each
+process prints how many of its writes were committed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import sys
 
 from longline.model import Item, Outcome, Record, Verdict
@@ -42,5 +43,20 @@ async def main(address: str, job: str, name: str, count: int) -> None:
         print(await work_off(store, job, name))  # noqa: T201 - the answer of this program
 
 
+def start(address: str, job: str, name: str, count: int) -> None:
+    asyncio.run(main(address, job, name, count))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    # Forked before anything is opened: they share what was imported, and nothing else.
+    context = multiprocessing.get_context("fork")
+    said = sys.argv[1:3]
+    processes = [
+        context.Process(target=start, args=(*said, f"p{number}", int(sys.argv[4])))
+        for number in range(int(sys.argv[3]))
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sys.exit(max(abs(process.exitcode or 0) for process in processes))
