@@ -307,7 +307,8 @@ async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store)
     assert parked == 2
     assert await store.chunks.offer(job.id, EPOCH + 59, size=4) == []
     (chunk,) = await store.chunks.offer(job.id, EPOCH + 60, size=4)
-    assert keys(await take(store, chunk, at=EPOCH + 60)) == ["2", "3"]
+    others = {"1", "2", "3"} - {lease.item.key}  # which comes first of its equals is open
+    assert set(keys(await take(store, chunk, at=EPOCH + 60))) == others
 
 
 async def test_two_who_finish_a_job_at_once_finish_it_once(store: Store, other: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import click
 from rich.console import Console
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.cli.showing import NOTHING, Listing, date_time, written
+from longline.cli.show import duration
+from longline.cli.showing import NOTHING, Listing, written
 from longline.lifecycle.base import Part
 from longline.lifecycle.needed import check_extra
 
@@ -40,7 +42,7 @@ def _print(parts: list[Part]) -> None:
     listing = Listing(
         "part",
         "state",
-        "since (UTC)",
+        "for",
         "pid",
         "port",
         "version",
@@ -52,7 +54,7 @@ def _print(parts: list[Part]) -> None:
         listing.add(
             one.name,
             _state(one),
-            NOTHING if one.since is None else date_time(one.since),
+            _ago(one.since),
             written(one.pid),
             written(one.port),
             written(one.version),
@@ -71,5 +73,9 @@ def _doing(told: dict[str, str] | None) -> str:
     if told is None:
         return ""
     taken = told.get("last_taken_at")
-    last = f", the last at {date_time(float(taken))}" if taken else ""
-    return f"{told.get('processes')} processes, {told.get('chunks')} chunks taken{last}"
+    last = f", the last {_ago(float(taken))} ago" if taken else ""
+    return f"{told.get('processes')} processes, {told.get('chunks')} chunks{last}"
+
+
+def _ago(moment: float | None) -> str:
+    return NOTHING if moment is None else duration(max(0.0, time.time() - moment))
