@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from longline.clock import Clock
+from longline.engines.ahead import Ahead
 from longline.engines.committing import Committer, finish_of
 from longline.engines.halting import Halt, beat
 from longline.engines.options import RunOptions
@@ -23,7 +24,6 @@ from longline.stores.taking import Taken
 
 _GRACE = 0.1  # of the limit of time, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0
-_MOST_AHEAD = 128  # items that wait for their turn here when more are taken
 _LATE = 5.0  # seconds after which it is told that a chunk is done, though nothing more is needed
 
 
@@ -120,9 +120,7 @@ class ChunkWork:
         self._refill = refill
         self._refilling: asyncio.Task[None] | None = None
         self._refilled = asyncio.Event()
-        self._ahead = self._width
-        self._begun_in_all = 0
-        self._is_dry = False
+        self._ahead = Ahead(self._width)
         self._waiting: deque[Lease] = deque()
         self._begun: dict[int, Try] = {}
         self._held: dict[int, _Held] = {}
@@ -272,7 +270,8 @@ class ChunkWork:
                     await self._begin_next()
                 has_worked = True
             elif self._refilling is not None:
-                self._is_dry |= has_worked
+                if has_worked:
+                    self._ahead.ran_dry()
                 await self._refilled.wait()
             else:
                 return
@@ -281,39 +280,34 @@ class ChunkWork:
         if self._refill is None:
             return False
         is_late = bool(self._done) and self._clock.now() - self._done_since > _LATE
-        return is_late or len(self._waiting) <= self._ahead
+        return is_late or self._ahead.wanted(len(self._waiting)) > 0
 
     async def _fill(self) -> None:
-        """Take more chunks before the last one runs dry, and mark as done what is.
+        """Take more before the last item is begun, and tell which chunks are done."""
+        try:
+            if self._refill is not None:
+                await self._take_more(self._refill)
+        finally:
+            self._refilling = None
+            self._refilled.set()
 
-        As many items are kept ahead as are begun while more are being taken, twice over; whenever
-        it runs dry meanwhile, twice as many as before. So a quick site has several small chunks at
-        a time, a slow one never more than it needs.
-        """
-        if self._refill is None:
-            return
-        begun, self._is_dry = self._begun_in_all, False
+    async def _take_more(self, refill: Refill) -> None:
         done, self._done = self._done, []
-        wanted = max(0, 2 * self._ahead - len(self._waiting))
-        is_short = len(self._waiting) <= self._ahead
-        taken = await self._refill(done, wanted if is_short else 0)
+        wanted = self._ahead.wanted(len(self._waiting))
+        self._ahead.start()
+        taken = await refill(done, wanted)
+        self._ahead.learn()
         for one in taken:
             self._add(one)
-        if is_short and not taken:
+        if wanted and not taken:
             self._refill = None  # there is no more; whoever comes later takes what comes later
-        needed = self._width + 2 * (self._begun_in_all - begun)
-        if self._is_dry:  # how many would have been begun, nobody knows
-            needed = max(needed, 2 * self._ahead)
-        self._ahead = min(needed, max(self._width, _MOST_AHEAD))
-        self._refilling = None
-        self._refilled.set()
 
     async def _begin_next(self) -> None:
         if self._halt.reason or not self._waiting:  # something came while it waited for room
             return
         lease = self._waiting.popleft()
         attempt = self._begun[lease.id] = Try(lease)
-        self._begun_in_all += 1
+        self._ahead.item_begun()
         self._diary.item_begun(lease.id)
         try:
             await self._work(attempt)
