@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,17 @@ def test_without_an_event_loop_each_call_returns_when_it_is_done(tmp_path: Path)
 
     assert report.state is JobState.COMPLETE
     assert progress.result_count == 4
+
+
+def test_in_with_the_object_itself_can_be_called_without_an_event_loop(tmp_path: Path) -> None:
+    site = tmp_path / "one.py"
+    site.write_text(SITE.format(name="one", seconds=0))
+    longline = Orchestrator(home=tmp_path)
+
+    with longline:
+        report: Any = longline.execute(str(site))
+
+    assert report.state is JobState.COMPLETE
 
 
 def test_an_error_inside_with_goes_through_and_everything_is_closed(tmp_path: Path) -> None:

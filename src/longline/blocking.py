@@ -35,7 +35,8 @@ class Blocking(Generic[T]):
             raise
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._target, name)
+        # The object itself may lead those without a loop here.
+        found = object.__getattribute__(self._target, name)
         if not inspect.iscoroutinefunction(found):
             return found
 
@@ -75,6 +76,15 @@ class Blocking(Generic[T]):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def is_in_loop() -> bool:
+    """Say whether an event loop runs in this thread, so that somebody can await."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _wind_up() -> None:

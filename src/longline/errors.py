@@ -30,6 +30,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── NotCopied              one database cannot be moved into another: says why (exit 2)
 │   └── LeaseLost              another worker has the item now: drop what was done
 ├── BrokerUnreachable          Redis carries no messages: start it or mend the address (exit 2)
+│   └── BrokerRefuses          it is there and cannot be used, such as for a wrong password
 ├── LifecycleError             a part of a cluster on this machine
 │   ├── StartFailed            it does not start: read its log
 │   ├── StopFailed             it does not end, or belongs to another user
@@ -498,6 +499,13 @@ class BrokerUnreachable(LonglineError):
             f"Redis at {self.address} cannot be used ({self.problem}); start it with "
             "`longline up`, or check LONGLINE_REDIS_URL, for example redis://127.0.0.1:6379/0"
         )
+
+
+class BrokerRefuses(BrokerUnreachable):
+    """A Redis is there and will not do as it is; the problem says what to change."""
+
+    def __str__(self) -> str:
+        return f"Redis at {self.address} cannot be used: {self.problem}"
 
 
 # ---------------------------------------------------------------- a cluster on this machine

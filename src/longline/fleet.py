@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
-from longline.blocking import Blocking
+from longline.blocking import Blocking, is_in_loop
 from longline.clock import Clock
 from longline.config.library import survey
 from longline.config.settings import Settings
@@ -198,6 +198,13 @@ class Fleet(ABC):
             await self._clock.sleep(_LOOK)
 
     # ------------------------------------------------------------ without an event loop
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return a method; in `with`, those without a loop get it from what `as` would give."""
+        found = super().__getattribute__(name)
+        if name.startswith("_") or self._blocking is None:
+            return found
+        return found if is_in_loop() else getattr(self._blocking, name)
 
     def __enter__(self) -> Any:
         if self._settings.engine == "celery":

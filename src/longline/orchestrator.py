@@ -30,7 +30,7 @@ from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.stopping import handling_signals
 from longline.jobs.watch import OnProgress
 from longline.model import OPEN_STATES, Item, ItemState, Job
-from longline.running import JobRun, Surroundings
+from longline.running import JobRun, Surroundings, check_ground
 from longline.sources.base import Source
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
@@ -135,7 +135,9 @@ class Orchestrator(Fleet):
         wanted = [one if isinstance(one, Item) else Item(*one) for one in items]
         wanted = _from_key(wanted, resume_from)
         spec = make_spec({**self._spec.snapshot(), "concurrency": batch_size, "limit": None})
-        job = await self._create(spec, batch=[item.key for item in wanted])
+        new = self._new(spec, batch=[item.key for item in wanted])
+        await self._check(self._settings.engine)
+        job = await self.store.jobs.create(new)
         # The job remembers its list from the start: whoever resumes it has nothing to discover.
         await self.store.queue.add(Discovered(job.id, wanted, self._clock.now(), is_last=True))
         report = await self._run(job, spec, engine=self._settings.engine, on_progress=on_progress)
@@ -179,7 +181,9 @@ class Orchestrator(Fleet):
         spec = merged(self._spec, source, params or {})
         engine = engine or self._settings.engine
         wish = wish_for(export, engine)
-        job, is_new = await self._found_or_created(spec, fresh=fresh)
+        new = self._new(spec)
+        await self._check(engine)
+        job, is_new = await self._found_or_created(new, fresh=fresh)
         if on_start:
             on_start(job, is_new)
         if wish and engine == "celery":
@@ -203,7 +207,9 @@ class Orchestrator(Fleet):
         """
         spec = merged(self._spec, source, params or {})
         wish = wish_for(export, "celery")
-        job, _ = await self._found_or_created(spec, fresh=fresh)
+        new = self._new(spec)
+        await self._check("celery")
+        job, _ = await self._found_or_created(new, fresh=fresh)
         if wish:
             await order_export(self.store, job, wish)
         await self._job_run_of(job, spec).handed_over()
@@ -227,7 +233,7 @@ class Orchestrator(Fleet):
             checkpoint: the id of a checkpoint document, or "latest".
             from_key: leave out the unfinished items that were found before this one.
             ignore_robots: hosts whose robots.txt is not obeyed, beside those the job has already.
-            engine: "local" or "celery"; the one it was started with otherwise.
+            engine: "local" or "celery"; the one it was run with last otherwise.
             on_start: called with the job.
             hooks: as for `execute`.
 
@@ -238,6 +244,7 @@ class Orchestrator(Fleet):
         if checkpoint is not None:
             job = str(self._checkpoints.get(checkpoint)["job"])
         found = await self._unfinished(job)
+        await self._check(engine or found.engine)
         if from_key is not None:
             reason = f"left out: resumed from {from_key}"
             if await self.store.queue.skip_before(found.id, from_key, reason) is None:
@@ -272,6 +279,7 @@ class Orchestrator(Fleet):
             NothingToRetry: no item fits.
         """
         found = await self.store.jobs.get(job)
+        await self._check(resuming.get("engine") or found.engine)
         query = LedgerQuery(found.id, kind, state, key)
         if not await self.store.ledger.requeue(query, self._clock.now()):
             raise NothingToRetry(found.id, kind.value if kind else "")
@@ -325,9 +333,6 @@ class Orchestrator(Fleet):
         same = {**spec.identity(), "options": options, **identity}
         return NewJob(source.name, spec.snapshot(), same, self._clock.now())
 
-    async def _create(self, spec: JobSpec, **identity: Any) -> Job:
-        return await self.store.jobs.create(self._new(spec, **identity))
-
     async def _unfinished(self, job: str | None) -> Job:
         if job is None:
             found = await self.store.jobs.list(limit=1, is_open=True)
@@ -346,10 +351,13 @@ class Orchestrator(Fleet):
             self._settings, spec, self._clock, self.store, job=job, transport=self._transport
         )
 
-    async def _found_or_created(self, spec: JobSpec, *, fresh: bool) -> tuple[Job, bool]:
+    async def _found_or_created(self, new: NewJob, *, fresh: bool) -> tuple[Job, bool]:
         if fresh:
-            return await self._create(spec), True
-        return await self.store.jobs.find_or_create(self._new(spec))
+            return await self.store.jobs.create(new), True
+        return await self.store.jobs.find_or_create(new)
+
+    async def _check(self, engine: str) -> None:
+        await check_ground(self._settings, self.store, self._clock, engine)
 
     def _job_run_of(self, job: Job, spec: JobSpec, **hooks: Any) -> JobRun:
         around = Surroundings(

@@ -24,7 +24,7 @@ from longline.model import OPEN_STATES, Job, JobState
 from longline.resilience.breaker import Phase
 from longline.stores.journal import fact
 from longline.stores.store import Store
-from longline.wiring import Fetching, open_collector
+from longline.wiring import Fetching, open_collector, open_keepers, user_agent_of
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
@@ -98,6 +98,7 @@ class JobRun:
             around.store,
             job=self._job.id,
             transport=around.transport,
+            on_trouble=self._on_trouble,
         ) as (collector, fetching):
             tracker = ProgressTracker(
                 around.store, self._job.id, around.clock, limiter=fetching.limiter
@@ -197,6 +198,23 @@ class JobRun:
         now = self._around.clock.now()
         told = fact(self._job.id, now, "run.ended", seconds=seconds, peak_memory_bytes=peak)
         await self._around.store.journal.append(told)
+
+
+async def check_ground(settings: Settings, store: Store, clock: Clock, engine: str) -> None:
+    """See that an engine has what it needs, before a job is made or touched.
+
+    Raises:
+        LonglineError: it lacks something; what workers share is waited for if it is only away.
+    """
+    if engine == "celery":
+        from longline.cluster.client import check_cluster  # noqa: PLC0415  # an optional part
+
+        await check_cluster(settings)
+        return
+    user_agent_of(settings)
+    if settings.redis is not None:
+        async with open_keepers(settings, clock, store):
+            pass
 
 
 async def _is_open(fetching: Fetching, domain: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from longline.config.identity import check_cookies, merge_headers
 from longline.config.manifests.browser import BrowserSpec
 from longline.config.settings import Settings
 from longline.config.spec import BudgetSpec, JobSpec, make_spec
-from longline.errors import BadOption, MissingExtra
+from longline.errors import BadOption, LayerFailed, MissingExtra
 from longline.fetching.archives.base import Archive
 from longline.fetching.archives.warc import open_warc
 from longline.fetching.cache.base import HttpCache
@@ -29,6 +29,7 @@ from longline.fetching.transports.browser_options import BrowserOptions
 from longline.fetching.transports.choosing import Choosing
 from longline.fetching.transports.http import HttpOptions, HttpTransport
 from longline.jobs.collector import Collector
+from longline.jobs.finished import note_teardown, tear_down
 from longline.resilience.budget import Budget, Budgets, Spent
 from longline.resilience.circuit import CircuitBreaker
 from longline.resilience.doorman import Doorman
@@ -336,14 +337,22 @@ async def open_collector(
     transport: Link | None = None,
     keepers: Keepers | None = None,
     since: float | None = None,
+    on_trouble: Callable[[str], None] = lambda _text: None,
 ) -> AsyncIterator[tuple[Collector, Fetching]]:
-    """Open a source with the request chain of one job, ready to collect items."""
+    """Open a source with the request chain of one job, ready to collect items.
+
+    What tearing it down raises is told to the job's journal and `on_trouble`, and ends nothing.
+    """
+
+    async def told(raised: str) -> None:
+        on_trouble(await note_teardown(store, job, clock, raised))
+
     kind = load_source(spec.source, spec.manifest)
     source: Source = kind.with_options(spec.options)
     async with AsyncExitStack() as ends:
         if keepers is None:
             keepers = await ends.enter_async_context(open_keepers(settings, clock, store))
-        await ends.enter_async_context(torn_down(source))
+        await ends.enter_async_context(torn_down(source, told))
         fetching = await ends.enter_async_context(
             open_fetching(
                 settings, spec, kind, clock, transport, job=job, keepers=keepers, since=since
@@ -363,9 +372,19 @@ async def open_collector(
 
 
 @asynccontextmanager
-async def torn_down(source: Source) -> AsyncIterator[None]:
-    """Tear the source down at the end, whatever the end is."""
+async def torn_down(
+    source: Source, told: Callable[[str], Awaitable[None]] | None = None
+) -> AsyncIterator[None]:
+    """Tear the source down at the end, whatever the end is; `told` hears what that raised.
+
+    Raises:
+        LayerFailed: it raised something, and there is nobody to tell.
+    """
     try:
         yield
     finally:
-        await source.teardown()
+        raised = await tear_down(source)
+        if raised is not None:
+            if told is None:
+                raise LayerFailed("teardown", raised)
+            await told(raised)

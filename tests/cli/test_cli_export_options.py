@@ -13,6 +13,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from cli.terminal import SHOP, Terminal
+from longline.errors import BadOption
+from longline.exports.destinations import Wish
+from longline.exports.ordered import for_later
 
 MANIFEST = """
 manifest: api
@@ -306,3 +309,13 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(collected: Terminal, form:
         told = running.stderr.read()
 
     assert (process.returncode, told) == (0, b"")
+
+
+@pytest.mark.parametrize("output", ["a.foo", "s3://[x/a.csv", "ftp://x/a.csv", "a.xlsx.gz"])
+def test_a_place_that_will_not_do_is_told_by_the_option_that_names_it(output: str) -> None:
+    with pytest.raises(BadOption) as told:
+        for_later(Wish(output), option="--export", by_worker=False)
+
+    assert told.value.option == "--export"
+    assert "--format" not in str(told.value)
+    assert "--output" not in str(told.value)

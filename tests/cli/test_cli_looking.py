@@ -237,8 +237,13 @@ def test_a_job_whose_process_was_killed_says_that_nobody_works_on_it(
 
     (row,) = longline("jobs", "--json").last
     assert (row["state"], row["is_abandoned"]) == ("running", True)
-    assert "running (nobody works on it)" in longline("jobs").out
-    assert "running (nobody works on it)" in longline("jobs", row["job"]).out
+    listed = longline("jobs").out
+    assert "abandoned" in listed
+    assert "nobody works on it" in listed
+    assert "abandoned (nobody works on it)" in longline("jobs", row["job"]).out
+    (seen,) = longline("top", "--json").last["jobs"]
+    assert seen["is_abandoned"]
+    assert "abandoned" in longline("top").out
 
 
 @pytest.mark.usefixtures("collected")

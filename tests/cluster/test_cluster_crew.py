@@ -1,4 +1,4 @@
-"""A process that only discovers, and a suspect that nobody else comes for."""
+"""What one process does at a time: suspects that nobody comes for, and jobs that end slowly."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Hands:
         self._store = store
         self._clock = clock
         self.taken: list[tuple[str, bool]] = []
+        self.ended: list[str] = []
 
     async def work(self, taken: Taken, _seconds: float) -> None:
         (lease,) = taken.leases
@@ -38,8 +39,13 @@ class Hands:
         await self._clock.sleep(60)
         await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
 
+    async def end(self, job: str) -> None:
+        self.ended.append(job)
+        await self._clock.sleep(3600)
+        await self._store.jobs.finish(job, self._clock.now())
+
     async def nothing(self, _job: str) -> None:
-        """Nobody is to discover or to end anything here."""
+        """Nobody is to discover anything here."""
 
 
 @pytest.fixture
@@ -69,11 +75,11 @@ async def crew(
             settings,
             drain=Drain(),
             reports=reports,
-            carrier=Carrier(store, jobs, clock, print),
+            carrier=Carrier(store, jobs, clock, print, limit=settings.soft_limit),
             queues=("fetch", "process", "output"),
             work=hands.work,
             discover=hands.nothing,
-            end=hands.nothing,
+            end=hands.end,
         )
     os.close(reading)
     os.close(writing)
@@ -138,3 +144,34 @@ async def test_whoever_has_other_work_in_hand_takes_no_suspect(
         meanwhile = list(hands.taken)
 
     assert meanwhile == []
+
+
+async def test_a_job_that_takes_long_to_end_holds_up_no_other(
+    crew: Crew, hands: Hands, store: Store, clock: VirtualClock
+) -> None:
+    slow = await store.jobs.create(NewJob("slow", {}, {}, clock.now()))
+    await store.jobs.start(slow.id, clock.now(), engine="celery")
+    await store.queue.add(Discovered(slow.id, [], clock.now(), is_last=True))
+
+    async with crew.beside():
+        await clock.sleep(1000)  # longer than a message may take
+        await found(store, clock, "ordinary")
+        await clock.sleep(10)
+        meanwhile = list(hands.taken)
+
+    assert meanwhile == [("ordinary", False)]
+    assert hands.ended == [slow.id]  # once, however often it was seen
+
+
+async def test_a_message_is_not_done_before_the_end_of_its_job(
+    crew: Crew, hands: Hands, store: Store, clock: VirtualClock
+) -> None:
+    job = await found(store, clock, "last")
+    begun = clock.now()
+
+    async with crew.beside():
+        crew.end(job.id)
+        crew.end(job.id)
+
+    assert clock.now() - begun >= 3600
+    assert hands.ended == [job.id]

@@ -16,6 +16,7 @@ from longline.cluster.sweeping import Children, Sweeper
 from longline.jobs.owner import process_of, this_host
 from longline.model import Item, Job, JobState
 from longline.stores.adding import Discovered
+from longline.stores.jobs import NewJob
 from longline.stores.orders import Order, OrderClaim, OrderKind
 from servers import RedisServer
 from virtual import VirtualClock
@@ -105,6 +106,54 @@ async def test_a_worker_that_died_with_an_item_in_hand_did_not_die_of_discovery(
     assert (await home.store.jobs.get(job.id)).state is JobState.RUNNING
 
 
+async def test_only_its_own_supervisor_says_whether_a_worker_died_of_discovery(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    own = Sweeper(home.store, home.messages, clock, home.settings, "not the leader")
+    job = await home.start_job("http://site.test", 25)
+    await sweeper.sweep()
+
+    for _ in range(3):
+        await _die_discovering(home, job, own, clock, in_flight={7}, leader=sweeper)
+    of_items = (await home.store.jobs.get(job.id)).state
+    for _ in range(3):
+        await _die_discovering(home, job, own, clock, leader=sweeper)
+
+    assert of_items is JobState.RUNNING
+    assert (await home.store.jobs.get(job.id)).state is JobState.PAUSED
+
+
+async def test_deaths_of_discovery_are_known_to_the_next_leader(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+    await _die_discovering(home, job, sweeper, clock)
+    await _die_discovering(home, job, sweeper, clock)
+    await sweeper.give_up()
+    following = Sweeper(home.store, home.messages, clock, home.settings, "second")
+
+    await _die_discovering(home, job, following, clock)
+
+    assert (await home.store.jobs.get(job.id)).state is JobState.PAUSED
+
+
+async def test_a_job_that_cannot_be_read_here_is_paused_and_the_others_go_on(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    settings = {"source": "little.py", "of_a_newer_longline": 1}
+    strange = await home.store.jobs.create(NewJob("little", settings, {}, clock.now()))
+    await home.store.jobs.start(strange.id, clock.now(), engine="celery")
+    job = await home.start_job("http://site.test", 25)
+    await found(home, job, 25, clock.now())
+
+    swept = await sweeper.sweep()
+
+    paused = await home.store.jobs.get(strange.id)
+    assert paused.state is JobState.PAUSED
+    assert "of_a_newer_longline" in (paused.reason or "")
+    assert swept.offered == 3
+
+
 async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
@@ -145,10 +194,14 @@ async def _die_discovering(
     job: Job,
     sweeper: Sweeper,
     clock: VirtualClock,
+    *,
     in_flight: Collection[int] = (),
+    leader: Sweeper | None = None,
 ) -> None:
     now, owner = clock.now(), a_dead_child()
-    children = Children(in_flight={process_of(owner) or 0: in_flight})
+    children = Children(os.getpid(), in_flight={process_of(owner) or 0: in_flight})
     before = await home.store.chunks.standing(job.id)
     await home.store.jobs.take_discovery(job.id, owner, now, now + 20, [before.finder or ""])
+    if leader is not None:
+        await leader.sweep(Children(parent=1))  # before whoever knows more
     await sweeper.sweep(children)

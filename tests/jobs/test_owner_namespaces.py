@@ -70,7 +70,7 @@ def test_processes_that_see_each_other_have_the_same_host() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are as they were elsewhere")
-@pytest.mark.parametrize("pid", [os.getpid(), 999_999_999])
+@pytest.mark.parametrize("pid", [os.getpid(), 999_999_999], ids=["ours", "nobody"])
 def test_an_owner_by_an_older_name_is_a_stranger(pid: int) -> None:
     old = f"{socket.gethostname()}:{pid}:1.00:abcdef"
 

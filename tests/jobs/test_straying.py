@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longline.config.settings import Settings
 from longline.errors import FailureKind, StrayCancellation
-from longline.jobs.straying import no_stray_cancellation
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.model import JobState
 from longline.orchestrator import Orchestrator
 from virtual import VirtualClock
@@ -35,7 +42,9 @@ class Odd(Source):
 """
 
 
-@pytest.mark.parametrize("error", ["asyncio.CancelledError", "GeneratorExit", "BaseException"])
+@pytest.mark.parametrize(
+    "error", ["asyncio.CancelledError", "GeneratorExit", "BaseException", "SystemExit(3)"]
+)
 async def test_an_item_whose_code_raises_what_would_end_its_task_fails_as_a_bug(
     tmp_path: Path, clock: VirtualClock, error: str
 ) -> None:
@@ -52,7 +61,11 @@ async def test_an_item_whose_code_raises_what_would_end_its_task_fails_as_a_bug(
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [("asyncio.CancelledError", "was cancelled"), ("GeneratorExit", "GeneratorExit()")],
+    [
+        ("asyncio.CancelledError", "was cancelled"),
+        ("GeneratorExit", "GeneratorExit()"),
+        ("SystemExit(3)", "SystemExit(3)"),
+    ],
 )
 async def test_discovery_that_raises_what_would_end_its_task_fails_the_job(
     tmp_path: Path, clock: VirtualClock, error: str, told: str
@@ -83,3 +96,51 @@ async def test_a_cancellation_that_was_asked_for_goes_through() -> None:
 async def test_one_that_was_not_is_an_error() -> None:
     with pytest.raises(StrayCancellation), no_stray_cancellation():
         raise asyncio.CancelledError
+
+
+def _exit(*_told: object) -> None:
+    sys.exit(1)
+
+
+class _Exiting:
+    def __call__(self, *_told: object) -> None:
+        sys.exit(1)
+
+    def leave(self, *_told: object) -> None:
+        sys.exit(1)
+
+
+@pytest.mark.parametrize(
+    "handler", [_exit, functools.partial(_exit, "word"), _Exiting(), _Exiting().leave]
+)
+def test_an_exit_that_a_signal_asks_for_is_of_the_process(handler: Callable[..., Any]) -> None:
+    before = signal.signal(signal.SIGUSR2, handler)
+    try:
+        with pytest.raises(SystemExit) as asked:
+            os.kill(os.getpid(), signal.SIGUSR2)
+        with pytest.raises(SystemExit) as own:
+            sys.exit(1)
+
+        assert is_of_the_process(asked.value)
+        assert not is_of_the_process(own.value)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+def test_an_exit_that_a_signal_asks_a_child_for_is_of_the_process(
+    number: signal.Signals,
+) -> None:
+    code = f"""
+import os
+from billiard.common import reset_signals
+from longline.jobs.straying import is_of_the_process
+reset_signals()
+try:
+    os.kill(os.getpid(), {int(number)})
+except SystemExit as error:
+    print(is_of_the_process(error))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert told.stdout == "True\n"

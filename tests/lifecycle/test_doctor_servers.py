@@ -26,6 +26,7 @@ from longline.lifecycle.status import status
 from longline.model import Item
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
+from longline.stores.orders import Order, OrderClaim, OrderKind
 from longline.stores.store import open_store
 from servers import PostgresServer, RedisServer, free_port
 
@@ -53,12 +54,12 @@ def password_user(postgres_server: PostgresServer) -> str:
 
 
 @contextmanager
-def registered(server: RedisServer, name: str) -> Iterator[None]:
+def registered(server: RedisServer, name: str, **said: str) -> Iterator[None]:
     """Have a worker of this name in Redis, and no other."""
     with Redis.from_url(server.url) as redis:
         for key in list(redis.scan_iter(f"{WORKER}*")):
             redis.delete(key)  # of another test, whose worker has just been killed
-        redis.hset(f"{WORKER}{name}", mapping={"name": name})
+        redis.hset(f"{WORKER}{name}", mapping={"name": name, **said})
         yield
         redis.delete(f"{WORKER}{name}")
 
@@ -268,6 +269,45 @@ async def test_workers_that_take_nothing_are_a_problem(
     assert first.sentence == "1 registered: idle-worker"
     assert second.verdict is Verdict.PROBLEM
     assert second.sentence == "1 chunks were offered more than 60 s ago and nobody takes any"
+
+
+async def test_exports_that_no_worker_is_there_for_are_a_problem(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=redis_server.url)
+    with open_store(at.settings.database) as store:
+        for name in ("a.csv", "b.csv"):
+            await store.orders.place(Order("j", OrderKind.EXPORT, time.time(), {"output": name}))
+
+    with registered(redis_server, "fetcher", queues="fetch,process"):
+        _, found = examine(at, {"workers": workers})
+    with registered(redis_server, "writer", queues="output"):
+        others = examine(at, {"workers": workers})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert found.sentence == "2 exports wait, and no worker serves the queue `output`"
+    assert found.remedy == "start one with `longline worker --queues output`"
+    assert [one.verdict for one in others] == [Verdict.OK]
+
+
+async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_worked_on(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=redis_server.url)
+    long_ago = time.time() - 120
+    first, second = (
+        Order("j", OrderKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
+    )
+    with open_store(at.settings.database) as store, registered(redis_server, "idle-worker"):
+        await store.orders.place(first)
+        _, found = examine(at, {"workers": workers})
+        await store.orders.place(second)
+        await store.orders.take(OrderClaim(first, "somebody", long_ago, long_ago + HOUR))
+        others = examine(at, {"workers": workers})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert found.sentence == "1 export waits for more than 60 s, and nobody is at any"
+    assert [one.verdict for one in others] == [Verdict.OK]
 
 
 def test_a_user_who_may_only_read_is_told_so(

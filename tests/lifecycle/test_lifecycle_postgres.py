@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 
 import psycopg
 import pytest
@@ -154,3 +156,16 @@ async def test_jobs_in_sqlite_are_not_put_out_of_sight(home: Home) -> None:
 def test_a_database_that_the_settings_name_is_enough(home: Home) -> None:
     with pytest.raises(BadOption, match="name a database already"):
         home.up(with_postgres=True, database_url="sqlite:///elsewhere.sqlite")
+
+
+def test_a_home_whose_own_server_is_stopped_says_what_starts_it(home: Home) -> None:
+    home.up(with_postgres=True)
+    home.down()
+
+    command = [sys.executable, "-m", "longline", "jobs", "--home", str(home.path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert told.returncode == 2
+    assert "the PostgreSQL of this home is away" in told.stderr
+    assert "`longline up` starts it" in told.stderr
+    assert "LONGLINE_DATABASE_URL" not in told.stderr

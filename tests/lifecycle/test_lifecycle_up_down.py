@@ -8,13 +8,20 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 from redis import Redis
 
 from lifecycle.homes import Home, is_listening, working_for
-from longline.errors import LifecycleBusy, NotAnswering, StoreUnreachable
+from longline.errors import (
+    BadOption,
+    BrokerRefuses,
+    LifecycleBusy,
+    NotAnswering,
+    StoreUnreachable,
+)
 from longline.lifecycle.locking import alone_in
 from longline.lifecycle.processes import living
 from longline.lifecycle.record import Entry, Record
@@ -278,3 +285,23 @@ def test_a_part_that_died_before_down_is_told(home: Home) -> None:
     home.down()
 
     assert ("redis", "was not running any more") in home.steps
+
+
+def test_a_server_that_refuses_the_password_is_not_called_silent(
+    home: Home, tmp_path: Path
+) -> None:
+    server = RedisServer(tmp_path, options=("--requirepass", "right"))
+    server.start()
+    try:
+        with pytest.raises(BrokerRefuses, match="it refuses the password; correct it") as told:
+            home.up(redis_url=server.url.replace("redis://", "redis://:wrong@"))
+    finally:
+        server.kill()
+
+    assert told.value.exit_code == 2
+    assert "start it" not in str(told.value)
+
+
+def test_an_address_that_is_none_of_redis_is_called_so(home: Home) -> None:
+    with pytest.raises(BadOption, match="LONGLINE_REDIS_URL: must be an address of Redis"):
+        home.up(redis_url="foo://127.0.0.1:1/0")

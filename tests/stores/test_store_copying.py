@@ -177,7 +177,7 @@ async def test_a_job_that_somebody_works_on_is_not_left_behind(
     assert (await copy(source, target, force=True)).tables
 
 
-@pytest.mark.parametrize("owner", ["elsewhere:1:1.00", this_run()])
+@pytest.mark.parametrize("owner", ["elsewhere:1:1.00", this_run()], ids=["elsewhere", "ours"])
 async def test_workers_that_wait_for_work_are_not_left_with_the_old_database(
     source: Database, target: Database, owner: str
 ) -> None:

@@ -31,6 +31,7 @@ from longline.jobs.comparison import changes_between
 from longline.model import Item, Verdict
 from longline.sources.load import load_source
 from longline.stores.bulk import as_json
+from longline.wiring import torn_down
 
 CASE, EXPECTED = "case.json", "expected.json"
 _ANSWER = "answer-"
@@ -117,11 +118,9 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
         raise BadFile(str(folder / CASE), f"it is not a recorded case ({error!r})") from error
     spec = spec_of(reference, values)
     made = load_source(spec.source, spec.manifest).with_options(spec.options)
-    try:
+    async with torn_down(made):
         collector = WatchedCollector(made, link, clock, spec.params)
         extraction = await collector.collect(item)
-    finally:
-        await made.teardown()
     record = extraction.record
     found = extraction.outcome.verdict.value, record.data if record else None
     return CaseResult(folder, tuple(_differences(wanted, found, extraction.outcome.reason)))

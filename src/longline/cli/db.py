@@ -24,7 +24,7 @@ _MEGABYTE = 1_000_000
 
 @click.group("db")
 def command() -> None:
-    """Move all data to another database."""
+    """Look at the database, or move all data to another one."""
 
 
 @command.command("copy")

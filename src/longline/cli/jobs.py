@@ -8,17 +8,19 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
+from longline.cli.fitting import Fitting
 from longline.cli.options import COUNT, home_option, json_option, print_json
 from longline.cli.reading import with_store
+from longline.cli.showing import cleaned
 from longline.clock import SystemClock, moment
 from longline.jobs.owner import is_abandoned
 from longline.model import ItemState, Job
 from longline.stores.store import Store
 
-_SHOWN = ("job.", "lease", "checkpoint.")  # kinds of events; those of items are too many
+# Kinds of events; those of items are too many.
+_SHOWN = ("job.", "lease", "checkpoint.", "export.", "source.")
+_NOBODY = "nobody works on it"
 
 
 @click.command("jobs")
@@ -36,12 +38,14 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
     if as_json:
         print_json(told)
         return
-    shown = told | {"state": _state(told)}
+    note = f" ({_NOBODY})" if told["is_abandoned"] else ""
+    shown = told | {"state": f"{state_of(told)}{note}"}
     for name, value in shown.items():
         if name not in {"events", "is_abandoned"}:
             click.echo(f"{name:12} {value}")
     for event in told["events"]:
-        click.echo(f"  {moment(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {event['data']}")
+        said = cleaned(str(event["data"]), is_line=True)
+        click.echo(f"  {moment(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {said}")
 
 
 async def _all(store: Store, limit: int) -> list[dict[str, Any]]:
@@ -64,7 +68,7 @@ async def _row(store: Store, job: Job) -> dict[str, Any]:
 
 async def _one(store: Store, name: str) -> dict[str, Any]:
     job = await store.jobs.get(name)
-    events = await store.journal.events(job.id)
+    events = await store.journal.events(job.id, with_items=False)
     return {
         **await _row(store, job),
         "settings": dict(job.settings),
@@ -73,25 +77,37 @@ async def _one(store: Store, name: str) -> dict[str, Any]:
     }
 
 
-def _state(row: dict[str, Any]) -> str:
-    return f"{row['state']}{' (nobody works on it)' if row['is_abandoned'] else ''}"
+def state_of(row: dict[str, Any]) -> str:
+    """Return the state of a job as people are told it: whoever was killed could not write it."""
+    return "abandoned" if row["is_abandoned"] else str(row["state"])
 
 
 def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    # An id that is cut short cannot be resumed.
-    job = Column("job", no_wrap=True, min_width=max((len(row["job"]) for row in rows), default=0))
-    table = Table(job, "state", "created (UTC)", "items", "ok", "failed", "reason", box=None)
+    if not rows:
+        click.echo("no jobs yet; try: longline demo")
+        return
+    numbers = ("items", "ok", "failed")
+    listing = Fitting(
+        "job",
+        "state",
+        "created (UTC)",
+        *numbers,
+        "reason",
+        right=numbers,
+        least=("created (UTC)", "ok", "items", "failed"),
+        note="reason",
+    )
     for row in rows:
-        table.add_row(
+        listing.add(
             row["job"],
-            _state(row),
+            state_of(row),
             row["created_at"][:16],
             str(row["discovered"]),
             str(row["stored"] + row["unchanged"]),
             str(row["failed"] + row["quarantined"]),
-            escape(row["reason"] or ""),
+            row["reason"] or (_NOBODY if row["is_abandoned"] else ""),
         )
-    Console().print(table if rows else "no jobs yet; try: longline demo")
+    Console(highlight=False).print(listing)

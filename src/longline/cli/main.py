@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
 
 import click
 
@@ -40,7 +41,7 @@ COMMANDS = {
     "down": "Stop what `up` has started, and nothing else.",
     "status": "Show what runs for this home, and whether it is well.",
     "doctor": "Look for what is wrong with this installation, and say how to mend it.",
-    "db": "Move all data to another database.",
+    "db": "Look at the database, or move all data to another one.",
     "sandbox": "Start a practice web to collect from.",
     "demo": "See it all work: collect 500 templates from a practice web with faults.",
 }
@@ -61,6 +62,16 @@ class _LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            sentence = _own_server_away(error, ctx)
+            if sentence is None:
+                raise
+            click.echo(f"longline: {sentence}", err=True)
+            sys.exit(getattr(error, "exit_code", 1))
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
@@ -77,6 +88,23 @@ def cli() -> None:
 
     New here? Try: longline demo
     """
+
+
+def _own_server_away(error: Exception, context: click.Context) -> str | None:
+    """Return what to do when it is this home's own PostgreSQL that is away; None: it is not."""
+    # Imported only now, so that --help stays quick.
+    from longline.cli.options import settings_used  # noqa: PLC0415
+    from longline.config.addresses import without_password  # noqa: PLC0415
+    from longline.config.services import read_services  # noqa: PLC0415
+    from longline.errors import StoreUnreachable  # noqa: PLC0415
+
+    settings = settings_used(context)
+    if not isinstance(error, StoreUnreachable) or settings is None or settings.database_url:
+        return None
+    own = read_services(settings.home).database_url
+    if own is None or without_password(own) != error.address:
+        return None
+    return f"the PostgreSQL of this home is away ({error.problem}); `longline up` starts it"
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from longline.config.settings import Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _PROFILE = "longline.profile"
+_SETTINGS = "longline.settings"
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -67,13 +68,13 @@ def home_option(command: Command) -> Command:
     )(profile_option(command))
 
 
-def engine_option(command: Command) -> Command:
-    """Add `--engine`."""
+def engine_option(otherwise: str) -> Callable[[Command], Command]:
+    """Add `--engine`; `otherwise` says what counts without it."""
     return click.option(
         "--engine",
         type=click.Choice(["local", "celery"]),
-        help="Work here, or have workers do it [the setting `engine`, which is local].",
-    )(command)
+        help=f"Work here, or have workers do it [{otherwise}].",
+    )
 
 
 def profile_option(command: Command) -> Command:
@@ -109,7 +110,15 @@ def ignore_robots_option(command: Command) -> Command:
 
 def settings_of(home: Path | None = None) -> Settings:
     """Return the settings, with the home and the profile of the command line."""
-    return load_settings(home=home, profile=profile_given())
+    settings = load_settings(home=home, profile=profile_given())
+    if context := click.get_current_context(silent=True):
+        context.meta[_SETTINGS] = settings
+    return settings
+
+
+def settings_used(context: click.Context) -> Settings | None:
+    """Return the settings that a command has read; None when it has read none yet."""
+    return context.meta.get(_SETTINGS)
 
 
 def profile_given() -> str | None:

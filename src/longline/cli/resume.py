@@ -24,7 +24,7 @@ from longline.orchestrator import Orchestrator
 @click.argument("job", required=False)
 @click.option("--checkpoint", help="The job of this checkpoint document, or 'latest'.")
 @click.option("--from-key", help="Leave out unfinished items that were found before this one.")
-@engine_option
+@engine_option("as it was run last")
 @ignore_robots_option
 @home_option
 @json_option
@@ -41,7 +41,7 @@ def command(
     """Go on with an unfinished job.
 
     Without JOB, the newest unfinished one. The beginning of a job's id is enough. It goes on where
-    it was begun, here or with workers, unless --engine says otherwise.
+    it was run last, here or with workers, unless --engine says otherwise.
     """
     orchestrator = Orchestrator(settings=settings_of(home))
     sys.exit(

@@ -33,7 +33,7 @@ _KINDS = [kind.value for kind in FailureKind]
     help="Only items in this state.",
 )
 @click.option("--key", help="Only this item.")
-@engine_option
+@engine_option("as it was run last")
 @ignore_robots_option
 @home_option
 @json_option

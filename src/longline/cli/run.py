@@ -26,8 +26,13 @@ from longline.orchestrator import Orchestrator
 
 
 @click.command("run")
-@click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option("--all", "is_all", is_flag=True, help="Every manifest and job file of the settings.")
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Every manifest and job file of the folders in the setting `sources`.",
+)
 @click.option(
     "--parallel/--sequential", default=None, help="Several side by side [default], or one by one."
 )
@@ -43,7 +48,7 @@ from longline.orchestrator import Orchestrator
 @click.option("--max-requests", type=COUNT, help="End after so many requests.")
 @click.option("--max-bytes", help="End after so much was received, for example 50MB.")
 @click.option("--max-seconds", type=float, help="End after so long.")
-@engine_option
+@engine_option("the setting `engine`, which is local")
 @click.option("--detach", is_flag=True, help="Leave it to the workers; needs --engine celery.")
 @click.option(
     "--export",

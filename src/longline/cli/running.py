@@ -60,4 +60,5 @@ def _tell_export(report: JobReport, *, is_left: bool) -> None:
     if report.unwritten:
         click.echo(f"  export    not written: {report.unwritten}")
     elif report.output:
-        click.echo(f"  export    {report.output}{', which a worker writes' if is_left else ''}")
+        left = f", which a worker writes; longline jobs {report.job} tells what came of it"
+        click.echo(f"  export    {report.output}{left if is_left else ''}")

@@ -11,8 +11,8 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
+from longline.cli.fitting import Fitting
 from longline.cli.options import print_json
 from longline.cli.show import line
 from longline.cli.sites_table import site_row, sites_table
@@ -26,7 +26,7 @@ _LINE_EVERY = 10.0  # seconds between two plain lines of one site
 _WORST_FIRST = (INTERRUPTED, 2, 1, 4, 3)
 
 
-class _Board:
+class Board:
     """The sites that run, as a table on a terminal and as lines elsewhere."""
 
     def __init__(self, sources: Sequence[str], *, is_quiet: bool) -> None:
@@ -34,6 +34,7 @@ class _Board:
         self._is_quiet = is_quiet
         self._progress: dict[str, Progress | None] = dict.fromkeys(sources)
         self._told_at: dict[str, float] = {}
+        self._troubles: dict[str, set[str]] = {}  # what was said, and by which sites
         self._live: Live | None = None
         if self._console.is_terminal and not is_quiet:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -44,12 +45,21 @@ class _Board:
     def hooks_of(self, source: str) -> Mapping[str, Any]:
         return {
             "on_progress": lambda progress: self._update(source, progress),
-            "on_trouble": lambda text: self.say(f"{_short(source)}: {text}", is_trouble=True),
+            "on_trouble": lambda text: self._trouble(source, text),
         }
 
     def say(self, text: str, *, is_trouble: bool = False) -> None:
         if is_trouble or not self._is_quiet:
             self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def _trouble(self, source: str, text: str) -> None:
+        """Say once what several sites have to say; from the same site it is something new."""
+        sites = self._troubles.setdefault(text, set())
+        if sites and source not in sites:
+            sites.add(source)
+            return
+        self._troubles[text] = {source}
+        self.say(f"{_short(source)}: {text}", is_trouble=True)
 
     def _update(self, source: str, progress: Progress) -> None:
         self._progress[source] = progress
@@ -64,7 +74,7 @@ class _Board:
         self._told_at[source] = elapsed
         return True
 
-    def _table(self) -> Table:
+    def _table(self) -> Fitting:
         return sites_table(
             [site_row(_short(source), progress) for source, progress in self._progress.items()]
         )
@@ -78,7 +88,7 @@ async def run_many_shown(
     as_json: bool,
 ) -> int:
     """Run many sites with everything a person expects around it; return the exit code."""
-    board = _Board(sources, is_quiet=as_json)
+    board = Board(sources, is_quiet=as_json)
 
     def told_to_stop() -> None:
         board.say("finishing what is in flight; press ctrl-c again to stop at once")
@@ -145,10 +155,18 @@ def _print_ends(ends: Sequence[SiteEnd]) -> None:
         site_row(_short(end.source), end.report.progress if end.report else None) for end in ends
     ]
     Console().print(sites_table(rows))
+    for problem, names in _problems(ends).items():
+        click.echo(f"{', '.join(names)}: {problem}")
+
+
+def _problems(ends: Sequence[SiteEnd]) -> dict[str, list[str]]:
+    """Return what kept sites from their ends, each with those that it kept."""
+    found: dict[str, list[str]] = {}
     for end in ends:
         problem = end.error or (end.report and end.report.reason)
         if problem:
-            click.echo(f"{_short(end.source)}: {problem}")
+            found.setdefault(str(problem), []).append(_short(end.source))
+    return found
 
 
 def _short(source: str) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.text import Text
 
-from longline.cli.showing import cleaned
+from longline.cli.fitting import Fitting
 from longline.jobs.progress import Progress
 from longline.jobs.sites import SiteProgress
 
@@ -19,6 +18,7 @@ _COLOURS = {
     "running": "cyan",
     "partial": "yellow",
     "paused": "yellow",
+    "abandoned": "yellow",
     "failed": "red",
     "cancelled": "red",
 }
@@ -54,42 +54,42 @@ def site_row(name: str, progress: Progress | None) -> SiteRow:
     )
 
 
-def row_of(progress: SiteProgress, per_minute: float | None = None) -> SiteRow:
-    """Return the line of a job that others run."""
+def row_of(
+    progress: SiteProgress, per_minute: float | None = None, *, is_abandoned: bool = False
+) -> SiteRow:
+    """Return the line of a job that others run, or that nobody works on although it says so."""
+    waiting = progress.total_items - progress.completed_items
     return SiteRow(
         progress.job,
-        progress.state.value,
+        "abandoned" if is_abandoned else progress.state.value,
         progress.completed_items,
         progress.total_items,
         progress.result_count,
         progress.failed_items,
         per_minute,
+        waiting * 60 / per_minute if per_minute and not progress.is_over else None,
     )
 
 
-def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> Table:
+def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> Fitting:
     """Return the table of these lines."""
-    table = Table(box=None, padding=(0, 1), expand=False)
-    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=40)
-    table.add_column("state", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for name in ("done", "found", "records", "failed", "a minute", "left"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("done", "found", "records", "failed", "a minute", "left")
+    least = ("", "a minute", "found", "left", "records", "failed")
+    table = Fitting(first, "state", "", *numbers, right=numbers, least=least)
     for row in rows:
-        table.add_row(*_cells(row))
+        table.add(*_cells(row))
     return table
 
 
 def _cells(row: SiteRow) -> list[Any]:
-    colour = _COLOURS.get(row.state, "dim")
     return [
-        escape(cleaned(row.name)),
-        f"[{colour}]{row.state}[/]",
+        row.name,
+        Text(row.state, style=_COLOURS.get(row.state, "dim")),
         ProgressBar(total=max(row.total, 1), completed=row.done, width=12),
         f"{row.done:,}",
         f"{row.total:,}",
         f"{row.results:,}",
-        f"[red]{row.failed:,}[/]" if row.failed else "0",
+        Text(f"{row.failed:,}", style="red" if row.failed else ""),
         "" if row.per_minute is None else f"{row.per_minute:,.0f}",
         "" if row.eta is None else _duration(row.eta),
     ]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from longline.cli.fitting import Fitting
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.show import duration
-from longline.cli.showing import NOTHING, Listing, written
+from longline.cli.showing import NOTHING, written
 from longline.lifecycle.base import Part
 from longline.lifecycle.needed import check_extra
 
@@ -30,7 +31,7 @@ def command(*, home: Path | None, as_json: bool) -> None:
     check_extra("longline status")
     from longline.lifecycle.status import status  # noqa: PLC0415  # needs optional packages
 
-    parts = status(settings_of(home))
+    parts = [_advised(one) for one in status(settings_of(home))]
     if as_json:
         print_json([asdict(one) for one in parts])
     else:
@@ -39,16 +40,18 @@ def command(*, home: Path | None, as_json: bool) -> None:
 
 
 def _print(parts: list[Part]) -> None:
-    listing = Listing(
+    listing = Fitting(
         "part",
         "state",
-        "for",
+        "up for",
         "pid",
         "port",
         "version",
         "memory",
         "note",
         right=("memory",),
+        least=("version", "pid", "port", "memory"),
+        note="note",
     )
     for one in parts:
         listing.add(
@@ -61,7 +64,14 @@ def _print(parts: list[Part]) -> None:
             NOTHING if one.memory_bytes is None else f"{one.memory_bytes / _MEGABYTE:.0f} MB",
             one.note or _doing(one.doing) or (one.address if one.port is None else ""),
         )
-    Console().print(listing)
+    Console(highlight=False).print(listing)
+
+
+def _advised(part: Part) -> Part:
+    """Return a part of ours that is gone with what to do about it."""
+    if part.is_healthy or not part.is_ours or part.note:
+        return part
+    return replace(part, note="run `longline up`")
 
 
 def _state(part: Part) -> str:
@@ -74,7 +84,12 @@ def _doing(told: dict[str, str] | None) -> str:
         return ""
     taken = told.get("last_taken_at")
     last = f", the last {_ago(float(taken))} ago" if taken else ""
-    return f"{told.get('processes')} processes, {told.get('chunks')} chunks{last}"
+    return f"{_many(told, 'processes', 'process')}, {_many(told, 'chunks', 'chunk')}{last}"
+
+
+def _many(told: dict[str, str], plural: str, singular: str) -> str:
+    number = told.get(plural, "0")
+    return f"{number} {singular if number == '1' else plural}"
 
 
 def _ago(moment: float | None) -> str:

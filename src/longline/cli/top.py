@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,21 +14,24 @@ from typing import Any
 import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from longline.cli.fitting import Fitting
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.showing import cleaned
 from longline.cli.sites_table import row_of, sites_table
 from longline.clock import SystemClock, moment
 from longline.config.settings import Settings
-from longline.errors import LonglineError
+from longline.errors import LonglineError, StoreGone
+from longline.jobs.owner import is_abandoned
 from longline.jobs.sites import SiteProgress, progress_of
+from longline.stores.database import open_database
 from longline.stores.store import Store, open_store
 
 _RECENT = 5  # jobs that have ended are shown as well, so many at most
 _AN_HOUR = 3600.0
+_PATIENCE = 2.0  # seconds for a server that is away, before people are told
+_MARK = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # of a host, see jobs/owner.py
 
 
 @click.command("top")
@@ -37,7 +42,10 @@ _AN_HOUR = 3600.0
 @home_option
 @json_option
 def command(*, once: bool, every: float, home: Path | None, as_json: bool) -> None:
-    """Watch all jobs and workers live; ctrl-c ends it and nothing else."""
+    """Watch all jobs and workers live; ctrl-c ends it and nothing else.
+
+    With --json it is one picture, as with --once.
+    """
     settings = settings_of(home)
     console = Console()
     if as_json:
@@ -53,18 +61,24 @@ def command(*, once: bool, every: float, home: Path | None, as_json: bool) -> No
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What happens at one moment; `speeds` are items a minute by job."""
+    """What happens at one moment; `speeds` are items a minute by job.
+
+    On jobs that are `abandoned` nobody works, whatever their state says.
+    """
 
     at: float
     jobs: Sequence[SiteProgress]
     workers: Sequence[Any]
     trouble: str | None
     speeds: dict[str, float]
+    abandoned: frozenset[str] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         return {
-            "jobs": [job.as_dict() for job in self.jobs],
+            "jobs": [
+                job.as_dict() | {"is_abandoned": job.job in self.abandoned} for job in self.jobs
+            ],
             "workers": [asdict(worker) for worker in self.workers],
             "trouble": self.trouble,
         }
@@ -78,13 +92,23 @@ async def _one(settings: Settings) -> Picture:
 async def _watch(settings: Settings, console: Console, every: float) -> None:
     before: Picture | None = None
     with (
-        open_store(settings.database) as store,
+        Store(open_database(settings.database, patience=_PATIENCE)) as store,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            before = await picture(settings, store, before)
-            live.update(shown(before), refresh=True)
+            try:
+                before = await picture(settings, store, before)
+                live.update(shown(before), refresh=True)
+            except StoreGone as error:
+                live.update(_waiting(error, before), refresh=True)
             await asyncio.sleep(every)
+
+
+def _waiting(error: StoreGone, before: Picture | None) -> RenderableType:
+    """Return that the database is away, below what was last seen."""
+    problem = cleaned(f"the database does not answer ({error.problem}); waiting for it")
+    trouble = Text(problem, style="red")
+    return Group(shown(before), Text(""), trouble) if before else trouble
 
 
 async def picture(settings: Settings, store: Store, before: Picture | None = None) -> Picture:
@@ -98,7 +122,8 @@ async def picture(settings: Settings, store: Store, before: Picture | None = Non
     ]
     jobs = [await progress_of(store, job) for job in [*opened, *ended]]
     workers, trouble = await _workers(settings)
-    return Picture(now, jobs, workers, trouble, _speeds(jobs, now, before))
+    left = frozenset([job.id for job in opened if await is_abandoned(store, job, now)])
+    return Picture(now, jobs, workers, trouble, _speeds(jobs, now, before), left)
 
 
 async def _workers(settings: Settings) -> tuple[Sequence[Any], str | None]:
@@ -132,7 +157,10 @@ def shown(picture: Picture) -> RenderableType:
         Text(""),
     ]
     if picture.jobs:
-        rows = [row_of(job, picture.speeds.get(job.job)) for job in picture.jobs]
+        rows = [
+            row_of(job, picture.speeds.get(job.job), is_abandoned=job.job in picture.abandoned)
+            for job in picture.jobs
+        ]
         parts.append(sites_table(rows, first="job"))
         parts += [
             Text(cleaned(f"{job.job}: {job.reason}"), style="yellow")
@@ -148,15 +176,27 @@ def shown(picture: Picture) -> RenderableType:
     return Group(*parts)
 
 
-def _worker_table(picture: Picture) -> Table:
-    table = Table(box=None, padding=(0, 1))
-    for name in ("worker", "host", "pid", "processes", "queues", "chunks", "last one", "up"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+def _worker_table(picture: Picture) -> Fitting:
+    numbers = ("pid", "processes", "chunks")
+    table = Fitting(
+        "worker",
+        "host",
+        "pid",
+        "processes",
+        "queues",
+        "chunks",
+        "last one",
+        "up",
+        right=numbers,
+        least=("host", "queues", "pid", "up", "processes"),
+    )
+    names = short_names(worker.name for worker in picture.workers)
+    hosts = short_names(worker.host for worker in picture.workers)
     for worker in picture.workers:
         last = worker.last_taken_at
-        table.add_row(
-            escape(cleaned(worker.name)),
-            escape(cleaned(worker.host)),
+        table.add(
+            names[worker.name],
+            hosts[worker.host],
             str(worker.pid),
             str(worker.processes),
             ", ".join(worker.queues),
@@ -165,3 +205,10 @@ def _worker_table(picture: Picture) -> Table:
             f"{max(0.0, picture.at - worker.started_at) / 60:.0f} min",
         )
     return table
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names without the mark of their host, but for those that would be the same then."""
+    short = {name: _MARK.sub("", name) for name in names}
+    often = Counter(short.values())
+    return {name: one if often[one] == 1 else name for name, one in short.items()}

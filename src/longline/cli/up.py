@@ -53,8 +53,10 @@ def command(
     if as_json:
         names = [one.name for one in started.processes]
         print_json({"started": names, "parts": [asdict(one) for one in status(settings)]})
-        return
-    click.echo("ready: longline run SOURCE --engine celery")
+    elif started.workers:
+        click.echo("ready: longline run SOURCE --engine celery")
+    else:
+        click.echo("the servers are ready, and nobody works yet: longline up --workers 1")
 
 
 def say(part: str, what: str) -> None:

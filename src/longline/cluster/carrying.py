@@ -12,11 +12,15 @@ from longline.cluster.opened import OpenJobs
 from longline.engines.discovering import HEARTBEAT, LEASE
 from longline.engines.raising import first_of
 from longline.errors import LonglineError, StoreError
-from longline.exports.ordered import wish_of, write_job
-from longline.jobs.finished import tell_finished
+from longline.exports.ordered import ExportEnd, wish_of, write_job
+from longline.jobs.finished import in_words, tell_finished
 from longline.jobs.owner import dead_among, killed_among, this_child
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.stores.orders import Order, OrderClaim, OrderKind
 from longline.stores.store import Store
+
+_UNTOLD = "the source could not be told that the job is complete"
+_NEWER = "this worker cannot read the order, which a newer longline may have written: {!r}"
 
 
 def free_among(orders: Iterable[Order], at: float) -> list[Order]:
@@ -34,12 +38,20 @@ class Carrier:
     """Carries out the orders that one child has taken."""
 
     def __init__(
-        self, store: Store, jobs: OpenJobs, clock: Clock, say: Callable[[str], None]
+        self,
+        store: Store,
+        jobs: OpenJobs,
+        clock: Clock,
+        say: Callable[[str], None],
+        *,
+        limit: float,
     ) -> None:
+        """Make one; a source may take `limit` seconds over what it is told."""
         self._store = store
         self._jobs = jobs
         self._clock = clock
         self._say = say
+        self._limit = limit
         self.is_writing = False
 
     async def take(
@@ -76,11 +88,20 @@ class Carrier:
             self.is_writing = False
 
     async def _export(self, order: Order) -> None:
-        job = await self._store.jobs.get(order.job)
-        end = await write_job(self._store, job, wish_of(order), is_after_end=order.is_after_end)
+        end = await self._written(order)
         if end.reason is not None:
-            self._say(f"{job.id} was not exported: {end.reason}")
-        await self._store.orders.done(order, end.as_fact(job.id, self._clock.now()))
+            self._say(f"{order.job} was not exported: {end.reason}")
+        await self._store.orders.done(order, end.as_fact(order.job, self._clock.now()))
+
+    async def _written(self, order: Order) -> ExportEnd:
+        try:
+            job, wish = await self._store.jobs.get(order.job), wish_of(order)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # what cannot be read is no better next time
+            problem = str(error) if isinstance(error, LonglineError) else _NEWER.format(error)
+            return ExportEnd(str(order.what.get("output", "")), reason=problem)
+        return await write_job(self._store, job, wish, is_after_end=order.is_after_end)
 
     async def tell_source(self, order: Order) -> None:
         """Tell a source that its job is complete; its journal tells if that went wrong.
@@ -91,15 +112,28 @@ class Carrier:
         async with self._holding(order):
             told = []
             try:
-                problem = await self._told(order.job)
+                problem = await self._told_in_time(order.job)
             except StoreError:
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever a source's own code raises
-                problem = f"the source could not be told that the job is complete: {error!r}"
+            except BaseException as error:  # whatever a source's own code raises
+                if is_of_the_process(error):
+                    raise
+                problem = f"{_UNTOLD}: {in_words(error)}"
                 told = [order.failed(self._clock.now(), problem)]
             if problem:
                 self._say(f"{order.job}: {problem}")
             await self._store.orders.done(order, *told)
+
+    async def _told_in_time(self, job: str) -> str | None:
+        """Tell a source; what it takes too long over is given up like what it raises."""
+        with no_stray_cancellation():
+            try:
+                async with asyncio.timeout(self._limit) as limit:
+                    return await self._told(job)
+            except TimeoutError as error:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(f"it took longer than {self._limit:g} s") from error
 
     async def _told(self, job: str) -> str | None:
         row = await self._store.jobs.get(job)

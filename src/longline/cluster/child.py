@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import traceback
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
@@ -20,7 +21,8 @@ from longline.cluster.mortality import Drain, die_with
 from longline.cluster.reports import CAME, ENDED, Reports
 from longline.cluster.working import Working
 from longline.config.settings import Settings
-from longline.errors import LonglineError, StoreError, UnknownJob
+from longline.errors import StoreError, UnknownJob
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 
 _PAUSE = 1.0  # seconds before the next message, when the database does not answer
 _TIDY = 60.0  # seconds between looks at what is open for nothing
@@ -91,22 +93,34 @@ class Child:
         self._reports.tell(CAME)
         try:
             self._run(self._answer(task))
+        except (KeyboardInterrupt, SystemExit):
+            self._reports.fall_silent()
+            raise
         finally:
             self._reports.tell(ENDED)
             self._is_at_work = False
 
     async def _answer(self, task: Callable[[Working], Awaitable[None]]) -> None:
         try:
-            working = await self._awake()
-            async with working.keeping_time():
-                await task(working)
+            with no_stray_cancellation():
+                working = await self._awake()
+                async with working.keeping_time():
+                    await task(working)
         except UnknownJob:
             pass  # an old message about a job of a database that is gone
         except StoreError as error:
             # What was committed is safe; the rest is leased until it expires, or offered still.
-            self._say(str(error))
-            await self._let_go()
-            await asyncio.sleep(_PAUSE)
+            await self._begin_anew(str(error))
+        except BaseException as error:  # the edge of a message
+            if is_of_the_process(error):
+                raise
+            # Celery would send it to the parent, which knows no class of a source and dies of it.
+            await self._begin_anew("".join(traceback.format_exception(error)))
+
+    async def _begin_anew(self, problem: str) -> None:
+        self._say(problem)
+        await self._let_go()
+        await asyncio.sleep(_PAUSE)
 
     async def _awake(self) -> Working:
         if self._working is None:
@@ -134,7 +148,8 @@ class Child:
     async def _tidy_up(self, working: Working) -> None:
         try:
             await working.tidy()
-        except LonglineError:
+        except Exception as error:  # noqa: BLE001  # an alarm that raises would end the child
+            self._say(f"what is open could not be tidied up: {error!r}")
             await self._let_go()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

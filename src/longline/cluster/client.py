@@ -10,6 +10,7 @@ from longline.clock import Clock, nap
 from longline.cluster.app import make_app
 from longline.cluster.messages import Messages
 from longline.cluster.presence import Presences
+from longline.cluster.stalls import Stalls
 from longline.cluster.troubles import is_lasting
 from longline.config.settings import Settings
 from longline.errors import BrokerUnreachable
@@ -18,8 +19,9 @@ from longline.stores.orders import Order
 from longline.stores.store import Store
 
 _LOOK = 0.5  # seconds between looks at the job
-_PRESENCE = 10.0  # seconds between looks whether anybody works at all
+_PRESENCE = 10.0  # seconds between looks whether anybody works at all, and gets on
 _DRAIN = 30.0  # seconds that workers are given to finish what they have in hand
+_NO_WORKER = "no worker is there: start one with `longline up` or `longline worker`"
 _AT_WORK = (JobState.PENDING, JobState.RUNNING)
 
 
@@ -61,7 +63,7 @@ class ClusterEngine:
     async def run(self, job: Job) -> JobState:
         """Hand a job over and watch it to its end; return the state it is left in."""
         await self._begin(job.id)
-        looked_at = self._clock.now()
+        looked_at, stalls = self._clock.now(), Stalls(self._store, self._clock, job.id)
         while not self._stop_reason:
             state = (await self._store.jobs.get(job.id)).state
             if state not in _AT_WORK:
@@ -69,7 +71,7 @@ class ClusterEngine:
                 return state
             if self._clock.now() - looked_at > _PRESENCE:
                 looked_at = self._clock.now()
-                await self._look_for_workers()
+                await self._look_for_trouble(stalls)
             await nap(_LOOK, self._wake)
         return await self._halt(job.id)
 
@@ -81,13 +83,14 @@ class ClusterEngine:
                 raise
             self._say(f"{error}; waiting")
 
-    async def _look_for_workers(self) -> None:
+    async def _look_for_trouble(self, stalls: Stalls) -> None:
+        stall = await stalls.look()
         try:
             found = await self._presences.all()
         except BrokerUnreachable as error:
             self._say(f"{error}; waiting")
             return
-        self._say("" if found else "no worker is there: start one with `longline worker`")
+        self._say(stall if found else _NO_WORKER)
 
     def _say(self, trouble: str) -> None:
         """Tell of a trouble once, for as long as it lasts."""
@@ -110,6 +113,21 @@ class ClusterEngine:
             await self._clock.sleep(_LOOK)
 
 
+async def check_cluster(settings: Settings) -> None:
+    """See that workers can be told of work; a Redis that is only away will be waited for.
+
+    Raises:
+        BadOption: no Redis is named, or its address makes no sense.
+        BrokerUnreachable: it cannot be used as it is, and waiting would not change that.
+    """
+    async with Presences.open(settings) as presences:
+        try:
+            await presences.check()
+        except BrokerUnreachable as error:
+            if is_lasting(error):
+                raise
+
+
 async def have_written(
     settings: Settings, store: Store, order: Order, on_trouble: Callable[[str], None]
 ) -> None:
@@ -117,8 +135,9 @@ async def have_written(
 
     Raises:
         BadOption: no Redis is named; nothing is placed.
-        BrokerUnreachable: Redis cannot be used as it is; whoever sweeps next finds the order.
+        BrokerUnreachable: Redis cannot be used as it is; nothing is placed.
     """
+    await check_cluster(settings)
     messages = Messages(make_app(settings))
     try:
         await store.orders.place(order)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from longline.cluster.orders import Order
+from longline.cluster.plan import WorkerPlan
 from longline.cluster.reports import Heard
 from longline.config.settings import Settings
 
@@ -33,7 +33,7 @@ class Consumer:
         self._deaf_since: float | None = None
         self.started_at = now
         listen, tell = os.pipe()
-        read, orders = os.pipe()
+        read, told = os.pipe()
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "longline.cluster.consuming"],
@@ -47,7 +47,7 @@ class Consumer:
             os.close(tell)
             os.close(read)
         self.heard = Heard(listen)
-        order = Order(
+        plan = WorkerPlan(
             settings.model_dump(mode="json"),
             options.name,
             options.processes,
@@ -56,8 +56,8 @@ class Consumer:
             os.getpid(),
         )
         with contextlib.suppress(BrokenPipeError):  # it has ended already, which is noticed soon
-            os.write(orders, order.line())
-        os.close(orders)
+            os.write(told, plan.line())
+        os.close(told)
 
     def ended(self) -> int | None:
         """Return its exit code, negative for a signal, once it has ended; its children end too."""

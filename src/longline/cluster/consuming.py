@@ -18,7 +18,7 @@ from celery import signals
 from longline.cluster.app import QUEUES, make_app
 from longline.cluster.child import Child
 from longline.cluster.mortality import Drain, die_with
-from longline.cluster.orders import Order
+from longline.cluster.plan import WorkerPlan
 from longline.cluster.reports import Reports
 from longline.cluster.tasks import add_tasks
 from longline.config.settings import Settings
@@ -28,12 +28,12 @@ _LOG = logging.getLogger("longline.worker")
 
 def main() -> int:
     """Consume until told to stop; return the exit code."""
-    order = Order(**orjson.loads(sys.stdin.readline()))
-    die_with(order.parent)
+    plan = WorkerPlan(**orjson.loads(sys.stdin.readline()))
+    die_with(plan.parent)
     _log_to_stderr()
-    settings = Settings(**order.settings)
+    settings = Settings(**plan.settings)
     drain = Drain()
-    child = Child(settings, drain, Reports(order.reports), _LOG.warning, queues=order.queues)
+    child = Child(settings, drain, Reports(plan.reports), _LOG.warning, queues=plan.queues)
     app = make_app(settings)
     add_tasks(app, child)
     # Weak references would be gone before the first signal.
@@ -41,9 +41,9 @@ def main() -> int:
     signals.worker_process_shutdown.connect(_calling(child.end), weak=False)
     signals.worker_shutting_down.connect(_calling(drain.begin), weak=False)
     worker = app.Worker(
-        hostname=f"{order.name}@{os.uname().nodename}",
-        concurrency=order.processes,
-        queues=[QUEUES[name] for name in order.queues],
+        hostname=f"{plan.name}@{os.uname().nodename}",
+        concurrency=plan.processes,
+        queues=[QUEUES[name] for name in plan.queues],
         pool_cls="prefork",
         optimization="fair",  # a message goes to a child that is free, never to one that is busy
         without_gossip=True,

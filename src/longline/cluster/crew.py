@@ -2,20 +2,20 @@
 
 A child is given one message at a time. While what that asked for waits (for a pace, for a slow
 answer), it takes on what nobody else has come for, of the queues that it serves: chunks, each of a
-site that it is not busy with, the discovery of jobs that have just begun, and orders.
+site that it is not busy with, the discovery of jobs that have just begun, the ends of jobs, and
+orders.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from longline.clock import Clock
+from longline.clock import Clock, nap
 from longline.cluster.carrying import Carrier
 from longline.cluster.mortality import Drain
 from longline.cluster.opened import Opened, OpenJobs
@@ -34,7 +34,7 @@ _RAREST_LOOK = 2.0  # a thousand processes that look five times a second would b
 _GROWTH = 1.5
 _FOR_THE_IDLE = 0.4  # seconds that a chunk is left to those who have nothing to do
 _FOR_OTHERS = 60.0  # seconds that a suspect is left to those who have nothing to lose by it
-_MOST = 16  # chunks at a time, and as many discoveries
+_MOST = 16  # chunks at a time, and as many discoveries, and ends of jobs
 
 
 class Crew:
@@ -71,8 +71,11 @@ class Crew:
         self._end = end
         self._tasks: set[asyncio.Task[None]] = set()
         self._finders: set[asyncio.Task[None]] = set()
+        self._unlimited: set[asyncio.Task[None]] = set()  # of the tasks, those that may take long
+        self._ending: set[str] = set()  # jobs that are being ended, or whose source is told
         self._suspect: asyncio.Task[None] | None = None
-        self._is_message_finding = False
+        self._has_other_message = False  # what was asked for goes on, and does not discover
+        self._group: asyncio.TaskGroup
 
     @asynccontextmanager
     async def beside(
@@ -93,11 +96,12 @@ class Crew:
             is_enough.set()
         try:
             async with asyncio.TaskGroup() as group:
+                self._group = group
                 watching = group.create_task(self._watch())
-                looking = group.create_task(self._look(group, until, is_enough))
-                self._is_message_finding = is_finding
+                looking = group.create_task(self._look(until, is_enough))
+                self._has_other_message = not is_finding
                 yield
-                self._is_message_finding = True  # nothing of it is left
+                self._has_other_message = False
                 await self._all_done()
                 # Not cancelled: what it takes at this moment would be in nobody's hands.
                 is_enough.set()
@@ -106,6 +110,15 @@ class Crew:
                 watching.cancel()
         except* LonglineError as several:
             raise first_of(several) from several
+
+    def end(self, job: str) -> None:
+        """Have a job ended beside all else: its source may take long to be told.
+
+        Only inside a block of `beside`, which goes on until that is done, too. Nothing happens
+        while it is being ended here.
+        """
+        if job not in self._ending:
+            self._begin_end(job, self._end(job))
 
     async def _all_done(self) -> None:
         while self._tasks:
@@ -120,21 +133,16 @@ class Crew:
                     one.engine.stop("the worker is to end")
             await asyncio.sleep(_LOOK)
 
-    async def _look(
-        self, group: asyncio.TaskGroup, until: float | None, is_enough: asyncio.Event
-    ) -> None:
+    async def _look(self, until: float | None, is_enough: asyncio.Event) -> None:
         """Look for more to do, ever more rarely while there is none, until it is enough."""
         pause = _LOOK
         while not (is_enough.is_set() or self._drain.has_begun):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await is_enough.wait()
-            if is_enough.is_set() or self._drain.has_begun:
+            if await nap(pause, is_enough) or self._drain.has_begun:
                 continue
-            is_more = await self._take_on(group, until)
+            is_more = await self._take_on(until)
             pause = _LOOK if is_more else min(_GROWTH * pause, _RAREST_LOOK)
 
-    async def _take_on(self, group: asyncio.TaskGroup, until: float | None) -> bool:
+    async def _take_on(self, until: float | None) -> bool:
         """Begin what nobody else has come for; beside a suspect, nothing."""
         is_more = False
         for queue, begin in (
@@ -143,32 +151,40 @@ class Crew:
             ("output", self._write_more),
         ):
             if queue in self._queues and not self._has_suspect():
-                is_more |= await begin(group, until)
+                is_more |= await begin(self._seconds_left(until))
         if not self._has_suspect():
             await self._end_more()
         return is_more
 
+    def _seconds_left(self, until: float | None) -> float:
+        """Return how long what is begun now may take; none is left if not positive."""
+        if until is None or self._unlimited:
+            # The message goes on in any case, and everybody else may be busy.
+            return self._settings.soft_limit
+        return until - self._clock.now()
+
+    def _has_only_finders(self) -> bool:
+        """Say whether all that is done here is discovery.
+
+        Only that may have a suspect beside it, which may end the process: the next one goes on with
+        discovery, whereas all else would be begun anew, or blamed.
+        """
+        return not self._has_other_message and self._tasks == self._finders
+
     def _has_suspect(self) -> bool:
         return self._suspect is not None and not self._suspect.done()
 
-    async def _take_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
-        now = self._clock.now()
-        if len(self._tasks) - len(self._finders) >= _MOST:
-            return False
-        seconds = self._settings.soft_limit if until is None else until - now
-        if seconds <= 0 and self._finders:
-            seconds = self._settings.soft_limit  # it goes on in any case, and others may be busy
-        if seconds <= 0:
+    async def _take_more(self, seconds: float) -> bool:
+        if seconds <= 0 or len(self._tasks) - len(self._unlimited) >= _MOST:
             return False
         wish = self.wish(self._jobs.used())
-        if self._is_message_finding and self._tasks <= self._finders:
-            # Otherwise it would wait for as long as everybody discovers. That is gone on with by
-            # the next process, should this one die of it.
-            wish = replace(wish, suspects_before=now - _FOR_OTHERS)
+        if self._has_only_finders():
+            # Otherwise a suspect would wait for as long as everybody discovers.
+            wish = replace(wish, suspects_before=wish.at - _FOR_OTHERS)
         taken = await self._store.chunks.take_more(wish)
         if taken is None:
             return False
-        task = self._begin(group, self._work(taken, seconds))
+        task = self._begin(self._work(taken, seconds))
         self._suspect = task if taken.is_alone else None
         return True
 
@@ -188,29 +204,29 @@ class Crew:
             busy=frozenset(busy),
         )
 
-    async def _find_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
+    async def _find_more(self, seconds: float) -> bool:
         """Discover for jobs that have just begun; without a limit of time, as discovery has none.
 
         Whoever has one does so too: nobody knows how long it takes, and its leases are kept.
         """
-        now = self._clock.now()
-        if until is not None and until <= now:
+        if seconds <= 0:
             return False
+        now = self._clock.now()
         found = await self._store.chunks.without_finder(now, now - _FOR_THE_IDLE)
         random.shuffle(found)  # others see the same ones at this moment
         for job in found[: _MOST - len(self._finders)]:
-            finder = self._begin(group, self._discover(job))
+            finder = self._begin_unlimited(self._discover(job))
             self._finders.add(finder)
             finder.add_done_callback(self._finders.discard)
         return bool(found)
 
-    async def _write_more(self, group: asyncio.TaskGroup, until: float | None) -> bool:
+    async def _write_more(self, seconds: float) -> bool:
         """Write the records of a job, one job's at a time; without a limit of time, as above."""
-        if self._carrier.is_writing or (until is not None and until <= self._clock.now()):
+        if self._carrier.is_writing or seconds <= 0:
             return False
         order = await self._carrier.take(OrderKind.EXPORT, wait=_FOR_THE_IDLE)
         if order is not None:
-            self._begin(group, self._carrier.export(order))
+            self._begin_unlimited(self._carrier.export(order))
         return order is not None
 
     async def _end_more(self) -> None:
@@ -218,17 +234,25 @@ class Crew:
 
         Sources of jobs that were ended by somebody who was killed then are told.
         """
-        for job in await self._store.chunks.over():
-            await self._end(job)
-        if "process" in self._queues:
+        for job in (await self._store.chunks.over())[: max(0, _MOST - len(self._ending))]:
+            self.end(job)
+        if "process" in self._queues and len(self._ending) < _MOST:
             order = await self._carrier.take(OrderKind.FINISHED, wait=_FOR_THE_IDLE)
             if order is not None:
-                await self._carrier.tell_source(order)
+                self._begin_end(order.job, self._carrier.tell_source(order))
 
-    def _begin(
-        self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]
-    ) -> asyncio.Task[None]:
-        task = group.create_task(work)
+    def _begin_end(self, job: str, work: Coroutine[Any, Any, None]) -> None:
+        self._ending.add(job)
+        self._begin_unlimited(work).add_done_callback(lambda _: self._ending.discard(job))
+
+    def _begin_unlimited(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._begin(work)
+        self._unlimited.add(task)
+        task.add_done_callback(self._unlimited.discard)
+        return task
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._group.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

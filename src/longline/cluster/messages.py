@@ -11,7 +11,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from longline.cluster.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, ROUTES
-from longline.errors import BrokerUnreachable
+from longline.errors import BrokerRefuses, BrokerUnreachable
 from longline.resilience.keepers.redis_causes import lasting_cause, shown
 
 T = TypeVar("T")
@@ -88,11 +88,14 @@ class Messages:
         try:
             return await asyncio.to_thread(call)
         except (KombuError, RedisError, OSError) as error:
-            raise BrokerUnreachable(self._address, problem_of(error)) from error
+            raise unreachable(self._address, error) from error
 
 
-def problem_of(error: BaseException) -> str:
+def unreachable(address: str, error: BaseException) -> BrokerUnreachable:
     """Return what is wrong with a Redis that cannot be used, in one line."""
     cause = error if isinstance(error, RedisError) else error.__cause__
     problem = lasting_cause(cause) if isinstance(cause, RedisError) else None
-    return problem or " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+    if problem is not None:
+        return BrokerRefuses(address, problem)
+    told = " ".join(str(error).split()).removesuffix(".")
+    return BrokerUnreachable(address, told or type(error).__name__)

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from longline.cluster.app import broker_of
-from longline.cluster.messages import problem_of
+from longline.cluster.messages import unreachable
 from longline.config.settings import Settings
-from longline.errors import BadOption, BrokerUnreachable
+from longline.errors import BadOption, BrokerRefuses, BrokerUnreachable
 from longline.resilience.keepers.redis_causes import shown
 
 WORKER = "longline:worker:"
@@ -90,8 +90,11 @@ class Presences:
         except (RedisError, OSError) as error:
             raise self._unreachable(error) from error
         if int(version.partition(".")[0]) < OLDEST:
-            problem = f"it is version {version}, and {OLDEST} is the oldest that will do"
-            raise BrokerUnreachable(self._address, problem) from RedisError(problem)
+            problem = (
+                f"it is version {version}, and {OLDEST} is the oldest that will do; "
+                "name a newer one in LONGLINE_REDIS_URL"
+            )
+            raise BrokerRefuses(self._address, problem) from RedisError(problem)
 
     async def announce(self, presence: Presence) -> None:
         """Say that a worker is there.
@@ -136,7 +139,7 @@ class Presences:
         return [_presence(fields) for fields in found if fields]
 
     def _unreachable(self, error: Exception) -> BrokerUnreachable:
-        return BrokerUnreachable(self._address, problem_of(error))
+        return unreachable(self._address, error)
 
 
 def _presence(fields: Mapping[str, Any]) -> Presence:

@@ -21,10 +21,21 @@ class Reports(Diary):
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
+        self._is_silent = False
         os.set_blocking(pipe, False)
+
+    def fall_silent(self) -> None:
+        """Tell nothing more: this process ends, and what it has in flight is to be known.
+
+        Otherwise what is broken off on its way out would count as ended well, and be begun again
+        for ever, whichever of it has brought about the end.
+        """
+        self._is_silent = True
 
     def tell(self, word: str) -> None:
         """Tell one thing; a supervisor that does not listen holds nobody up."""
+        if self._is_silent:
+            return
         with contextlib.suppress(OSError):  # so short a line is written whole, or not at all
             os.write(self._pipe, f"{word} {os.getpid()}\n".encode())
 

@@ -19,6 +19,7 @@ from longline.config.spec import make_spec
 from longline.engines.discovering import LEASE
 from longline.engines.options import options_of
 from longline.engines.standing import rest_or_pause
+from longline.errors import BrokerUnreachable, LonglineError, StoreError
 from longline.jobs.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.model import Job, JobState
 from longline.stores.orders import OrderKind
@@ -84,7 +85,6 @@ class Sweeper:
         self._owner = owner
         self._on_job = on_job
         self._told: dict[tuple[str, str], float] = {}
-        self._died: dict[str, dict[str, bool]] = {}  # who died of discovering, or beside it, by job
         self._running: set[str] = set()
         self._ordered: set[str] = set()  # what messages were sent for in the last sweep
 
@@ -106,7 +106,7 @@ class Sweeper:
         for job in running:
             await self._reclaim(job, swept, children or Children())
         if is_leader:
-            await self._lead(running, swept, children or Children())
+            await self._lead(running, swept)
         return swept
 
     async def give_up(self) -> None:
@@ -124,6 +124,8 @@ class Sweeper:
         killed = [owner for owner in alone if parent_of(owner) == children.parent]
         if not (dead or killed or swept.is_leader):
             return
+        for owner in killed:
+            await self._ask_after_discovery(job.id, owner, children)
         begun = {owner: children.in_flight.get(process_of(owner) or 0) for owner in killed}
         known = {owner: items for owner, items in begun.items() if items is not None}
         wish = Reclaim(job.id, self._clock.now(), dead, killed, known)
@@ -131,45 +133,53 @@ class Sweeper:
         swept.items += taken_back.items
         swept.quarantined += taken_back.quarantined
 
+    async def _ask_after_discovery(self, job: str, killed: str, children: Children) -> None:
+        """Have another discover, if a killed child did; nobody, if that has killed too many.
+
+        Of one that had an item in hand beside it, that is taken to be what killed it.
+        """
+        now = self._clock.now()
+        is_of_it = not children.in_flight.get(process_of(killed) or 0)
+        deaths = await self._store.chunks.bury_finder(job, killed, now, is_of_it=is_of_it)
+        if deaths >= MOST_DEATHS:
+            reason = f"{deaths} workers died while they discovered: look at the source's discovery"
+            await self._store.jobs.halt(job, now, reason)
+
     # ------------------------------------------------------------ for all
 
-    async def _lead(self, running: list[Job], swept: Swept, children: Children) -> None:
+    async def _lead(self, running: list[Job], swept: Swept) -> None:
         for job in running:
-            await self._see_to(job, swept, children)
+            try:
+                await self._see_to(job, swept)
+            except (BrokerUnreachable, StoreError):
+                raise
+            except LonglineError as error:  # settings of a newer longline, for example
+                reason = f"a worker could not look after it: {error}"
+                await self._store.jobs.halt(job.id, self._clock.now(), reason)
         await self._tell_again(running, swept)
         await self._tell_of_orders(swept)
         await self._show(running)
 
-    async def _see_to(self, job: Job, swept: Swept, children: Children) -> None:
+    async def _see_to(self, job: Job, swept: Swept) -> None:
         """Have done what is to be done next for a job."""
         now = self._clock.now()
         if await self._store.jobs.is_over(job.id):
             await self._tell_once("finish", job.id, self._messages.finish, swept)
             return
-        if await self._is_unsearched(job.id, now, children):
+        if await self._is_unsearched(job.id, now):
             await self._tell_once("discover", job.id, self._messages.discover, swept)
         size = self._settings.chunk_size
         swept.offered += await offer(self._store, self._messages, job.id, self._clock, size)
         options = options_of(self._settings, make_spec(job.settings))
         await rest_or_pause(self._store, job.id, now, options)
 
-    async def _is_unsearched(self, job: str, now: float, children: Children) -> bool:
-        """Say whether somebody has to be told to discover; nobody is, if that killed too many.
-
-        Of one that had an item in hand beside it, that is taken to be what killed it.
-        """
+    async def _is_unsearched(self, job: str, now: float) -> bool:
+        """Say whether somebody has to be told to discover."""
         standing = await self._store.chunks.standing(job)
         finder = [standing.finder] if standing.finder else []
-        if not standing.lacks_finder(now, dead_among(finder)):
-            return False
-        died = self._died.setdefault(job, {})
-        for owner in killed_among(finder):
-            died.setdefault(owner, not children.in_flight.get(process_of(owner) or 0))
-        if (count := sum(died.values())) < MOST_DEATHS:
-            return True
-        reason = f"{count} workers died while they discovered: look at the source's discovery"
-        await self._store.jobs.halt(job, now, reason)
-        return False
+        # Of one that was killed alone, its own supervisor says first what it died of.
+        alone = killed_among(finder)
+        return standing.lacks_finder(now, [one for one in dead_among(finder) if one not in alone])
 
     async def _tell_once(
         self,
@@ -224,7 +234,6 @@ class Sweeper:
         self._running = names
         kept = names | self._ordered
         self._told = {key: at for key, at in self._told.items() if key[1] in kept}
-        self._died = {job: who for job, who in self._died.items() if job in names}
         if self._on_job is not None:
             for job in [*running, *ended]:
                 if not await self._on_job(job):

@@ -77,7 +77,13 @@ class Working:
                 )
             )
             self._jobs = OpenJobs(self._settings, self._store, keepers, self._clock, self._reports)
-            self._carrier = Carrier(self._store, self._jobs, self._clock, self._say)
+            self._carrier = Carrier(
+                self._store,
+                self._jobs,
+                self._clock,
+                self._say,
+                limit=self._settings.soft_limit,
+            )
             self._crew = Crew(
                 self._store,
                 self._jobs,
@@ -129,14 +135,19 @@ class Working:
 
     async def finish(self, job: str) -> None:
         """End a job whose items are all finished; of many who try, one tells the source."""
-        async with self._crew.beside(is_alone=True, has_limit=False):
+        async with self._crew.beside(has_limit=False):
             await self._finish(job)
 
     async def _finish(self, job: str) -> None:
-        if await self._store.jobs.is_over(job):
-            await self._end(job)
-        if order := await self._carrier.take(OrderKind.FINISHED, job=job):
-            await self._carrier.tell_source(order)
+        try:
+            if await self._store.jobs.is_over(job):
+                await self._end(job)
+            if order := await self._carrier.take(OrderKind.FINISHED, job=job):
+                await self._carrier.tell_source(order)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # one job's end must not end the others' work
+            await self._halt(job, error)
 
     async def _end(self, job: str) -> None:
         async with self._opened(await self._store.jobs.get(job)) as opened:
@@ -232,7 +243,7 @@ class Working:
     async def _go_on(self, job: str) -> None:
         """Have what is left of a job done by whoever is free, or the job ended."""
         if not await self._offer(job) and await self._store.jobs.is_over(job):
-            await self._wind_up(job)
+            self._crew.end(job)
 
     async def _wind_up(self, job: str) -> None:
         """Have a job ended that is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from longline.config.layers import Explained, Layers, explained, read_layers
 from longline.config.services import read_services
-from longline.errors import BadOption, HomeUnwritable
+from longline.errors import BadOption, HomeUnwritable, StoreFull
 
 
 def _folders(value: Any) -> Any:
@@ -140,6 +141,7 @@ def prepare_home(settings: Settings) -> None:
 
     Raises:
         HomeUnwritable: it cannot.
+        StoreFull: there is no room for anything.
     """
     try:
         if not settings.home.exists():
@@ -148,4 +150,11 @@ def prepare_home(settings: Settings) -> None:
         probe.touch()
         probe.unlink(missing_ok=True)  # another process may look at the same moment
     except OSError as error:
-        raise HomeUnwritable(str(settings.home), error.strerror or str(error)) from error
+        raise unwritable(settings.home, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> HomeUnwritable | StoreFull:
+    """Return why something in a home cannot be written: there is no right to, or no room."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(str(path))
+    return HomeUnwritable(str(path), error.strerror or str(error))

@@ -311,8 +311,12 @@ class ChunkWork:
         self._diary.item_begun(lease.id)
         try:
             await self._work(attempt)
-        finally:
-            self._diary.item_ended(lease.id)  # cancelled or not, this process has not died of it
+        except (KeyboardInterrupt, SystemExit):
+            raise  # this process ends with it in hand
+        except BaseException:
+            self._diary.item_ended(lease.id)
+            raise
+        self._diary.item_ended(lease.id)
         del self._begun[lease.id]
 
     async def _work(self, attempt: Try) -> None:

@@ -21,7 +21,7 @@ from longline.errors import (
 )
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among
-from longline.jobs.straying import is_of_the_process
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.sources.visit import Visit
 from longline.stores.adding import Discovered
 from longline.stores.journal import fact
@@ -87,7 +87,8 @@ class Discovery:
             return self._is_patient
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         try:
-            await self._collector.source.prepare(visit)
+            with no_stray_cancellation():
+                await self._collector.source.prepare(visit)
             await self._queue_all(job, visit)
         except StoreError:
             raise  # not the source's fault: the run ends, and says so

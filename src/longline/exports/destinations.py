@@ -13,6 +13,7 @@ from longline.config.secrets import SecretRef
 from longline.errors import BadOption
 from longline.exports import postgres, s3
 from longline.exports.compressed import PACKINGS
+from longline.exports.formats import OUTPUT
 from longline.exports.postgres import PostgresTable
 from longline.exports.redaction import Redactor
 from longline.exports.s3 import S3Object
@@ -80,17 +81,19 @@ def place_of(wish: Wish) -> Place:
     return _numbered_path(path) if wish.is_numbered else path
 
 
-def check(wish: Wish) -> str:
+def check(wish: Wish, *, option: str = OUTPUT) -> str:
     """See that all options go with where the export goes; return the scheme, '' of a file.
 
+    `option` is the one that says where.
+
     Raises:
-        BadOption: one does not.
+        BadOption: one does not, or the place is no address.
     """
-    scheme = urlsplit(wish.output).scheme if "://" in wish.output else ""
+    scheme = _scheme(wish.output, option)
     known = ("", s3.SCHEME, *postgres.SCHEMES)
     if scheme not in known:
         shown = f"{scheme}://… is neither a file nor s3:// nor postgresql://"
-        raise BadOption("--output", shown)
+        raise BadOption(option, shown)
     refused: tuple[tuple[str, Any, bool], ...] = (
         ("--table", wish.table, scheme not in postgres.SCHEMES),
         ("--format", wish.form, scheme in postgres.SCHEMES),
@@ -99,11 +102,21 @@ def check(wish: Wish) -> str:
         # Many objects or tables cannot come to be at once, and half an export is none.
         ("--partition", wish.partition, scheme != "" or wish.output == STDOUT),
     )
-    for option, value, is_out_of_place in refused:
+    for name, value, is_out_of_place in refused:
         if value is not None and is_out_of_place:
             place = "standard output" if wish.output == STDOUT else scheme or "a file"
-            raise BadOption(option, f"that does not go with {place}")
+            raise BadOption(name, f"that does not go with {place}")
     return scheme
+
+
+def _scheme(output: str, option: str) -> str:
+    if "://" not in output:
+        return ""
+    try:
+        return urlsplit(output).scheme
+    except ValueError:
+        shown = output.partition("://")[0]  # the rest may hold a password
+        raise BadOption(option, f"{shown}://… is not an address") from None
 
 
 def _numbered_path(path: Path) -> Path:

@@ -24,6 +24,8 @@ from longline.exports.survey import Survey
 from longline.exports.tables import TableExport, tabled
 
 EXPORTERS = "longline.exporters"  # the group of entry points
+OUTPUT = "--output"
+"""The option that names where records go, unless another does."""
 DOCUMENTS: Mapping[str, Export] = {"jsonl": write_json_lines, "json": write_json}
 TABLES: Mapping[str, TableExport] = {
     "csv": write_csv,
@@ -59,8 +61,10 @@ class Written:
     notes: tuple[str, ...] = ()
 
 
-def form_of(name: str, said: str | None = None) -> Form:
+def form_of(name: str, said: str | None = None, *, option: str = OUTPUT) -> Form:
     """Return the format that a file's ending stands for, unless it is said.
+
+    `option` is the one that names the file; only beside --output can a format be said.
 
     Raises:
         BadOption: neither says one that there is.
@@ -71,11 +75,10 @@ def form_of(name: str, said: str | None = None) -> Form:
     word = said or (PurePath(path.stem) if packing else path).suffix.lstrip(".").lower()
     form = Form(_ALIASES.get(word, word), packing)
     if said is None and form.name not in FORMATS:
-        raise BadOption(
-            "--output", f"{path.name} ends in none of {', '.join(FORMATS)}; add --format"
-        )
+        remedy = "add --format" if option == OUTPUT else "have its name end in the format"
+        raise BadOption(option, f"{path.name} ends in none of {', '.join(FORMATS)}; {remedy}")
     if form.packing and form.name not in _TEXTS:
-        raise BadOption("--output", f"{form.name} is packed already; leave .{packing} out")
+        raise BadOption(option, f"{form.name} is packed already; leave .{packing} out")
     if form.name not in FORMATS and form.name not in plugin_names(EXPORTERS):
         raise _unknown(form.name)
     return form

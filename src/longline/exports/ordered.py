@@ -50,10 +50,11 @@ def for_later(wish: Wish, *, option: str, by_worker: bool) -> Wish:
     """
     if wish.output == STDOUT:
         raise BadOption(option, "it is written later, so standard output is no place: name a file")
-    scheme = check(wish)
+    scheme = check(wish, option=option)
     chosen_columns(wish.columns, wish.tasks or ())
     if scheme not in SCHEMES:
-        form_of(Path(urlsplit(wish.output).path if scheme else wish.output).name, wish.form)
+        name = Path(urlsplit(wish.output).path if scheme else wish.output).name
+        form_of(name, wish.form, option=option)
     if scheme and by_worker and _has_password(wish.output):
         problem = "workers take no password from an address; say --secret env:NAME, or set"
         raise BadOption(option, f"{problem} PGPASSWORD where they run")

@@ -31,6 +31,7 @@ from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source
 from longline.sources.visit import Visit
+from longline.stores.texts import kept_text
 
 _MOST_POSTPONEMENTS = 10
 _MOST_BANS = 3
@@ -202,16 +203,15 @@ def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outc
     `is_whole` says that all layers had run: then even a bug can be mended without a request.
     """
     if isinstance(error, NothingToStore):
-        return Outcome(Verdict.SKIP, reason=error.reason)
+        return Outcome(Verdict.SKIP, reason=kept_text(error.reason))
     kind = kind_of(error)
     verdict = _VERDICTS.get(kind, Verdict.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
     reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
-    # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
-    reason = reason.encode("utf-8", "backslashreplace").decode()
     is_kept = verdict is Verdict.QUARANTINE or (is_whole and kind is FailureKind.BUG)
     raw = material.as_raw(error) if is_kept else None
-    return Outcome(verdict, kind=kind, reason=reason, raw=raw)
+    # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
+    return Outcome(verdict, kind=kind, reason=kept_text(reason), raw=raw)
 
 
 def _parked(error: BaseException, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
@@ -239,7 +239,7 @@ def _later(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool)
     return Outcome(
         Verdict.LATER,
         kind=error.kind,
-        reason=str(error),
+        reason=kept_text(str(error)),
         due=error.until,
         is_for_domain=is_for_domain and is_own,
     )

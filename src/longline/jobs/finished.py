@@ -1,13 +1,22 @@
-"""Telling a source that its job is complete: what its own code raises then ends nothing else."""
+"""The end of a source: told that its job is complete, and torn down.
+
+What its own code raises then ends nothing else.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Awaitable, Callable
+
 from longline.clock import Clock
-from longline.errors import StoreError
+from longline.errors import LonglineError, StoreError
 from longline.jobs.collector import Collector
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.model import Job
+from longline.sources.base import Source
 from longline.stores.journal import fact
 from longline.stores.store import Store
+from longline.stores.texts import kept_text
 
 
 async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clock) -> str | None:
@@ -16,13 +25,45 @@ async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clo
     Raises:
         StoreError: the database does not take any more.
     """
+    visit = collector.visit(cursor=job.cursor)
+    raised = await _raised(lambda: collector.source.finished(visit))
+    if isinstance(raised, StoreError):
+        raise raised
+    if raised is None:
+        return None
+    problem = f"the source could not note that the job is complete: {in_words(raised)}"
+    await store.journal.append(fact(job.id, clock.now(), "source.finished.failed", reason=problem))
+    return problem
+
+
+async def tear_down(source: Source) -> str | None:
+    """Call `Source.teardown`; return what it raised, in words."""
+    raised = await _raised(source.teardown)
+    return None if raised is None else in_words(raised)
+
+
+async def note_teardown(store: Store, job: str, clock: Clock, raised: str) -> str:
+    """Note in the journal of a job what tearing its source down raised; return it as a sentence."""
+    problem = f"the source could not be torn down: {raised}"
+    if job:
+        with contextlib.suppress(StoreError):  # whose own end says more, and what is kept is safe
+            at = clock.now()
+            await store.journal.append(fact(job, at, "source.teardown.failed", reason=problem))
+    return problem
+
+
+def in_words(error: BaseException) -> str:
+    """Return what a source's own code raised as a text that can be stored and shown."""
+    return kept_text(str(error) if isinstance(error, LonglineError) else repr(error))
+
+
+async def _raised(work: Callable[[], Awaitable[None]]) -> BaseException | None:
+    """Return what the source's own code raised; a cancellation of the task goes through."""
     try:
-        await collector.source.finished(collector.visit(cursor=job.cursor))
-    except StoreError:
-        raise
-    except Exception as error:  # noqa: BLE001  # the edge of a job: its records are stored already
-        problem = f"the source could not note that the job is complete: {error!r}"
-        told = fact(job.id, clock.now(), "source.finished.failed", reason=problem)
-        await store.journal.append(told)
-        return problem
+        with no_stray_cancellation():
+            await work()
+    except BaseException as error:  # the edge of a job: its records are stored already
+        if is_of_the_process(error):
+            raise
+        return error
     return None

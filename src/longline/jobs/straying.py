@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import signal
+import traceback
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from longline.errors import StrayCancellation
@@ -33,11 +37,30 @@ def no_stray_cancellation() -> Iterator[None]:
 
 
 def is_of_the_process(error: BaseException) -> bool:
-    """Say whether an error is no bug of the code it came out of, but is to end what runs it."""
+    """Say whether an error is no bug of the code it came out of, but is to end what runs it.
+
+    A SystemExit is a bug, unless a signal's handler raised it: that ends the process, not an item.
+    """
     if isinstance(error, GeneratorExit):
         # The code raised it itself, unless its coroutine is being closed: then no task is at it.
         return _current_task() is None
-    return isinstance(error, (asyncio.CancelledError, KeyboardInterrupt, SystemExit))
+    if isinstance(error, SystemExit):
+        return _is_of_a_signal(error)
+    return isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+
+
+def _is_of_a_signal(error: BaseException) -> bool:
+    """Say whether an error came out of the handler of a signal, which is called in any code."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Return the code of a handler; None for one that has none, as those of the system."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    found = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+    return found if isinstance(found, CodeType) else None
 
 
 def _current_task() -> asyncio.Task[Any] | None:

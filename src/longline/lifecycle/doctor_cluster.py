@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from sqlalchemy import Connection, func, select
 
-from longline.jobs.owner import is_abandoned
+from longline.jobs.owner import dead_among, is_abandoned
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
 from longline.lifecycle.doctor_database import tables_version
 from longline.lifecycle.ports import LOOPBACK
@@ -19,11 +19,20 @@ from longline.lifecycle.record import Entry, RecordFile
 from longline.model import JobState
 from longline.stores.database import open_database
 from longline.stores.migrate import NEWEST
+from longline.stores.orders import Order, OrderKind
 from longline.stores.schema import chunks, jobs
 from longline.stores.store import Store
 
 _PATIENCE = 3.0  # seconds
-_OLD = 60.0  # seconds that an offered chunk may wait while workers have nothing to do
+_OLD = 60.0  # seconds that a chunk or an order may wait while workers have nothing to do
+_QUEUES = {OrderKind.EXPORT: "output", OrderKind.FINISHED: "process"}
+_WAITING = {  # one, and several
+    OrderKind.EXPORT: ("1 export waits", "{} exports wait"),
+    OrderKind.FINISHED: (
+        "1 source waits to be told that its job is complete",
+        "{} sources wait to be told that their jobs are complete",
+    ),
+}
 
 
 def own_services(ground: Ground) -> Iterator[Finding]:
@@ -57,6 +66,8 @@ def workers(ground: Ground) -> Iterator[Finding]:
     elif found is not None:
         remedy = "`longline up`, or `longline worker`, before `longline run --engine celery`"
         yield warning("workers", "none is registered", remedy)
+    if found is not None:
+        yield from _undone(ground, found)
 
 
 def abandoned_jobs(ground: Ground) -> Iterator[Finding]:
@@ -124,6 +135,46 @@ def _untaken(connection: Connection, before: float) -> int:
         chunks.c.state == "offered", chunks.c.offered_at < before, chunks.c.job_id.in_(running)
     )
     return connection.scalar(offered) or 0
+
+
+def _undone(ground: Ground, found: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """Yield orders that no worker is there for, or that nobody takes."""
+    if tables_version(ground) != NEWEST:
+        return
+    with closing(open_database(ground.settings.database, patience=_PATIENCE)) as database:
+        untaken = asyncio.run(_untaken_orders(Store(database)))
+    for kind, (orders, old) in untaken.items():
+        queue, (one, several) = _QUEUES[kind], _WAITING[kind]
+        # One that does not say what it serves serves everything.
+        if orders and not any(queue in told.get("queues", queue) for told in found.values()):
+            told = one if orders == 1 else several.format(orders)
+            sentence = f"{told}, and no worker serves the queue `{queue}`"
+            yield problem("workers", sentence, f"start one with `longline worker --queues {queue}`")
+        elif old:
+            told = one if old == 1 else several.format(old)
+            sentence = f"{told} for more than {_OLD:g} s, and nobody is at any"
+            yield problem("workers", sentence, "see the workers' logs")
+
+
+async def _untaken_orders(store: Store) -> dict[OrderKind, tuple[int, int]]:
+    """Return how many orders of each kind nobody is at, and how many of those are old.
+
+    None are old while somebody is at one of the kind: the others wait for that.
+    """
+    now = await store.now()
+    old = {order.name for order in await store.orders.ready(now - _OLD)}
+    found: dict[OrderKind, tuple[int, int]] = {}
+    ready = await store.orders.ready(now)
+    for kind in OrderKind:
+        orders = [order for order in ready if order.kind is kind]
+        free = [order.name for order in orders if _is_free(order, now)]
+        is_busy = len(free) < len(orders)
+        found[kind] = len(free), 0 if is_busy else len(old.intersection(free))
+    return found
+
+
+def _is_free(order: Order, now: float) -> bool:
+    return order.is_free(now, dead_among([order.owner] if order.owner else []))
 
 
 def _taken(entry: Entry) -> str:

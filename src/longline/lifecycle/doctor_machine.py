@@ -58,12 +58,19 @@ def home(ground: Ground) -> Iterator[Finding]:
     folder = ground.settings.home.absolute()
     there = _existing(folder)
     if not there.is_dir() or not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        remedy = f"chown it, or name another folder in LONGLINE_HOME: chown $USER {there}"
-        yield problem("home", f"{there} may not be written by this user", remedy)
+        yield _closed(there)
     elif there == folder:
         yield ok("home", f"{folder} can be written")
     else:
         yield ok("home", f"{folder} will be made when it is first needed")
+
+
+def _closed(folder: Path) -> Finding:
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        remedy = "mount it for writing, or name another folder in LONGLINE_HOME"
+        return problem("home", f"{folder} is on a file system that may only be read", remedy)
+    remedy = f"chown it, or name another folder in LONGLINE_HOME: chown $USER {folder}"
+    return problem("home", f"{folder} may not be written by this user", remedy)
 
 
 def disk(ground: Ground) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from longline.errors import HomeUnwritable, LifecycleBusy
+from longline.config.settings import unwritable
+from longline.errors import LifecycleBusy
 
 _FILE = "up.lock"
 _PATIENCE = 120.0  # seconds; longer than either takes
@@ -23,11 +24,12 @@ def alone_in(home: Path, *, patience: float = _PATIENCE) -> Iterator[None]:
     Raises:
         LifecycleBusy: another process has held it for longer than `patience`.
         HomeUnwritable: the file belongs to another user.
+        StoreFull: there is no room for it.
     """
     try:
         handle = os.open(home / _FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise HomeUnwritable(str(home / _FILE), error.strerror or str(error)) from error
+        raise unwritable(home / _FILE, error) from error
     try:
         _lock(handle, home, patience)
         yield

@@ -12,14 +12,14 @@ from sqlalchemy import make_url
 
 from longline.config.addresses import without_password
 from longline.config.settings import Settings, prepare_home
-from longline.errors import NotCopied, NothingYet
+from longline.errors import NotCopied, NothingYet, StoreUnreachable
 from longline.jobs.owner import dead_among
 from longline.lifecycle.locking import alone_in
 from longline.lifecycle.needed import check_extra
 from longline.lifecycle.record import RecordFile
 from longline.stores.copying import STOP, Copied, Copying, Side
 from longline.stores.copying_cells import CellFile
-from longline.stores.database import open_database
+from longline.stores.database import Database, open_database
 
 OWN = ("postgres", "sqlite")
 """Words for the databases that a home can have of its own."""
@@ -74,8 +74,8 @@ async def move(
         if wish.source is None and not wish.force:
             _refuse_workers(settings, wish.target)
         target = _address(settings, file, wish.target)
-        reading = ends.enter_context(closing(open_database(source)))
-        writing = ends.enter_context(closing(open_database(target)))
+        reading = ends.enter_context(closing(_opened(source, wish.source, target)))
+        writing = ends.enter_context(closing(_opened(target, wish.target, target)))
         beside = settings.pace_file if wish.source is None else _beside(source, settings.pace_file)
         there = _beside(target, None)
         copying = Copying(
@@ -89,6 +89,17 @@ async def move(
         copied = await copying.run(force=wish.force)
         is_in_use = _is_taken_up(settings, file, wish.target, target)
         return Moved(copied, is_in_use, is_behind=not is_untouched())
+
+
+def _opened(address: str, named: str | None, target: str) -> Database:
+    """Open a database; one that the command names is not to be sought in the settings."""
+    try:
+        return open_database(address)
+    except StoreUnreachable as error:
+        if named is None or named in OWN or error.exit_code != NotCopied.exit_code:
+            raise
+        problem = f"{error.address} cannot be opened ({error.problem}); see that it is right"
+        raise NotCopied(without_password(target), problem) from error
 
 
 def _refuse_workers(settings: Settings, target: str) -> None:

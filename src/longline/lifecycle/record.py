@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from longline.config.services import FILE
+from longline.config.settings import unwritable
 from longline.errors import BadFile, HomeUnwritable
 
 _PRIVATE = 0o600  # it holds passwords
@@ -86,7 +87,8 @@ class RecordFile:
         """Put a record in place of the last, whole or not at all.
 
         Raises:
-            HomeUnwritable: there is no right or no room to.
+            HomeUnwritable: there is no right to.
+            StoreFull: there is no room.
         """
         new = self.path.with_name(f".{FILE}.new")
         try:
@@ -99,7 +101,7 @@ class RecordFile:
         except OSError as error:
             with contextlib.suppress(OSError):
                 new.unlink()
-            raise HomeUnwritable(str(self.path), error.strerror or str(error)) from error
+            raise unwritable(self.path, error) from error
 
     def add(self, entry: Entry) -> None:
         """Record a process."""

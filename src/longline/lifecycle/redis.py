@@ -14,11 +14,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from longline.config.addresses import without_password
+from longline.errors import BadOption, BrokerRefuses, NotAnswering
 from longline.lifecycle.base import Part
 from longline.lifecycle.ports import LOOPBACK, on_a_port
 from longline.lifecycle.processes import Launch, end, launch, living, memory_of, wait_until_up
 from longline.lifecycle.programs import redis_server
 from longline.lifecycle.record import RecordFile
+from longline.resilience.keepers.redis_causes import lasting_cause
 
 _START = 30.0  # seconds
 ENDING = ((signal.SIGTERM, 10.0),)
@@ -115,6 +118,27 @@ def problem_of(url: str) -> str | None:
     except (RedisError, OSError, ValueError) as error:
         return str(error)
     return None
+
+
+def check_foreign(url: str, setting: str) -> None:
+    """See that a Redis that somebody else runs can be used; `setting` names it.
+
+    Raises:
+        BadOption: that is no address of Redis.
+        BrokerRefuses: it is there and does not let us in.
+        NotAnswering: nobody is there.
+    """
+    try:
+        with connected(url) as redis:
+            redis.ping()
+    except ValueError as error:
+        problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+        raise BadOption(setting, problem) from error
+    except (RedisError, OSError) as error:
+        cause = lasting_cause(error)
+        if cause is not None:
+            raise BrokerRefuses(without_password(url), cause) from error
+        raise NotAnswering("Redis", without_password(url), str(error)) from error
 
 
 def version_of(url: str) -> str | None:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from longline.config.addresses import without_password
 from longline.config.settings import Settings, prepare_home
-from longline.errors import BadOption, NotAnswering
+from longline.errors import BadOption
 from longline.lifecycle import redis
 from longline.lifecycle.base import Service, Told
 from longline.lifecycle.locking import alone_in
@@ -52,6 +52,8 @@ class Started:
     redis_url: str
     database_url: str
     processes: tuple[Entry, ...]
+    workers: int
+    """How many run now, those from before included."""
 
 
 def up(settings: Settings, wish: Wish, told: Told) -> Started:
@@ -63,7 +65,8 @@ def up(settings: Settings, wish: Wish, told: Told) -> Started:
     Raises:
         StartFailed: a part does not start; with the end of its log.
         NotAnswering: a server that the settings name does not answer.
-        BadOption: PostgreSQL is wanted for a home that has its jobs elsewhere.
+        BrokerRefuses: it answers and does not let us in.
+        BadOption: its address is none, or PostgreSQL is wanted for a home that has jobs elsewhere.
         LifecycleBusy: another process starts or stops the same home.
         HomeUnwritable: the home belongs to another user.
         StoreError: the database cannot be used.
@@ -100,28 +103,31 @@ class _Rise:
         self._before = file.read()
 
     def rise(self, wish: Wish) -> Started:
+        postgres = PostgresService(self._file)
+        needs_postgres = self._needs_postgres(wish, postgres)
         redis_url = self._raise_redis()
-        database_url = self._raise_database(wish)
+        database_url = self._raise_database(postgres, is_needed=needs_postgres)
         broker_url = self._settings.broker_url or redis_url
         self._raise_workers(wish, broker_url)
         self._check_workers(broker_url)
         old = self._before.processes
         new = tuple(one for one in self._file.read().processes if one not in old)
-        return Started(redis_url, database_url, new)
+        return Started(redis_url, database_url, new, len(self._workers()))
 
     def _raise_redis(self) -> str:
-        for url in {self._settings.redis_url, self._settings.broker_url} - {None}:
-            _check_redis(str(url))
+        for name in ("redis_url", "broker_url"):
+            url = getattr(self._settings, name)
+            if url is not None:
+                redis.check_foreign(url, f"LONGLINE_{name.upper()}")
         if self._settings.redis_url is not None:
             self._told("redis", f"answers at {shown(self._settings.redis_url)}; not ours")
             return self._settings.redis_url
         self._raise_service(RedisService(self._file))
         return str(self._file.read().redis_url)
 
-    def _raise_database(self, wish: Wish) -> str:
-        postgres = PostgresService(self._file)
+    def _raise_database(self, postgres: PostgresService, *, is_needed: bool) -> str:
         address = self._settings.database
-        if self._needs_postgres(wish, postgres):
+        if is_needed:
             self._raise_service(postgres)
             address = postgres.url
         with open_store(address):  # that brings its tables up to date
@@ -187,9 +193,12 @@ class _Rise:
         stop_these(self._file, silent_among(broker_url, there, _SILENCE), self._told)
 
     def _check_workers(self, broker_url: str) -> None:
-        entries = workers_among(self._file.read().processes)
+        entries = self._workers()
         wait_until_registered(broker_url, entries)
         self._told("workers", f"{len(entries)} registered")
+
+    def _workers(self) -> list[Entry]:
+        return workers_among(self._file.read().processes)
 
 
 def shown(address: str) -> str:
@@ -198,12 +207,6 @@ def shown(address: str) -> str:
         return without_password(make_url(address).render_as_string(hide_password=True))
     except (ArgumentError, ValueError):
         return f"{address.partition('://')[0]}://…"  # the rest may hold one
-
-
-def _check_redis(url: str) -> None:
-    problem = redis.problem_of(url)
-    if problem is not None:
-        raise NotAnswering("Redis", shown(url), problem)
 
 
 def _own(address: str) -> str | None:

@@ -11,12 +11,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.fetching.messages import origin_of
 from longline.model import Account, Item, ItemState
-from longline.stores.bulk import BulkInsert, as_json
+from longline.stores.bulk import BulkInsert, as_kept_json
 from longline.stores.journal import add_up, append, fact, happened
 from longline.stores.keys import kept_key
 from longline.stores.ledger import note_failures
 from longline.stores.locking import lock_job
 from longline.stores.schema import items, jobs
+from longline.stores.texts import kept_text, kept_value
 
 _MOST_URGENT = 2**31 - 1  # the largest number that PostgreSQL has for it
 _LARGEST_LOOKUP = 10_000  # keys; a stock SQLite takes 32,766 variables in a statement
@@ -55,7 +56,7 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
         _QUEUE_UP[connection.dialect.name].run(connection, [_queued(job, item) for item in found])
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
-        changes["cursor"] = dict(discovered.cursor)
+        changes["cursor"] = kept_value(discovered.cursor)
     if discovered.shortfall is not None:
         changes["shortfall"] = discovered.shortfall
     if changes:
@@ -91,8 +92,8 @@ def _queued(job: str, item: Item) -> dict[str, Any]:
     return {
         "job_id": job,
         "key": kept_key(item.key),
-        "url": item.url,
-        "data": as_json(item.data),
+        "url": kept_text(item.url),
+        "data": as_kept_json(item.data),
         "priority": max(-_MOST_URGENT, min(item.priority, _MOST_URGENT)),
         "state": ItemState.QUEUED,
         "due_at": 0.0,

@@ -29,6 +29,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from longline.stores.texts import kept_value
+
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not of a backslash that is itself meant
 _SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and kept
 
@@ -154,3 +156,11 @@ def as_json(value: Any) -> str:
     """
     text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text
+
+
+def as_kept_json(value: Any) -> str:
+    """Return it likewise, with the escape of what no text can hold: half a surrogate pair."""
+    try:
+        return as_json(value)
+    except TypeError:
+        return as_json(kept_value(value))

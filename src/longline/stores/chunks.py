@@ -15,7 +15,15 @@ from longline.model import ChunkState, ItemState, JobState
 from longline.stores.database import Database
 from longline.stores.reclaiming import Reclaim, Reclaimed, holders, reclaim_all
 from longline.stores.schema import chunks, items, jobs
-from longline.stores.standing import Standing, last_finish, look_at, over, park, without_finder
+from longline.stores.standing import (
+    Standing,
+    bury_finder,
+    last_finish,
+    look_at,
+    over,
+    park,
+    without_finder,
+)
 from longline.stores.taking import (
     Take,
     TakeMore,
@@ -127,6 +135,14 @@ class Chunks:
     async def without_finder(self, at: float, before: float) -> list[str]:
         """Return the jobs that run, began before a moment, and nobody finds items for."""
         return await self._database.read(lambda connection: without_finder(connection, at, before))
+
+    async def bury_finder(self, job: str, owner: str, at: float, *, is_of_it: bool) -> int:
+        """Let another discover after one that was killed; `is_of_it`: by that, as far as is known.
+
+        Returns how many have died of it in this run; 0 when it was not this one who discovered.
+        """
+        deaths: int = await self._database.write(bury_finder, (job, owner, at, is_of_it))
+        return deaths
 
     async def over(self) -> list[str]:
         """Return the jobs that run although all their items are found and finished."""

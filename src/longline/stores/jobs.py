@@ -21,6 +21,7 @@ from longline.stores.orders import Order, OrderKind, place
 from longline.stores.profiles import Ending, keep
 from longline.stores.queue import counts
 from longline.stores.schema import chunks, items, jobs
+from longline.stores.texts import kept_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
         .where(jobs.c.id == job, jobs.c.state.in_(OPEN_STATES))
         .values(
             state=state,
-            reason=reason,
+            reason=None if reason is None else kept_text(reason),
             finished_at=None if state in OPEN_STATES else at,
             discovery_owner=None,
             discovery_until=None,

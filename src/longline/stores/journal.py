@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.model import Account, Event
-from longline.stores.bulk import BulkInsert, as_json
+from longline.stores.bulk import BulkInsert, as_kept_json
 from longline.stores.database import Database
 from longline.stores.last import do_last
 from longline.stores.schema import events, statistics
@@ -34,7 +34,7 @@ _APPEND = BulkInsert(events, ("job_id", "at", "kind", "key", "data"))
 def append(connection: Connection, facts: list[Fact]) -> None:
     """Append events."""
     if facts:
-        _APPEND.run(connection, [{**one, "data": as_json(one["data"])} for one in facts])
+        _APPEND.run(connection, [{**one, "data": as_kept_json(one["data"])} for one in facts])
 
 
 def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]) -> None:
@@ -88,11 +88,15 @@ class Journal:
             lambda connection: {row.name: row.value for row in connection.execute(query)}
         )
 
-    async def events(self, job: str, *, kind: str | None = None, limit: int = 1000) -> list[Event]:
-        """Return the events of a job, oldest first."""
+    async def events(
+        self, job: str, *, kind: str | None = None, limit: int = 1000, with_items: bool = True
+    ) -> list[Event]:
+        """Return the events of a job, oldest first; those that are about an item `with_items`."""
         query = select(events).where(events.c.job_id == job).order_by(events.c.id).limit(limit)
         if kind:
             query = query.where(events.c.kind == kind)
+        if not with_items:
+            query = query.where(events.c.key.is_(None))
         return await self._database.read(
             lambda connection: [Event(*row) for row in connection.execute(query)]
         )

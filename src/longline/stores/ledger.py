@@ -15,6 +15,7 @@ from longline.stores.database import Database
 from longline.stores.journal import append, fact
 from longline.stores.locking import lock_job
 from longline.stores.schema import failures, items, jobs
+from longline.stores.texts import kept_text
 
 _BAD = (ItemState.FAILED, ItemState.QUARANTINED, ItemState.SKIPPED)
 _NOTE = BulkInsert(
@@ -118,8 +119,8 @@ def note_failures(
             "status": one.status,
             "step": one.step,
             "seconds": one.seconds,
-            "url": one.url,
-            "reason": one.reason,
+            "url": kept_text(one.url),
+            "reason": kept_text(one.reason),
         }
         for job, key, tries, account in tried
         for one in account.failures

@@ -9,9 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, exists, func, or_, select, update
 
 from longline.model import ItemState, JobState
+from longline.stores.journal import append, fact
 from longline.stores.schema import events, items, jobs
 
 DISCOVERY_FAILED = "discovery.failed"
+_KILLED = "discovery.killed"
 _BEGINNINGS = ("job.started", "job.resumed")
 
 
@@ -76,6 +78,30 @@ def without_finder(connection: Connection, at: float, before: float) -> list[str
         for job, standing in found.items()
         if standing.begun_at <= before and standing.lacks_finder(at)
     ]
+
+
+def bury_finder(connection: Connection, argument: tuple[str, str, float, bool]) -> int:
+    """Let another discover after one that was killed, and note if that was what it died of.
+
+    Returns how many have died of it in this run; 0 when it was not this one who discovered.
+    """
+    job, owner, at, is_of_it = argument
+    left = connection.execute(
+        update(jobs)
+        .where(
+            jobs.c.id == job,
+            jobs.c.is_discovered.is_(False),
+            jobs.c.discovery_owner == owner,
+        )
+        .values(discovery_owner=None, discovery_until=None)
+    )
+    if not left.rowcount:
+        return 0
+    if is_of_it:
+        append(connection, [fact(job, at, _KILLED, owner=owner)])
+    begun, _ = _beginning(connection, job)
+    since = (events.c.job_id == job) & (events.c.kind == _KILLED) & (events.c.id > begun)
+    return connection.scalar(select(func.count()).where(since)) or 0
 
 
 def over(connection: Connection) -> list[str]:

@@ -9,7 +9,7 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WorkerPlan:
     """What a Celery worker is to do; `queues` by the names that people use."""
 
     settings: dict[str, Any]

@@ -1,0 +1,120 @@
+"""Tables in narrow terminals, and what is said once: nothing that matters is cut or missing."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from cli.terminal import Terminal
+from longline.cli.fitting import Fitting
+from longline.cli.running_many import Board
+from longline.cli.sites_table import SiteRow, sites_table
+from longline.cli.top import short_names
+from longline.stores.journal import fact
+from longline.stores.store import open_store
+from stores.given import queued
+from virtual import EPOCH
+
+LONG_ID = "boat-listings-of-bulgaria-20261116-002303-094f"
+
+
+def drawn(what: RenderableType, width: int) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(what)
+    return file.getvalue()
+
+
+def test_a_narrow_table_of_jobs_drops_columns_and_cuts_none() -> None:
+    row = SiteRow(LONG_ID, "running", 1234, 40_000, 1200, 34, 3680, 75)
+
+    narrow = drawn(sites_table([row], first="job"), 80)
+    wide = drawn(sites_table([row], first="job"), 120)
+
+    assert "…" not in narrow + wide
+    assert narrow.splitlines()[1].split() == [LONG_ID, "running", "1,234", "34", "1:15"]
+    assert all(word in wide for word in ("found", "40,000", "records", "1,200", "3,680"))
+
+
+def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
+    table = Fitting("job", "state")
+    table.add(LONG_ID, "running")
+
+    lines = drawn(table, 40).splitlines()
+
+    assert all(len(line) <= 40 for line in lines)
+    assert "".join(line.split()[0] for line in lines[1:]) == LONG_ID
+
+
+def test_a_note_without_room_goes_below_the_table() -> None:
+    table = Fitting("part", "state", "note", note="note")
+    table.add("redis", "not healthy", "run `longline up`, and [b]look[/b]")
+    table.add("sqlite", "healthy", "")
+
+    assert len(drawn(table, 80).splitlines()) == 3
+    assert drawn(table, 40).splitlines()[3:] == [" redis: run `longline up`, and ", "[b]look[/b]"]
+
+
+def test_the_mark_of_a_host_is_shown_only_where_two_would_be_the_same() -> None:
+    found = short_names(["vm~295508bf-26", "vm~11112222-27", "box~295508bf", "box~11112222"])
+
+    assert found == {
+        "vm~295508bf-26": "vm-26",
+        "vm~11112222-27": "vm-27",
+        "box~295508bf": "box~295508bf",
+        "box~11112222": "box~11112222",
+    }
+
+
+async def one_with_ends(home: Path) -> None:
+    with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
+        job = await queued(store, "1")
+        await store.journal.append(
+            *(fact(job.id, EPOCH, "item.retried", key="1") for _ in range(1200)),
+            fact(job.id, EPOCH, "export.written", output="/srv/all.csv", records=7),
+            fact(job.id, EPOCH, "export.failed", output="/srv/x.csv", reason="no room"),
+            fact(job.id, EPOCH, "source.finished.failed", reason="it raised"),
+        )
+
+
+def test_what_became_of_an_export_by_a_worker_is_told(longline: Terminal, home: Path) -> None:
+    home.mkdir()
+    asyncio.run(one_with_ends(home))
+    (row,) = longline("jobs", "--json").last
+
+    text = longline("jobs", row["job"]).out
+    kinds = [event["kind"] for event in longline("jobs", row["job"], "--json").last["events"]]
+
+    assert kinds[-3:] == ["export.written", "export.failed", "source.finished.failed"]
+    for word in ("/srv/all.csv", "'records': 7", "no room", "it raised"):
+        assert word in text
+
+
+def test_dates_are_whole_in_eighty_columns(
+    longline: Terminal, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    longline("run", shop, "--set", "bad=1")
+    created = longline("jobs", "--json").last[0]["created_at"]
+
+    lines = longline("jobs").out.splitlines()
+
+    assert created[:16] in lines[1]
+    assert lines[2].endswith(": 1 failed of 3 items")
+
+
+def test_what_all_sites_suffer_from_is_said_once_and_again_when_it_returns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    board = Board(["a", "b"], is_quiet=False)
+    tells = [board.hooks_of(source)["on_trouble"] for source in ("a", "b")]
+
+    for text in ("Redis is away", "Redis is back", "Redis is away"):
+        for tell in tells:
+            tell(text)
+
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["a: Redis is away", "a: Redis is back", "a: Redis is away"]

@@ -1,0 +1,66 @@
+"""Code of a source that ends its process in an orderly way: it is not begun again for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.cluster_home import Home, home_running
+from longline.model import ItemState, JobState
+
+pytestmark = pytest.mark.real_time
+EXITING = """
+import asyncio
+import sys
+
+from longline import Item, Source, layer
+
+class Exiting(Source):
+    name = "exiting"
+
+    async def discover(self, visit):
+        for number in range(3):
+            yield Item(str(number), "http://exiting.test")
+
+    @layer()
+    async def page(self, visit):
+        if visit.item.key == "1":
+            {end}
+        return {{"n": visit.item.key}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with home_running(tmp_path) as home:
+        yield home
+
+
+@pytest.mark.parametrize(
+    ("end", "state", "told"),
+    [
+        ("sys.exit(3)", ItemState.FAILED, "SystemExit: 3"),
+        ("raise KeyboardInterrupt", ItemState.QUARANTINED, "3 workers died with it in hand"),
+        (
+            "asyncio.get_running_loop().call_soon(sys.exit, 3); await asyncio.sleep(60)",
+            ItemState.QUARANTINED,
+            "3 workers died with it in hand",
+        ),
+    ],
+    ids=["exit", "interrupt", "exit beside it"],
+)
+async def test_an_item_whose_code_exits_comes_to_an_end_and_the_others_are_stored(
+    home: Home, tmp_path: Path, end: str, state: ItemState, told: str
+) -> None:
+    path = tmp_path / "exiting.py"
+    path.write_text(EXITING.format(end=end))
+    job = await home.start_job("", 3, source=str(path), set={})
+
+    home.start_worker(processes=2)
+
+    assert await home.ended(job) is JobState.PARTIAL
+    assert await home.counts(job) == {ItemState.STORED: 2, state: 1}
+    rows = {row["key"]: row for row in await home.store.queue.finished(job.id)}
+    assert told in rows["1"]["reason"]

@@ -1,0 +1,158 @@
+"""A job in which nothing ends any more: told once, and of one that has reason to wait nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longline.clock import Clock, SystemClock
+from longline.cluster.client import open_cluster
+from longline.cluster.presence import Presence, Presences
+from longline.cluster.stalls import Stalls
+from longline.config.settings import Settings
+from longline.model import Item, Job, Lease, Outcome, Verdict
+from longline.stores.adding import Discovered
+from longline.stores.finishing import Finish
+from longline.stores.jobs import NewJob
+from longline.stores.leases import Claim
+from longline.stores.store import Store, open_store
+from servers import RedisServer
+from virtual import VirtualClock
+
+OWNER = "vm~12ab:77:1.00:word:70:1.00"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+async def a_job(store: Store, count: int) -> Job:
+    job = await store.jobs.create(NewJob("little", {}, {}, 0.0))
+    await store.jobs.start(job.id, 0.0, engine="celery")
+    items = [Item(str(number), "http://site.test") for number in range(count)]
+    await store.queue.add(Discovered(job.id, items, 0.0, is_last=True))
+    return job
+
+
+async def in_hand(store: Store, job: Job, clock: Clock, count: int) -> list[Lease]:
+    now = clock.now()
+    return await store.queue.lease(Claim(job.id, OWNER, count, now, now + 1e6))
+
+
+async def end(store: Store, lease: Lease, clock: VirtualClock) -> None:
+    await store.queue.finish(Finish(lease, Outcome(Verdict.SKIP, reason="gone"), clock.now()))
+
+
+async def test_items_that_stay_in_hand_are_told_with_who_has_them(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_job(store, 3)
+    await in_hand(store, job, clock, 3)
+    stalls = Stalls(store, clock, job.id)
+
+    assert await stalls.look() == ""
+    await clock.sleep(50)
+    assert await stalls.look() == ""
+    await clock.sleep(15)
+    told = await stalls.look()
+    await clock.sleep(100)
+
+    assert told == "nothing has ended for 65 s: 3 items are in hand of process 77 on vm"
+    assert await stalls.look() == told
+
+
+async def test_a_job_that_moves_again_is_no_longer_told_of(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_job(store, 2)
+    leases = await in_hand(store, job, clock, 2)
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(70)
+    assert await stalls.look()
+
+    await end(store, leases[0], clock)
+
+    assert await stalls.look() == ""
+
+
+async def test_a_slow_job_is_given_twice_the_time_that_it_took_before(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_job(store, 2)
+    leases = await in_hand(store, job, clock, 2)
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(90)
+    await end(store, leases[0], clock)
+    await stalls.look()
+
+    await clock.sleep(170)
+    assert await stalls.look() == ""
+    await clock.sleep(20)
+
+    assert "1 item is in hand" in await stalls.look()
+
+
+async def test_items_that_are_due_and_that_nobody_takes_are_told(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_job(store, 2)
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(60)
+
+    assert await stalls.look() == (
+        "nothing has ended for 60 s: 2 items are queued, and no worker takes one"
+    )
+
+
+async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: VirtualClock) -> None:
+    job = await a_job(store, 2)
+    await store.chunks.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(600)
+
+    assert await stalls.look() == ""
+
+
+class QuickClock(SystemClock):
+    """Shows a minute for each second."""
+
+    def now(self) -> float:
+        return 60 * super().now()
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("workers", "told"),
+    [
+        ([], "no worker is there: start one with `longline up` or `longline worker`"),
+        (["one"], "items are in hand of process 77 on vm"),
+    ],
+)
+async def test_who_watches_a_job_that_stands_still_is_told_why_once(
+    store: Store, redis_server: RedisServer, tmp_path: Path, workers: list[str], told: str
+) -> None:
+    job = await a_job(store, 2)
+    await in_hand(store, job, SystemClock(), 2)
+    settings = Settings(home=tmp_path, redis_url=redis_server.url)
+    said: list[str] = []
+    async with Presences.open(settings) as presences:
+        for name in workers:
+            await presences.announce(Presence(name, "vm", 1, 2, ("fetch",), 0.0))
+        async with open_cluster(settings, store, QuickClock(), said.append) as engine:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await engine.run(job)
+        for name in workers:
+            await presences.withdraw(name)
+
+    assert [told in line for line in said] == [True]
