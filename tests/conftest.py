@@ -14,6 +14,17 @@ from scripted_site import ScriptedSite
 from servers import PostgresServer, RedisServer, postgres_running, redis_running
 from virtual import VirtualClock, VirtualLoop
 
+_WAITING = {"conformance", "cluster", "lifecycle"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the rooms that mostly wait for processes of their own.
+
+    So one process of pytest has them, while the others compute, and what is left for the end is
+    small. The tests of a room that share a worker are not torn apart.
+    """
+    items.sort(key=lambda item: item.path.parent.name not in _WAITING)
+
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item

@@ -10,6 +10,7 @@ others replace.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from longline.orchestrator import Orchestrator
 from servers import RedisServer
 
 _CHUNK = 10  # items: a job of a test has several
+_NUMBERS = count()
 
 
 @pytest.fixture(scope="package")
@@ -38,9 +40,10 @@ def postgres_ground(
     redis_server: RedisServer,
 ) -> Iterator[Ground]:
     server = request.getfixturevalue("postgres_server")
-    server.execute("CREATE DATABASE conformance")
     home = tmp_path_factory.mktemp("conformance")
-    yield from _ground(home, redis_server, server.url("conformance"))
+    database = home.name  # another one when pytest comes back to this room
+    server.execute(f"CREATE DATABASE {database}")
+    yield from _ground(home, redis_server, server.url(database))
 
 
 @pytest.fixture(
@@ -70,9 +73,8 @@ async def engine_on(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 
 
 def _ground(home: Path, redis: RedisServer, database_url: str | None) -> Iterator[Ground]:
-    # Of two kinds in one process each has messages and limits of its own.
-    number = 1 if database_url else 0
-    redis_url = redis.url.removesuffix("0") + str(number)
+    # Of several in one process each has messages and limits of its own.
+    redis_url = redis.url.removesuffix("0") + str(next(_NUMBERS))
     settings = Settings(home=home, database_url=database_url, chunk_size=_CHUNK)
     prepare_home(settings)
     ground = Ground(settings, redis_url)

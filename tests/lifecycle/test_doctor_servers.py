@@ -43,7 +43,7 @@ def locked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # as long as the server, which keeps the role
 def password_user(postgres_server: PostgresServer) -> str:
     """A user of the PostgreSQL who needs a password and may not make tables."""
     postgres_server.execute("CREATE ROLE stranger LOGIN PASSWORD 'geheim'")
