@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 
 from longline.clock import Clock
 from longline.cluster.opened import OpenJobs
 from longline.engines.discovering import HEARTBEAT, LEASE
-from longline.engines.raising import first_of
+from longline.engines.raising import beside
 from longline.errors import LonglineError, StoreError
 from longline.exports.ordered import ExportEnd, wish_of, write_job
 from longline.jobs.finished import in_words, tell_finished
@@ -82,7 +81,7 @@ class Carrier:
         """
         self.is_writing = True
         try:
-            async with self._holding(order):
+            async with beside(self._keep(order)):
                 await self._export(order)
         finally:
             self.is_writing = False
@@ -109,7 +108,7 @@ class Carrier:
         Raises:
             StoreError: the database does not answer; the order stays.
         """
-        async with self._holding(order):
+        async with beside(self._keep(order)):
             told = []
             try:
                 problem = await self._told_in_time(order.job)
@@ -140,18 +139,8 @@ class Carrier:
         async with self._jobs.using(job, row.runs) as opened:
             return await tell_finished(self._store, opened.collector, row, self._clock)
 
-    @asynccontextmanager
-    async def _holding(self, order: Order) -> AsyncIterator[None]:
-        """Keep an order while the block is run; when that fails, it expires."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(self._keep(order))
-                yield
-                keeping.cancel()
-        except* LonglineError as several:
-            raise first_of(several) from several
-
     async def _keep(self, order: Order) -> None:
+        """Keep an order while it is carried out; when that fails, it expires."""
         with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
             while await self._store.orders.keep(order, self._clock.now() + LEASE):
                 await self._clock.sleep(HEARTBEAT)

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from longline.clock import Clock
-from longline.engines.raising import first_of
-from longline.errors import LonglineError, StoreError
+from longline.engines.raising import beside
+from longline.errors import StoreError
 
 _EVERY = 60.0  # seconds between looks at the database's clock; none drifts by much in that time
 
@@ -59,13 +59,8 @@ class SharedClock(Clock):
         Raises:
             LonglineError: what the block raises.
         """
-        try:
-            async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(self._keep_following(store))
-                yield
-                keeping.cancel()
-        except* LonglineError as several:
-            raise first_of(several) from several
+        async with beside(self._keep_following(store)):
+            yield
 
     async def _keep_following(self, store: Timekeeper) -> None:
         while True:
