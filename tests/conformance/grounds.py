@@ -24,7 +24,7 @@ from longline.config.settings import Settings
 from longline.jobs.audit import audit
 from longline.jobs.progress import ProgressTracker
 from longline.jobs.report import JobReport
-from longline.model import ItemState, Job
+from longline.model import ItemState, Job, JobState
 from longline.orchestrator import Orchestrator
 from longline.resilience.breaker import Phase
 from longline.stores.database import open_database
@@ -160,14 +160,19 @@ class EngineOn:
         await until(is_so, f"{count} items asked for")
         return await self._newest()
 
-    async def is_waiting(self) -> None:
-        """Wait until some items are in nobody's hands."""
+    async def begins_no_more(self) -> None:
+        """Wait until whoever works has heard of an interrupt; an engine of this process has."""
+        if self.engine == "local":
+            return
         job = await self._newest()
 
         async def is_so() -> bool:
-            return bool((await self.orchestrator.store.queue.counts(job.id))[ItemState.QUEUED])
+            counts = await self.orchestrator.store.queue.counts(job.id)
+            state = (await self.orchestrator.store.jobs.get(job.id)).state
+            in_flight = self.site.at_the_gate
+            return state is JobState.PAUSED and counts[ItemState.LEASED] == in_flight
 
-        await until(is_so, "items that are handed back")
+        await until(is_so, "all but what is in flight handed back")
 
     async def is_let_go(self, job: str) -> None:
         """Wait until nobody has anything of a job in hand."""

@@ -47,7 +47,7 @@ async def test_what_was_committed_before_an_interrupt_is_not_asked_for_again(
     await engine_on.is_at_the_gate(AT_ONCE)
 
     engine_on.orchestrator.interrupt()
-    await engine_on.is_waiting()
+    await engine_on.begins_no_more()
     engine_on.site.gate.set()
     paused = await running
     committed = await engine_on.finished(paused.job)
