@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,6 +23,8 @@ from longline.stores.store import Store, open_store
 from longline.stores.taking import Take, Taken
 from longline.wiring import open_keepers
 from virtual import VirtualClock
+
+_LONG = 700.0  # seconds: longer than a message may take
 
 
 class Hands:
@@ -41,7 +44,7 @@ class Hands:
 
     async def end(self, job: str) -> None:
         self.ended.append(job)
-        await self._clock.sleep(3600)
+        await self._clock.sleep(_LONG)
         await self._store.jobs.finish(job, self._clock.now())
 
     async def nothing(self, _job: str) -> None:
@@ -154,7 +157,7 @@ async def test_a_job_that_takes_long_to_end_holds_up_no_other(
     await store.queue.add(Discovered(slow.id, [], clock.now(), is_last=True))
 
     async with crew.beside():
-        await clock.sleep(1000)  # longer than a message may take
+        await clock.sleep(_LONG)
         await found(store, clock, "ordinary")
         await clock.sleep(10)
         meanwhile = list(hands.taken)
@@ -173,5 +176,23 @@ async def test_a_message_is_not_done_before_the_end_of_its_job(
         crew.end(job.id)
         crew.end(job.id)
 
-    assert clock.now() - begun >= 3600
+    assert clock.now() - begun >= _LONG
     assert hands.ended == [job.id]
+
+
+async def test_beside_items_that_wait_longer_than_a_message_may_take_others_are_taken(
+    crew: Crew, hands: Hands, store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Mock(busy_domains=lambda: {"slow.test"}, is_in_overtime=False)
+    monkeypatch.setattr(OpenJobs, "used", lambda _self: [Mock(engine=engine)])
+
+    async with crew.beside():
+        await clock.sleep(_LONG)
+        await found(store, clock, "ordinary")
+        await clock.sleep(10)
+        before = list(hands.taken)
+        engine.is_in_overtime = True
+        await clock.sleep(10)
+        meanwhile = list(hands.taken)
+
+    assert (before, meanwhile) == ([], [("ordinary", False)])

@@ -84,8 +84,9 @@ class Crew:
         """Work on more beside what is done in the block, and on until that is done.
 
         With `is_alone` nothing else is done. With `has_limit` all of it ends in the time that a
-        message may take: what is begun late has what is left of it. `is_finding`: the block
-        discovers, which costs nothing if a suspect beside it ends the process.
+        message may take, if no item waits for longer: what is begun late has what is left of it.
+        `is_finding`: the block discovers, which costs nothing if a suspect beside it ends the
+        process.
 
         Raises:
             StoreError: the database does not take any more.
@@ -158,7 +159,8 @@ class Crew:
 
     def _seconds_left(self, until: float | None) -> float:
         """Return how long what is begun now may take; none is left if not positive."""
-        if until is None or self._unlimited:
+        is_in_overtime = any(one.engine.is_in_overtime for one in self._jobs.used())
+        if until is None or self._unlimited or is_in_overtime:
             # The message goes on in any case, and everybody else may be busy.
             return self._settings.soft_limit
         return until - self._clock.now()

@@ -24,6 +24,7 @@ from longline.stores.taking import Taken
 
 _GRACE = 0.1  # of the limit of time, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0
+_LOOK = 1.0  # seconds between looks at what waits beyond that
 _LATE = 5.0  # seconds after which it is told that a chunk is done, though nothing more is needed
 
 
@@ -130,6 +131,9 @@ class ChunkWork:
         self._finished = 0
         self._handed_back = 0
         self._rest: Outcome | None = None
+        self._reason: str | None = None
+        self.is_in_overtime = False
+        """Whether its time is up, and it goes on for items that wait."""
         self._committer = Committer(
             store.queue, options.concurrency * 16, self._count, lambda: len(self._chunk_of)
         )
@@ -151,7 +155,7 @@ class ChunkWork:
         return len(self._begun)
 
     async def run(self, seconds: float) -> ChunkEnd:
-        """Work until all is done or handed back.
+        """Work until all is done or handed back; after `seconds` nothing more is begun.
 
         Raises:
             StoreError: the database does not take any more.
@@ -163,7 +167,7 @@ class ChunkWork:
             raise first_of(several) from several
         spent = self._clock.now() - started
         done = tuple(self._done)
-        return ChunkEnd(self._finished, self._handed_back, spent, self._halt.reason, done)
+        return ChunkEnd(self._finished, self._handed_back, spent, self._reason, done)
 
     async def _run_tasks(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -175,7 +179,8 @@ class ChunkWork:
             count = self._width if self._refill else min(self._width, len(self._waiting))
             workers = [group.create_task(self._serve(group)) for _ in range(count)]
             await self._until_ended(workers, halting, seconds)
-            await self._bring_home(workers, seconds)
+            self._reason = self._halt.reason or self._reason
+            await self._bring_home(workers, halting, seconds)
             self._committer.close()
             await asyncio.wait([committing])
             beats.cancel()
@@ -196,11 +201,13 @@ class ChunkWork:
             busy = [one for one in workers if not one.done()]
             left = over - self._clock.now()
             if left <= 0:
-                self._halt.say(f"the limit of {seconds:g} s is reached")
+                self._reason = f"the limit of {seconds:g} s is reached"
                 return
             await asyncio.wait([*busy, halting], timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _bring_home(self, workers: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    async def _bring_home(
+        self, workers: Sequence[asyncio.Task[None]], halting: asyncio.Task[None], seconds: float
+    ) -> None:
         """Hand back what was not begun, at once, and later what does not come to its end."""
         self._refill = None
         if self._refilling is not None:
@@ -210,17 +217,39 @@ class ChunkWork:
         self._waiting.clear()
         await self._hand_back(untouched)
         await self._park()
-        busy = [one for one in workers if not one.done()]
-        if busy:
-            await asyncio.wait(busy, timeout=min(seconds * _GRACE, _LONGEST_GRACE))
-            for one in busy:
-                one.cancel()
-            await asyncio.wait(busy)
-        await self._break_off(list(self._begun.values()))
+        grace = min(seconds * _GRACE, _LONGEST_GRACE)
+        await _wait(workers, grace)
+        if not halting.done():  # only the time is up
+            await self._wait_with_those_that_wait(workers, halting)
+            await _wait(workers, grace)
+        for one in workers:
+            one.cancel()
+        await _wait(workers)
+        await self._settle_broken_off(list(self._begun.values()))
 
-    async def _break_off(self, tries: Sequence[Try]) -> None:
+    async def _wait_with_those_that_wait(
+        self, workers: Sequence[asyncio.Task[None]], halting: asyncio.Task[None]
+    ) -> None:
+        """Let items that mostly wait come to their end: begun anew, they would wait as long again.
+
+        Ends early when something else than the time says that it is enough.
+        """
+        limit = self._options.soft_limit
+        self.is_in_overtime = True
+        while not halting.done() and (busy := [one for one in workers if not one.done()]):
+            stuck = [one for one in self._begun.values() if not one.deserves_time(limit)]
+            for one in stuck:
+                one.task.cancel()
+            await _wait([one.task for one in stuck])
+            await self._settle_broken_off(stuck)
+            await asyncio.wait([*busy, halting], timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+        self.is_in_overtime = False
+
+    async def _settle_broken_off(self, tries: Sequence[Try]) -> None:
         """Hand back what only waited, or was begun late; of what took too long, keep count."""
         limit = self._options.soft_limit
+        for one in tries:
+            del self._begun[one.lease.id]
         slow = [one for one in tries if one.worked() >= limit]
         await self._hand_back([one.lease for one in tries if one not in slow])
         for one in slow:
@@ -261,7 +290,7 @@ class ChunkWork:
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         has_worked = False
-        while self._halt.reason is None:
+        while not self._has_to_end():
             if self._refilling is None and self._is_time_to_fill():
                 self._refilled.clear()
                 self._refilling = group.create_task(self._fill())
@@ -275,6 +304,10 @@ class ChunkWork:
                 await self._refilled.wait()
             else:
                 return
+
+    def _has_to_end(self) -> bool:
+        """Say whether nothing more is to be begun."""
+        return self._halt.reason is not None or self._reason is not None
 
     def _is_time_to_fill(self) -> bool:
         if self._refill is None:
@@ -303,7 +336,7 @@ class ChunkWork:
             self._refill = None  # there is no more; whoever comes later takes what comes later
 
     async def _begin_next(self) -> None:
-        if self._halt.reason or not self._waiting:  # something came while it waited for room
+        if self._has_to_end() or not self._waiting:  # something came while it waited for room
             return
         lease = self._waiting.popleft()
         attempt = self._begun[lease.id] = Try(lease)
@@ -334,3 +367,9 @@ class ChunkWork:
         self._settle(finish.lease)
         self._finished += state is not None
         self._on_commit(finish, state)
+
+
+async def _wait(tasks: Sequence[asyncio.Task[None]], seconds: float | None = None) -> None:
+    """Wait until these have ended, or for so long."""
+    if busy := [one for one in tasks if not one.done()]:
+        await asyncio.wait(busy, timeout=seconds)

@@ -73,6 +73,11 @@ class ChunkEngine:
         for halt in self._halts:
             halt.say(reason)
 
+    @property
+    def is_in_overtime(self) -> bool:
+        """Whether something goes on here although its time is up, for items that wait."""
+        return any(work.is_in_overtime for work in self._works)
+
     def busy_domains(self) -> set[str]:
         """Return the domains of which no more could be begun at once than is begun already."""
         loads = {work.domain: self._in_flight(work.domain) for work in self._works}
@@ -89,9 +94,10 @@ class ChunkEngine:
 
         After `seconds` nothing more is begun: what was not is handed back, and what is in flight
         has a tenth of that time, at most a minute, to come to its end before it is handed back,
-        too. The same when the job is paused, cancelled or gone, and on `stop`. An item that had
-        worked for longer than the soft limit by then, waits not counted, has used up its try; the
-        third time, it fails.
+        too. The same when the job is paused, cancelled or gone, and on `stop`. But items that
+        mostly wait are not handed back for the time alone: they would wait as long again. One that
+        has worked for longer than the soft limit, waits not counted, has used up its try; the third
+        time, it fails.
 
         Raises:
             StoreError: the database does not take any more. What was not committed is leased until

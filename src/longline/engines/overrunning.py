@@ -12,6 +12,12 @@ from longline.stores.finishing import Finish
 _MOST = 3  # tries of an item that may do so
 
 
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  # a try is made where it is worked on
+    return task
+
+
 @dataclass(slots=True, eq=False)
 class Try:
     """A try at an item that is under way. `account` is filled as it goes."""
@@ -19,11 +25,24 @@ class Try:
     lease: Lease
     account: Account = field(default_factory=Account)
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    task: asyncio.Task[None] = field(default_factory=_this_task)
+
+    def lasted(self) -> float:
+        """Return the seconds since it began."""
+        return asyncio.get_running_loop().time() - self.began
 
     def worked(self) -> float:
-        """Return the seconds since it began in which it did not only wait."""
-        lasted = asyncio.get_running_loop().time() - self.began
-        return lasted - self.account.waiting.seconds()
+        """Return those of them in which it did not only wait."""
+        return self.lasted() - self.account.waiting.seconds()
+
+    def deserves_time(self, limit: float) -> bool:
+        """Say whether to let it go on when the time of the whole work is up.
+
+        Not when it has worked for longer than `limit`, or was begun late and mostly works: it may
+        do better next time. All others would fare the same again.
+        """
+        lasted, worked = self.lasted(), self.worked()
+        return worked < limit and (lasted >= limit or worked < lasted / 2)
 
     def overrun(self, at: float, limit: float, before: int) -> Finish:
         """Return the end of a try that has worked for longer than `limit` and was broken off.
