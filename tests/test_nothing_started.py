@@ -14,6 +14,8 @@ from longline.model import JobState
 from longline.orchestrator import Orchestrator
 from servers import RedisServer
 
+pytestmark = pytest.mark.real_time  # Redis takes its time
+
 SOURCE = """
 from longline import Source, Item, layer
 
