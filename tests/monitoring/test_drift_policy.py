@@ -183,6 +183,12 @@ def flats_and_garages() -> list[Shape]:
     ]
 
 
+def test_numbers_of_their_own_may_skip_a_part_that_somebody_else_is_at() -> None:
+    order = [*range(40), *range(160, 200), *range(40, 160)]
+
+    assert watched([shape_of(str(number), {"number": number}) for number in order]) == {}
+
+
 def test_what_a_part_of_an_earlier_run_has_shown_is_no_news() -> None:
     judgement = judge(flats_and_garages(), profile_of(flats_and_garages()), runs=1)
 

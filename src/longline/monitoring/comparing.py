@@ -138,10 +138,12 @@ def _size(name: str, known: FieldProfile, now: Tally, *, is_history: bool) -> Di
         sketch, ends = known.sizes.get(kind), known.extremes.get(f"size {kind}")
         if sketch is None or ends is None or min(len(sizes), sketch.count) < _FEWEST_SIZES:
             continue
-        if kind == "number" and not is_history:
+        if kind == "number" and _is_identifier(known, sketch):
+            is_moved = False
+        elif kind == "number" and not is_history:
             is_moved = _is_far_out(sketch, sizes)
         elif kind == "number":
-            is_moved = not _is_identifier(known, sketch) and _is_shifted(name, sketch, ends, sizes)
+            is_moved = _is_shifted(name, sketch, ends, sizes)
         else:
             is_moved = _is_resized(sketch, ends, sizes, is_history=is_history)
         if is_moved:
@@ -158,7 +160,10 @@ _MEASURES = {
 
 
 def _is_identifier(known: FieldProfile, sketch: Sketch) -> bool:
-    """Say whether it is a number of each record's own, which just goes up from run to run."""
+    """Say whether it is a number of each record's own, which just goes up.
+
+    From run to run, and in a run, too, where several at work skip parts of it for a while.
+    """
     fewest, _ = known.extremes.get("distinct", (0.0, 0.0))
     return fewest == 1.0 and all(float(value).is_integer() for value in sketch.values)
 
