@@ -44,7 +44,7 @@ class Hands:
 
     async def end(self, job: str) -> None:
         self.ended.append(job)
-        await self._clock.sleep(_LONG)
+        await self._clock.sleep(2 * _LONG)
         await self._store.jobs.finish(job, self._clock.now())
 
     async def nothing(self, _job: str) -> None:
@@ -176,7 +176,7 @@ async def test_a_message_is_not_done_before_the_end_of_its_job(
         crew.end(job.id)
         crew.end(job.id)
 
-    assert clock.now() - begun >= _LONG
+    assert clock.now() - begun >= 2 * _LONG
     assert hands.ended == [job.id]
 
 
