@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from longline.cluster.progress import ENDED, LIFETIME, PROGRESS, Mirror
 from longline.cluster.sites import Sites
 from longline.config.settings import Settings
 from longline.jobs.sites import SiteStatus, progress_of
-from longline.model import Item, Job, JobState
+from longline.model import Item, ItemState, Job, JobState
 from longline.stores.adding import Discovered
 from servers import RedisServer, free_port
 
@@ -59,6 +59,16 @@ async def cancelled(home: Home, job: Job) -> Job:
     return await home.store.jobs.get(job.id)
 
 
+def noting(
+    counts: Callable[[str], Awaitable[dict[ItemState, int]]], counted: list[str]
+) -> Callable[[str], Awaitable[dict[ItemState, int]]]:
+    async def noted(job: str) -> dict[ItemState, int]:
+        counted.append(job)
+        return await counts(job)
+
+    return noted
+
+
 async def test_a_picture_is_what_the_database_says_and_goes_by_itself(
     home: Home, redis: Redis
 ) -> None:
@@ -100,6 +110,22 @@ async def test_word_of_an_end_that_is_not_so_ends_no_wait(
     await redis.publish(ENDED, job.id)
 
     assert (await waiting)[job.id].state is JobState.RUNNING
+
+
+async def test_a_job_that_goes_on_is_not_counted_while_it_is_waited_for(
+    home: Home, sites: Sites, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await begun(home)
+    counted: list[str] = []
+    monkeypatch.setattr(home.store.queue, "counts", noting(home.store.queue.counts, counted))
+    waiting = asyncio.create_task(sites.wait([job.id], seconds=30))
+    await until(lambda: _is_heard(redis), "somebody who listens")
+
+    await redis.publish(ENDED, job.id)
+    await Mirror(redis).show(await progress_of(home.store, await cancelled(home, job)))
+    await waiting
+
+    assert counted == [job.id, job.id]  # for the picture, and of the end
 
 
 async def test_without_redis_the_database_tells(home: Home) -> None:

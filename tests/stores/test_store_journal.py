@@ -49,11 +49,3 @@ async def test_figures_of_many_writers_add_up(store: Store) -> None:
 
     assert await store.journal.statistics("job") == {"requests": 40, "waited": 10.0}
     assert await store.journal.statistics("nobody") == {}
-
-
-async def test_the_last_key_is_that_of_the_newest_event_with_one(store: Store) -> None:
-    await store.journal.append(fact("job", 1, "x", key="a"), fact("job", 2, "x", key="b"))
-    await store.journal.append(fact("job", 3, "y"), fact("other", 4, "x", key="z"))
-
-    assert await store.journal.last_key("job") == "b"
-    assert await store.journal.last_key("nobody") is None

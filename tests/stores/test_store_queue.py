@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
@@ -238,6 +239,26 @@ async def test_finished_items_are_told_in_the_order_they_were_found(store: Store
     assert rows[0]["seconds"] == 2.5
     assert rows[0]["finished_at"] == EPOCH + 1
     assert [row["key"] for row in await store.queue.finished(job.id, limit=1)] == ["a"]
+
+
+async def test_the_item_that_was_finished_last_is_known_and_when(store: Store) -> None:
+    job = await queued(store, "a", "b", "c")
+    first, second, third = await leased(store, job, 3)
+    await store.queue.finish(replace(stored(second), at=EPOCH + 5))
+    await store.queue.finish(ended(first, Verdict.FAIL, reason="500"))
+    await store.queue.finish(replace(ended(third, Verdict.LATER, due=EPOCH + 60), at=EPOCH + 9))
+
+    assert await store.queue.last_key(job.id) == "b"
+    assert await store.chunks.last_finish(job.id) == EPOCH + 5
+
+
+async def test_of_a_job_that_has_finished_nothing_no_item_was_last(store: Store) -> None:
+    job = await queued(store, "a")
+    other = await queued(store, "b")
+    await store.queue.finish(stored((await leased(store, other))[0]))
+
+    assert await store.queue.last_key(job.id) is None
+    assert await store.chunks.last_finish(job.id) is None
 
 
 async def test_what_was_found_before_a_key_can_be_skipped(store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from longline.cli.sites_table import row_of, sites_table
 from longline.clock import SystemClock, moment
 from longline.config.settings import Settings
 from longline.errors import LonglineError, StoreGone
+from longline.jobs.looking import rest_after
 from longline.jobs.owner import is_abandoned
 from longline.jobs.sites import SiteProgress, progress_of
 from longline.stores.database import open_database
@@ -96,12 +98,14 @@ async def _watch(settings: Settings, console: Console, every: float) -> None:
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
+            begun, pause = time.monotonic(), every
             try:
                 before = await picture(settings, store, before)
+                pause = rest_after(time.monotonic() - begun, every=every)
                 live.update(shown(before), refresh=True)
             except StoreGone as error:
                 live.update(_waiting(error, before), refresh=True)
-            await asyncio.sleep(every)
+            await asyncio.sleep(pause)
 
 
 def _waiting(error: StoreGone, before: Picture | None) -> RenderableType:

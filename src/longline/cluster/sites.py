@@ -15,7 +15,7 @@ from longline.clock import Clock
 from longline.cluster.app import broker_of
 from longline.cluster.progress import ENDED, Mirror
 from longline.config.settings import Settings
-from longline.jobs.sites import SiteProgress, progress_of
+from longline.jobs.sites import SiteProgress, is_over, progress_of
 from longline.stores.store import Store
 
 _POLL = 2.0  # seconds between looks at the pictures in Redis
@@ -68,23 +68,35 @@ class Sites:
         Raises:
             UnknownJob: there is no such job.
         """
-        found = {job: await self._truth(job) for job in jobs}
+        names = list(jobs)
+        ended: dict[str, SiteProgress] = {}
+        await self._look_for_ends(names, ended)
         deadline = None if seconds is None else self._clock.now() + seconds
         truth_at = self._clock.now() + _TRUTH
         async with self._listening() as ends:
-            while waiting := [job for job, one in found.items() if not one.is_over]:
+            while waiting := [job for job in names if job not in ended]:
                 now = self._clock.now()
                 if deadline is not None and now >= deadline:
                     break
                 told = await self._heard(ends, _POLL if deadline is None else deadline - now)
                 is_truth_due = self._clock.now() >= truth_at
-                for job in waiting:
-                    # What was told and what the pictures say is only a reason to ask the database.
-                    if is_truth_due or job == told or await self._is_over_there(job):
-                        found[job] = await self._truth(job)
+                # What was told and what the pictures say is only a reason to ask the database.
+                asked = [
+                    job
+                    for job in waiting
+                    if is_truth_due or job == told or await self._is_over_there(job)
+                ]
+                await self._look_for_ends(asked, ended)
                 if is_truth_due:
                     truth_at = self._clock.now() + _TRUTH
-        return found
+        return {job: ended.get(job) or await self._truth(job) for job in names}
+
+    async def _look_for_ends(self, jobs: Iterable[str], ended: dict[str, SiteProgress]) -> None:
+        """Note how far those are that nobody works on any more; the others are not counted."""
+        for name in jobs:
+            job = await self._store.jobs.get(name)
+            if is_over(job):
+                ended[name] = await progress_of(self._store, job)
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[PubSub]:

@@ -72,23 +72,20 @@ async def rest_or_pause(store: Store, job: str, now: float, options: RunOptions)
     standing = await store.chunks.standing(job)
     if standing.state is not JobState.RUNNING or standing.leased:
         return None
-    waiting = await store.queue.waiting(job)
+    # While something only has to be taken, what else waits need not be counted.
+    is_due = await store.queue.is_due(job, now)
+    waiting = {} if is_due else await store.queue.waiting(job)
     failure = standing.failure
     reason = None
-    if waiting and not standing.is_searched:
+    if (is_due or waiting) and not standing.is_searched:
         spent = now - standing.begun_at
         if await is_given_up(store, job, now, options.seconds, spent):
-            waiting = {}
+            is_due, waiting = False, {}
     if waiting:
         last = max(standing.begun_at, await store.chunks.last_finish(job) or 0.0)
-        reason = hopeless(
-            Rests(),
-            waiting,
-            now,
-            is_discovering=standing.is_searched,
-            is_silent=now - last > options.patience,
-        )
-    if failure is not None and (reason or not waiting):
+        is_silent, is_searched = now - last > options.patience, standing.is_searched
+        reason = hopeless(Rests(), waiting, now, is_discovering=is_searched, is_silent=is_silent)
+    if failure is not None and (reason or not (is_due or waiting)):
         reason = str(failure["reason"])
     if reason is not None:
         is_fatal = failure is not None and bool(failure["is_fatal"])

@@ -130,7 +130,7 @@ class ProgressTracker:
             items_per_minute=here.speed * 60,
             mean_seconds=figures.get("item_seconds", 0.0) / processed if processed else None,
             eta=_eta(job, sum(counts.values()) - processed, here),
-            last_key=await self._store.journal.last_key(self._job),
+            last_key=await self._store.queue.last_key(self._job),
             last_checkpoint_at=self.last_checkpoint_at,
             pace=here.pace,
         )

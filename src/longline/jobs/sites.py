@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from longline.clock import Clock
+from longline.jobs.looking import rest_after
 from longline.model import ItemState, Job, JobState
 from longline.stores.store import Store
 
@@ -26,6 +28,8 @@ _STATUS = {
     JobState.FAILED: SiteStatus.FAILED,
     JobState.CANCELLED: SiteStatus.FAILED,
 }
+_AT_WORK = (JobState.PENDING, JobState.RUNNING)
+_FORGOTTEN = 60.0  # seconds after which a picture that nobody has asked for is
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,16 @@ class SiteProgress:
     @property
     def is_over(self) -> bool:
         """Whether nobody works on it any more, for now at least."""
-        return self.state not in (JobState.PENDING, JobState.RUNNING)
+        return self.state not in _AT_WORK
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields for JSON."""
         return asdict(self)
+
+
+def is_over(job: Job) -> bool:
+    """Say whether nobody works on a job any more, for now at least."""
+    return job.state not in _AT_WORK
 
 
 async def progress_of(store: Store, job: Job) -> SiteProgress:
@@ -82,3 +91,45 @@ async def progress_of(store: Store, job: Job) -> SiteProgress:
         completed_at=job.finished_at,
         reason=job.reason,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    progress: SiteProgress
+    seconds: float
+    """That it took."""
+    until: float
+
+
+class Pictures:
+    """Pictures of many jobs, for one who looks at them again and again.
+
+    To count the items of a job takes the longer the more there are, and must not take up the time
+    of whoever looks: a tenth of it at most, for all jobs together. Until it is a job's turn, it is
+    shown as it was. One whose state has changed is counted at once.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._taken: dict[str, _Picture] = {}
+
+    async def of(self, job: Job) -> SiteProgress:
+        """Return how far a job is, or was a while ago."""
+        begun = self._clock.now()
+        known = self._taken.get(job.id)
+        if known and known.progress.state is job.state and begun < known.until:
+            return known.progress
+        progress = await progress_of(self._store, job)
+        self._keep(progress, self._clock.now() - begun)
+        return progress
+
+    def _keep(self, progress: SiteProgress, seconds: float) -> None:
+        now = self._clock.now()
+        others = {
+            job: one
+            for job, one in self._taken.items()
+            if job != progress.job and one.until > now - _FORGOTTEN
+        }
+        until = now + rest_after(seconds + sum(one.seconds for one in others.values()))
+        self._taken = others | {progress.job: _Picture(progress, seconds, until)}

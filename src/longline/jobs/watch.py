@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from longline.clock import Clock
 from longline.jobs.checkpoints import Checkpoints
+from longline.jobs.looking import rest_after
 from longline.jobs.progress import Progress, ProgressTracker
 from longline.stores.journal import Journal, fact
 
@@ -45,16 +46,21 @@ class Watch:
             self._due.set()
 
     async def run(self) -> None:
-        """Show progress twice a second, and write a checkpoint after every fifty items."""
-        last = 0.0
+        """Show progress twice a second, and write a checkpoint after every fifty items.
+
+        Both more rarely once there are so many items that counting them takes its time.
+        """
+        last, pause = 0.0, _LOOK
         while True:
-            await self._clock.sleep(_LOOK)
+            await self._clock.sleep(pause)
+            begun = self._clock.now()
             if self._due.is_set() and self._clock.now() - last >= _CHECKPOINT_SECONDS:
                 self._due.clear()
                 last = self._clock.now()
                 await self.checkpoint()
             elif self._on_progress:
                 self._on_progress(await self._tracker.snapshot())
+            pause = rest_after(self._clock.now() - begun, every=_LOOK)
 
     async def checkpoint(self) -> Progress:
         """Write a checkpoint of this moment; one that cannot be written is noted as an event.

@@ -100,14 +100,3 @@ class Journal:
         return await self._database.read(
             lambda connection: [Event(*row) for row in connection.execute(query)]
         )
-
-    async def last_key(self, job: str) -> str | None:
-        """Return the key of the item that something happened to last."""
-        query = (
-            select(events.c.key)
-            .where(events.c.job_id == job, events.c.key.is_not(None))
-            .order_by(events.c.id.desc())
-            .limit(1)
-        )
-        key: str | None = await self._database.read(lambda connection: connection.scalar(query))
-        return key

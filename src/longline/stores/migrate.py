@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from longline.errors import StoreTooNew
 from longline.stores.backend import Backend
 
-_KNOWN = ("0001", "0002", "0003", "0004")  # oldest first
+_KNOWN = ("0001", "0002", "0003", "0004", "0005")  # oldest first
 NEWEST = _KNOWN[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
 

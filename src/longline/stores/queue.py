@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, case, exists, func, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.errors import FailureKind, LeaseLost
@@ -98,6 +98,17 @@ class Queue:
         """Return how many items are in each state; the truth that all progress is read from."""
         return await self._database.read(lambda connection: counts(connection, job))
 
+    async def last_key(self, job: str) -> str | None:
+        """Return the key of the item that was finished last; None when none was."""
+        query = (
+            select(items.c.key)
+            .where(items.c.job_id == job, items.c.finished_at.is_not(None))
+            .order_by(items.c.finished_at.desc())
+            .limit(1)
+        )
+        key: str | None = await self._database.read(lambda connection: connection.scalar(query))
+        return key
+
     async def next_due(self, job: str) -> float | None:
         """Return when the next queued item is due; None when none is queued."""
         query = select(func.min(items.c.due_at)).where(
@@ -105,6 +116,15 @@ class Queue:
         )
         due: float | None = await self._database.read(lambda connection: connection.scalar(query))
         return due
+
+    async def is_due(self, job: str, at: float) -> bool:
+        """Say whether a queued item can be begun at that moment: found without counting others."""
+        query = select(
+            exists().where(
+                items.c.job_id == job, items.c.state == ItemState.QUEUED, items.c.due_at <= at
+            )
+        )
+        return await self._database.read(lambda connection: bool(connection.scalar(query)))
 
     async def hurry(self, domain: str) -> int:
         """Make the parked items of a domain due now, in every job; return how many."""

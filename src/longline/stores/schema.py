@@ -93,6 +93,15 @@ Index(
     items.c.priority.desc(),
     items.c.due_at,
 )
+# Which was finished last, asked while others wait for an answer; what is not finished is left out,
+# so that leases and what they put back do not touch it.
+Index(
+    "ix_items_finished",
+    items.c.job_id,
+    items.c.finished_at,
+    sqlite_where=items.c.finished_at.is_not(None),
+    postgresql_where=items.c.finished_at.is_not(None),
+)
 
 chunks = Table(
     "chunks",  # work that a cluster was told of: each message carries the id of one

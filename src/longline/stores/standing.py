@@ -120,7 +120,9 @@ def over(connection: Connection) -> list[str]:
 
 def last_finish(connection: Connection, job: str) -> float | None:
     """Return when an item of a job was finished last."""
-    query = select(func.max(items.c.finished_at)).where(items.c.job_id == job)
+    query = select(func.max(items.c.finished_at)).where(
+        items.c.job_id == job, items.c.finished_at.is_not(None)
+    )
     found: float | None = connection.scalar(query)
     return found
 
