@@ -62,6 +62,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── SkipItem               the source decided that this is not an item: skipped
 │   └── NothingToStore         the item was only a step on the way, such as a list: skipped
 ├── StrayCancellation          a source let through a cancellation nobody asked for: bug
+├── TookTooLong                a source does not come to its end: given up, and told
 ├── LayerFailed                a source's own code raised: bug
 │   └── StageFailed            the same, in a stage of its pipeline
 └── DiscoveryFailed            the source could not list its items
@@ -290,6 +291,17 @@ class StrayCancellation(LonglineError):
         return "something that the source awaited was cancelled (asyncio.CancelledError)"
 
 
+class TookTooLong(LonglineError):
+    """A source's own code did not come to its end in the seconds that it had."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return f"it took longer than {self.seconds:g} s"
+
+
 class NotBegun(ConfigError):
     """An interrupt came before the turn of this source."""
 
@@ -489,15 +501,16 @@ class BrokerUnreachable(LonglineError):
 
     exit_code = 2
 
-    def __init__(self, address: str, problem: str) -> None:
-        super().__init__(address, problem)
+    def __init__(self, address: str, problem: str, setting: str = "LONGLINE_REDIS_URL") -> None:
+        super().__init__(address, problem, setting)
         self.address = address
         self.problem = problem
+        self.setting = setting
 
     def __str__(self) -> str:
         return (
             f"Redis at {self.address} cannot be used ({self.problem}); start it with "
-            "`longline up`, or check LONGLINE_REDIS_URL, for example redis://127.0.0.1:6379/0"
+            f"`longline up`, or check {self.setting}, for example redis://127.0.0.1:6379/0"
         )
 
 

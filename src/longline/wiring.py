@@ -341,11 +341,12 @@ async def open_collector(
 ) -> AsyncIterator[tuple[Collector, Fetching]]:
     """Open a source with the request chain of one job, ready to collect items.
 
-    What tearing it down raises is told to the job's journal and `on_trouble`, and ends nothing.
+    What tearing it down raises is told to the job's journal and `on_trouble`, and ends nothing; nor
+    does it go on for ever.
     """
 
     async def told(raised: str) -> None:
-        on_trouble(await note_teardown(store, job, clock, raised))
+        on_trouble(await note_teardown(store, job, clock, source=kind.name, raised=raised))
 
     kind = load_source(spec.source, spec.manifest)
     source: Source = kind.with_options(spec.options)

@@ -1,4 +1,4 @@
-"""A job in which nothing ends any more: told once, and of one that has reason to wait nothing."""
+"""A job in which nothing is found or ends any more: told once; not one with reason to wait."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
+from engines.chunk_process import starter
 from longline.clock import Clock, SystemClock
 from longline.cluster.client import open_cluster
 from longline.cluster.presence import Presence, Presences
 from longline.cluster.stalls import Stalls
 from longline.config.settings import Settings
+from longline.engines.discovering import WAITED
 from longline.model import Item, Job, Lease, Outcome, Verdict
 from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
 from longline.stores.jobs import NewJob
 from longline.stores.leases import Claim
 from longline.stores.store import Store, open_store
+from scripted_site import ScriptedSite
 from servers import RedisServer
 from virtual import VirtualClock
 
@@ -38,6 +43,20 @@ async def a_job(store: Store, count: int) -> Job:
     items = [Item(str(number), "http://site.test") for number in range(count)]
     await store.queue.add(Discovered(job.id, items, 0.0, is_last=True))
     return job
+
+
+async def a_discovery(store: Store, *found: Item) -> Job:
+    """Return a job whose items OWNER looks for, some of which are found."""
+    job = await store.jobs.create(NewJob("little", {}, {}, 0.0))
+    await store.jobs.start(job.id, 0.0, engine="celery")
+    assert await store.jobs.take_discovery(job.id, OWNER, 0.0, 4e9, [])
+    await find(store, job, *found)
+    return job
+
+
+async def find(store: Store, job: Job, *items: Item, cursor: int | None = None) -> None:
+    how_far = None if cursor is None else {"next": cursor}
+    await store.queue.add(Discovered(job.id, items, 0.0, cursor=how_far))
 
 
 async def in_hand(store: Store, job: Job, clock: Clock, count: int) -> list[Lease]:
@@ -121,6 +140,116 @@ async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: Vir
     await clock.sleep(600)
 
     assert await stalls.look() == ""
+
+
+async def test_a_discovery_that_finds_nothing_is_told_with_who_is_at_it(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_discovery(store)
+    stalls = Stalls(store, clock, job.id)
+
+    assert await stalls.look() == ""
+    await clock.sleep(50)
+    assert await stalls.look() == ""
+    await clock.sleep(70)
+    told = await stalls.look()
+    await clock.sleep(100)
+
+    assert told == "nothing has been found for 120 s: process 77 on vm discovers"
+    assert await stalls.look() == told
+
+
+async def test_a_discovery_that_nobody_is_at_is_told(store: Store, clock: VirtualClock) -> None:
+    job = await a_discovery(store)
+    await store.jobs.leave_discovery(job.id, OWNER)
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(60)
+
+    assert await stalls.look() == "nothing has been found for 60 s: no worker discovers"
+
+
+async def test_a_discovery_that_hangs_is_told_although_items_wait_until_later(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_discovery(store, Item("0", "http://site.test"))
+    await store.chunks.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(60)
+
+    assert "process 77 on vm discovers" in await stalls.look()
+
+
+@pytest.mark.parametrize(
+    "found", [{"cursor": 2}, {"items": [Item("1", "http://site.test")]}], ids=["cursor", "item"]
+)
+async def test_a_discovery_that_gets_on_is_no_longer_told_of(
+    store: Store, clock: VirtualClock, found: dict[str, Any]
+) -> None:
+    job = await a_discovery(store)
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(70)
+    assert await stalls.look()
+
+    await find(store, job, *found.pop("items", ()), **found)
+
+    assert await stalls.look() == ""
+
+
+async def test_a_slow_discovery_is_given_twice_the_time_that_it_took_before(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_discovery(store)
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(90)
+    await find(store, job, cursor=1)
+    await stalls.look()
+
+    await clock.sleep(170)
+    assert await stalls.look() == ""
+    await clock.sleep(20)
+
+    assert "nothing has been found for 190 s" in await stalls.look()
+
+
+async def test_a_job_whose_items_are_all_found_and_ended_is_no_stall(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_discovery(store)
+    await store.queue.add(Discovered(job.id, [], 0.0, is_last=True))
+    stalls = Stalls(store, clock, job.id)
+    await stalls.look()
+    await clock.sleep(600)
+
+    assert await stalls.look() == ""
+
+
+async def test_a_discovery_that_only_waits_until_its_site_has_rested_is_no_stall(
+    store: Store, clock: VirtualClock, site: ScriptedSite, tmp_path: Path
+) -> None:
+    rested = asyncio.Event()
+
+    async def trouble(_request: web.Request) -> web.StreamResponse:
+        status = 200 if rested.is_set() else 503
+        rested.set()
+        return web.Response(status=status, headers={"retry-after": "300"} if status > 200 else {})
+
+    site.answers["/trouble"] = trouble
+    said = set()
+    async with starter(store, Settings(home=tmp_path), clock, site)(fails_at=0) as process:
+        stalls = Stalls(store, clock, process.job.id)
+        finding = asyncio.create_task(process.discover())
+        while not finding.done():
+            said.add(await stalls.look())
+            await clock.sleep(10)
+        await finding
+        waited = (await store.journal.statistics(process.job.id))[WAITED]
+
+    assert 290 < waited < 310
+    assert said == {""}
 
 
 class QuickClock(SystemClock):

@@ -65,6 +65,23 @@ async def test_a_source_that_raises_at_its_end_leaves_the_job_complete(
     assert [event.data["reason"] for event in events] == troubles
 
 
+async def test_a_source_that_is_never_torn_down_is_given_up_and_named(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    path = tmp_path / "ending.py"
+    path.write_text(ENDING.format(end="teardown(self)", code="await asyncio.Event().wait()"))
+    troubles: list[str] = []
+
+    async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
+        async with asyncio.timeout(60):
+            report = await longline.execute(str(path), on_trouble=troubles.append)
+        events = await longline.store.journal.events(report.job, kind="source.teardown.failed")
+
+    assert (report.state, report.exit_code) == (JobState.COMPLETE, 0)
+    assert troubles == ["the source ending could not be torn down: it took longer than 15 s"]
+    assert [event.data["reason"] for event in events] == troubles
+
+
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_cancellation_at_the_end_of_a_source_goes_through(
     tmp_path: Path, clock: VirtualClock, end: str

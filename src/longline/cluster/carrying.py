@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
@@ -12,7 +11,7 @@ from longline.engines.discovering import HEARTBEAT, LEASE
 from longline.engines.raising import beside
 from longline.errors import LonglineError, StoreError
 from longline.exports.ordered import ExportEnd, wish_of, write_job
-from longline.jobs.finished import in_words, tell_finished
+from longline.jobs.finished import in_time, in_words, tell_finished
 from longline.jobs.owner import dead_among, killed_among, this_child
 from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.stores.orders import Order, OrderClaim, OrderKind
@@ -126,13 +125,7 @@ class Carrier:
     async def _told_in_time(self, job: str) -> str | None:
         """Tell a source; what it takes too long over is given up like what it raises."""
         with no_stray_cancellation():
-            try:
-                async with asyncio.timeout(self._limit) as limit:
-                    return await self._told(job)
-            except TimeoutError as error:
-                if not limit.expired():
-                    raise
-                raise TimeoutError(f"it took longer than {self._limit:g} s") from error
+            return await in_time(self._told(job), self._limit)
 
     async def _told(self, job: str) -> str | None:
         row = await self._store.jobs.get(job)

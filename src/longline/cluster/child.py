@@ -15,7 +15,6 @@ from typing import Any
 
 from celery.exceptions import Reject
 
-from longline.cluster.app import make_app
 from longline.cluster.messages import Messages
 from longline.cluster.mortality import Drain, die_with
 from longline.cluster.reports import CAME, ENDED, Reports
@@ -55,7 +54,7 @@ class Child:
         """Be a process of one's own; loops, threads and clients are made only from here on."""
         die_with(self._parent)
         self._runner = asyncio.Runner()
-        self._messages = Messages(make_app(self._settings))
+        self._messages = Messages(self._settings)
         # Who stops a service may signal every process of it. A child ends when its parent says so.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, self._tidy)
@@ -110,15 +109,26 @@ class Child:
             pass  # an old message about a job of a database that is gone
         except StoreError as error:
             # What was committed is safe; the rest is leased until it expires, or offered still.
-            await self._begin_anew(str(error))
+            self._say(str(error))
+            await self._begin_anew()
         except BaseException as error:  # the edge of a message
             if is_of_the_process(error):
                 raise
             # Celery would send it to the parent, which knows no class of a source and dies of it.
-            await self._begin_anew("".join(traceback.format_exception(error)))
+            self._say("".join(traceback.format_exception(error)))
+            await self._give_back()
+            await self._begin_anew()
 
-    async def _begin_anew(self, problem: str) -> None:
-        self._say(problem)
+    async def _give_back(self) -> None:
+        """Let others go on with what is in hand, without waiting until it expires."""
+        if self._working is None:
+            return
+        try:
+            await self._working.give_back()
+        except Exception as error:  # noqa: BLE001  # the database may be what the error came from
+            self._say(f"what was in hand is kept from others until it expires: {error!r}")
+
+    async def _begin_anew(self) -> None:
         await self._let_go()
         await asyncio.sleep(_PAUSE)
 

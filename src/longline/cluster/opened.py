@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -52,12 +52,16 @@ class OpenJobs:
         keepers: Keepers,
         clock: Clock,
         reports: Reports,
+        *,
+        on_trouble: Callable[[str], None] = lambda _text: None,
     ) -> None:
+        """Make one; `on_trouble` is told in words what goes wrong when a job is let go of."""
         self._settings = settings
         self._store = store
         self._keepers = keepers
         self._clock = clock
         self._reports = reports
+        self._on_trouble = on_trouble
         self._opened: OrderedDict[str, Opened] = OrderedDict()
         self._opening = asyncio.Lock()
 
@@ -100,9 +104,10 @@ class OpenJobs:
                 await self.close(job)
 
     async def close_all(self) -> None:
-        """Let go of all jobs."""
-        for job in list(self._opened):
-            await self.close(job)
+        """Let go of all jobs, at the same time: a source may take long to be torn down."""
+        async with asyncio.TaskGroup() as group:
+            for job in list(self._opened):
+                group.create_task(self.close(job))
 
     async def _get(self, job: str, run: int) -> Opened:
         found = self._opened.get(job)
@@ -133,6 +138,7 @@ class OpenJobs:
                     job=job.id,
                     keepers=self._keepers,
                     since=since,
+                    on_trouble=lambda problem: self._on_trouble(f"{job.id}: {problem}"),
                 )
             )
             options = options_of(self._settings, spec)

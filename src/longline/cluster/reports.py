@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Iterator
 
 from longline.engines.chunk_work import Diary
 
 CAME, TOOK, ALIVE, ENDED = "came", "took", "alive", "ended"
 _BEGUN, _DONE = "+", "-"  # an item, by its id
+_MOST_KNOWN = 10_000  # items; far more than a child has in flight
 
 
 class Reports(Diary):
@@ -22,6 +24,7 @@ class Reports(Diary):
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._is_silent = False
+        self._begun: deque[int] = deque(maxlen=_MOST_KNOWN)
         os.set_blocking(pipe, False)
 
     def fall_silent(self) -> None:
@@ -45,11 +48,16 @@ class Reports(Diary):
 
     def item_begun(self, item: int) -> None:
         """Tell what is being worked on, so that it is known if this process dies of it."""
+        self._begun.append(item)
         self.tell(f"{_BEGUN}{item}")
 
     def item_ended(self, item: int) -> None:
         """Tell that it has not died of this one."""
         self.tell(f"{_DONE}{item}")
+
+    def begun_last(self) -> set[int]:
+        """Return the items that this process has begun last, whatever has become of them."""
+        return set(self._begun)
 
 
 class Heard:

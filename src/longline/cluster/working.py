@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from longline.cluster.carrying import Carrier
 from longline.cluster.clock import SharedClock
 from longline.cluster.crew import Crew
+from longline.cluster.giving_back import give_back
 from longline.cluster.messages import Messages
 from longline.cluster.mortality import Drain
 from longline.cluster.offering import offer
@@ -76,7 +77,14 @@ class Working:
                     is_hasty=self._is_to_end,
                 )
             )
-            self._jobs = OpenJobs(self._settings, self._store, keepers, self._clock, self._reports)
+            self._jobs = OpenJobs(
+                self._settings,
+                self._store,
+                keepers,
+                self._clock,
+                self._reports,
+                on_trouble=self._say,
+            )
             self._carrier = Carrier(
                 self._store,
                 self._jobs,
@@ -115,6 +123,10 @@ class Working:
         """Let go of what nobody has needed for long, and set the clock."""
         await self._jobs.tidy()
         await self._clock.follow(self._store)
+
+    async def give_back(self) -> None:
+        """Let others have all that is in hand here, after an error that ended the work on it."""
+        await give_back(self._store, self._clock.now(), self._reports.begun_last())
 
     # ------------------------------------------------------------ one message each
 

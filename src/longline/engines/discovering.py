@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from longline.clock import Clock
+from longline.clock import Clock, Waiting
 from longline.engines.finding import Chunk, find_in_chunks
+from longline.engines.raising import beside
 from longline.errors import (
     BudgetSpent,
     CircuitOpen,
@@ -31,6 +32,9 @@ HEARTBEAT = 5.0  # seconds between the signs of life of a worker
 STATE_LOOK = 1.0  # and between its looks at whether a person has paused or cancelled the job
 LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
 IDLE_LOOK = 0.5  # seconds between looks at what others are at
+WAITED = "discovery_waited"
+"""The figure of a job that says for how many seconds its discovery has only waited."""
+
 _SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 
 
@@ -66,13 +70,15 @@ class Discovery:
         self.failure: LonglineError | None = None
         """Why not all could be found."""
         self.is_under_way = False
+        self._waiting = Waiting()
 
     async def run(self, job: str) -> None:
         """Discover, if nobody else does, until all is found."""
         self.is_under_way = True
         try:
-            while not self._is_stopped() and await self._is_to_be_discovered(job):
-                pass
+            async with beside(self._note_waits(job)):
+                while not self._is_stopped() and await self._is_to_be_discovered(job):
+                    pass
         finally:
             self.is_under_way = False
             self._on_found()
@@ -86,6 +92,7 @@ class Discovery:
                 await self._clock.sleep(IDLE_LOOK)
             return self._is_patient
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
+        visit.account.waiting = self._waiting
         try:
             with no_stray_cancellation():
                 await self._collector.source.prepare(visit)
@@ -121,8 +128,19 @@ class Discovery:
             # A site that has never said anything may as well be a wrong address.
             self.failure = DiscoveryFailed(self._collector.source.name, str(error))
             return False
-        await self._clock.sleep(max(wait, IDLE_LOOK))
+        with self._waiting:
+            await self._clock.sleep(max(wait, IDLE_LOOK))
         return True
+
+    async def _note_waits(self, job: str) -> None:
+        """Have those who watch the job know that discovery only waits; never ends."""
+        noted = 0.0
+        while True:
+            await self._clock.sleep(HEARTBEAT)
+            waited = self._waiting.seconds()
+            if waited > noted:
+                await self._store.journal.add_up(job, {WAITED: waited - noted})
+                noted = waited
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
         await self._queue(job, Chunk(), visit)  # what was spent and met with since the last chunk

@@ -5,11 +5,13 @@ What its own code raises then ends nothing else.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from longline.clock import Clock
-from longline.errors import LonglineError, StoreError
+from longline.errors import LonglineError, StoreError, TookTooLong
 from longline.jobs.collector import Collector
 from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.model import Job
@@ -17,6 +19,9 @@ from longline.sources.base import Source
 from longline.stores.journal import fact
 from longline.stores.store import Store
 from longline.stores.texts import kept_text
+
+T = TypeVar("T")
+_LETTING_GO = 15.0  # seconds to be torn down in: less than a worker has that is to end
 
 
 async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clock) -> str | None:
@@ -37,19 +42,34 @@ async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clo
 
 
 async def tear_down(source: Source) -> str | None:
-    """Call `Source.teardown`; return what it raised, in words."""
-    raised = await _raised(source.teardown)
+    """Call `Source.teardown`; return what it raised, in words, or that it did not end."""
+    raised = await _raised(lambda: in_time(source.teardown(), _LETTING_GO))
     return None if raised is None else in_words(raised)
 
 
-async def note_teardown(store: Store, job: str, clock: Clock, raised: str) -> str:
+async def note_teardown(store: Store, job: str, clock: Clock, *, source: str, raised: str) -> str:
     """Note in the journal of a job what tearing its source down raised; return it as a sentence."""
-    problem = f"the source could not be torn down: {raised}"
+    problem = f"the source {source} could not be torn down: {raised}"
     if job:
         with contextlib.suppress(StoreError):  # whose own end says more, and what is kept is safe
             at = clock.now()
             await store.journal.append(fact(job, at, "source.teardown.failed", reason=problem))
     return problem
+
+
+async def in_time(work: Awaitable[T], seconds: float) -> T:
+    """Await a source's own code for so many seconds at most.
+
+    Raises:
+        TookTooLong: it had not come to its end by then, and was broken off.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await work
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TookTooLong(seconds) from error
 
 
 def in_words(error: BaseException) -> str:

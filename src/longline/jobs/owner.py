@@ -54,8 +54,13 @@ def this_run() -> str:
     The word keeps two runs of one process apart: a run that broke off leaves leases behind, which
     the heartbeat of the next must not keep alive.
     """
+    return f"{_this_process()}:{secrets.token_hex(3)}"
+
+
+def _this_process() -> str:
+    """Return what all names of this process begin with."""
     pid = os.getpid()
-    return f"{this_host()}:{pid}:{_start_of(pid):.2f}:{secrets.token_hex(3)}"
+    return f"{this_host()}:{pid}:{_start_of(pid):.2f}"
 
 
 def this_child() -> str:
@@ -81,6 +86,13 @@ def process_of(owner: str) -> int | None:
     return _number(owner, 1)
 
 
+def in_words(owner: str) -> str:
+    """Return the process that a name stands for, as a person can find it."""
+    host = owner.partition(":")[0].partition("~")[0]  # what follows is for machines
+    pid = process_of(owner)
+    return host if pid is None else f"process {pid} on {host}"
+
+
 def parent_of(owner: str) -> int | None:
     """Return the parent's pid in a name that `this_child` has made; None: it is no such name."""
     return _number(owner, 4)
@@ -89,6 +101,11 @@ def parent_of(owner: str) -> int | None:
 def _number(owner: str, place: int) -> int | None:
     parts = owner.split(":")
     return int(parts[place]) if len(parts) > place and parts[place].isdigit() else None
+
+
+def own_among(owners: Iterable[str]) -> list[str]:
+    """Return the owners that are this process, under whatever word."""
+    return [owner for owner in owners if owner.startswith(f"{_this_process()}:")]
 
 
 def killed_among(owners: Iterable[str]) -> list[str]:

@@ -1,0 +1,99 @@
+"""The jobs that a child has open: a source that cannot let go keeps nobody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from longline.cluster.opened import OpenJobs
+from longline.cluster.reports import Reports
+from longline.config.settings import Settings
+from longline.config.spec import make_spec
+from longline.model import Job
+from longline.stores.jobs import NewJob
+from longline.stores.store import Store, open_store
+from longline.wiring import open_keepers
+from virtual import VirtualClock
+
+STAYING = """
+import asyncio
+
+from longline import Item, Source, layer
+
+class Staying(Source):
+    name = "staying"
+
+    async def discover(self, visit):
+        yield Item("one", "https://staying.test")
+
+    @layer()
+    async def page(self, visit):
+        return {"n": 1}
+
+    async def teardown(self):
+        await asyncio.Event().wait()
+"""
+GIVEN_UP = "the source staying could not be torn down: it took longer than 15 s"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def jobs(
+    store: Store, clock: VirtualClock, tmp_path: Path, said: list[str]
+) -> AsyncIterator[OpenJobs]:
+    settings = Settings(home=tmp_path)
+    reading, writing = os.pipe()
+    async with open_keepers(settings, clock) as keepers:
+        reports = Reports(writing)
+        yield OpenJobs(settings, store, keepers, clock, reports, on_trouble=said.append)
+    os.close(reading)
+    os.close(writing)
+
+
+async def opened(store: Store, jobs: OpenJobs, clock: VirtualClock, folder: Path) -> Job:
+    path = folder / "staying.py"
+    path.write_text(STAYING)
+    spec = make_spec({"source": str(path)})
+    job = await store.jobs.create(NewJob("staying", spec.snapshot(), spec.identity(), clock.now()))
+    async with jobs.using(job.id, job.runs):
+        return job
+
+
+async def test_a_child_lets_go_of_all_sources_in_the_time_of_one(
+    store: Store, jobs: OpenJobs, clock: VirtualClock, tmp_path: Path, said: list[str]
+) -> None:
+    first = await opened(store, jobs, clock, tmp_path)
+    second = await opened(store, jobs, clock, tmp_path)
+    began = clock.now()
+
+    await jobs.close_all()
+
+    assert clock.now() - began < 20  # as long as a worker has that is to end
+    assert said == [f"{first.id}: {GIVEN_UP}", f"{second.id}: {GIVEN_UP}"]
+
+
+async def test_a_job_whose_source_cannot_let_go_can_be_opened_again(
+    store: Store, jobs: OpenJobs, clock: VirtualClock, tmp_path: Path, said: list[str]
+) -> None:
+    job = await opened(store, jobs, clock, tmp_path)
+    await store.jobs.start(job.id, clock.now(), engine="celery")
+    run = (await store.jobs.get(job.id)).runs
+
+    async with jobs.using(job.id, run) as anew:
+        assert anew.job.runs == run
+
+    assert said == [f"{job.id}: {GIVEN_UP}"]
+    await jobs.close_all()
