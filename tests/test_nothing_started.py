@@ -12,7 +12,7 @@ from longline.config.settings import Settings
 from longline.errors import BadOption, BrokerRefuses, ConfigError, LonglineError, RedisUnreachable
 from longline.model import JobState
 from longline.orchestrator import Orchestrator
-from servers import RedisServer
+from servers import RedisServer, free_port
 
 pytestmark = pytest.mark.real_time  # Redis takes its time
 
@@ -44,6 +44,15 @@ def closed_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     """A Redis that wants a password."""
     folder = tmp_path_factory.mktemp("closed")
     server = RedisServer(folder, options=("--requirepass", "right"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def full_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis that answers, and has no memory left."""
+    server = RedisServer(tmp_path_factory.mktemp("full"), options=("--maxmemory", "1"))
     server.start()
     yield server
     server.kill()
@@ -81,6 +90,32 @@ async def test_a_refused_password_leaves_no_job(
     home, url = tmp_path / "home", wrong(closed_redis)
 
     assert await jobs_after(home, source, error, engine=engine, redis_url=url) == []
+
+
+async def test_a_redis_that_takes_no_messages_leaves_no_job(
+    tmp_path: Path, source: str, full_redis: RedisServer
+) -> None:
+    home, url = tmp_path / "home", full_redis.url
+
+    assert await jobs_after(home, source, BrokerRefuses, engine="celery", broker_url=url) == []
+
+
+async def test_a_redis_that_is_only_away_leaves_a_job_for_a_worker_to_find(
+    tmp_path: Path, source: str
+) -> None:
+    settings = Settings(
+        home=tmp_path / "home", redis_url=f"redis://:word@127.0.0.1:{free_port()}/0"
+    )
+    told: list[str] = []
+
+    async with Orchestrator(settings=settings) as longline:
+        job = await longline.start_site(source, on_trouble=told.append)
+        (found,) = await longline.store.jobs.list()
+
+    assert (found.id, found.state, found.engine) == (job, JobState.RUNNING, "celery")
+    (sentence,) = told
+    assert f"{job} is in the database, and begins as soon as a worker finds it" in sentence
+    assert "word" not in sentence
 
 
 async def test_a_contact_that_is_none_leaves_no_job(tmp_path: Path, source: str) -> None:

@@ -16,7 +16,7 @@ from longline.config.library import survey
 from longline.config.settings import Settings
 from longline.errors import BadOption, LonglineError, NotBegun
 from longline.jobs.report import JobReport
-from longline.jobs.sites import SiteProgress, progress_of
+from longline.jobs.sites import SiteProgress, is_over, progress_of
 from longline.model import Job
 from longline.stores.store import Store
 
@@ -73,20 +73,28 @@ class Fleet(ABC):
         *,
         fresh: bool = False,
         export: str | None = None,
+        **hooks: Any,
     ) -> Job:
         """Have workers run a source, and return at once."""
 
     # ------------------------------------------------------------ sites
 
     async def start_site(
-        self, source: str, params: Mapping[str, Any] | None = None, *, fresh: bool = False
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        fresh: bool = False,
+        **hooks: Any,
     ) -> str:
         """Have workers run a source; return the job's id at once.
 
+        While Redis is away nobody can be told, which `on_trouble` is: a worker finds the job later.
+
         Raises:
-            LonglineError: it cannot be run.
+            LonglineError: it cannot be run; nothing was made.
         """
-        return (await self.submit(source, params, fresh=fresh)).id
+        return (await self.submit(source, params, fresh=fresh, **hooks)).id
 
     async def get_site_progress(self, job: str) -> SiteProgress:
         """Return how far a job is.
@@ -191,10 +199,11 @@ class Fleet(ABC):
     async def _watched(self, jobs: list[str], seconds: float | None) -> dict[str, SiteProgress]:
         deadline = None if seconds is None else self._clock.now() + seconds
         while True:
-            found = {job: await self.get_site_progress(job) for job in jobs}
+            # Their states are enough until the end: counting items may take long.
+            found = [await self.store.jobs.get(job) for job in jobs]
             is_late = deadline is not None and self._clock.now() >= deadline
-            if is_late or all(one.is_over for one in found.values()):
-                return found
+            if is_late or all(is_over(job) for job in found):
+                return {job: await self.get_site_progress(job) for job in jobs}
             await self._clock.sleep(_LOOK)
 
     # ------------------------------------------------------------ without an event loop

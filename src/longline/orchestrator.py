@@ -198,12 +198,14 @@ class Orchestrator(Fleet):
         *,
         fresh: bool = False,
         export: str | None = None,
+        **hooks: Any,
     ) -> Job:
         """Have workers run a source, and return at once; one writes its records to `export`.
 
+        While Redis is away nobody can be told, which `on_trouble` is: a worker finds the job later.
+
         Raises:
-            LonglineError: it cannot be run.
-            BrokerUnreachable: nobody could be told; whoever sweeps next finds the job all the same.
+            LonglineError: it cannot be run; nothing was made.
         """
         spec = merged(self._spec, source, params or {})
         wish = wish_for(export, "celery")
@@ -212,7 +214,7 @@ class Orchestrator(Fleet):
         job, _ = await self._found_or_created(new, fresh=fresh)
         if wish:
             await order_export(self.store, job, wish)
-        await self._job_run_of(job, spec).handed_over()
+        await self._job_run_of(job, spec, **hooks).handed_over()
         return await self.store.jobs.get(job.id)
 
     async def resume(

@@ -19,7 +19,7 @@ import psutil
 from aiohttp import web
 from redis import Redis
 
-from longline.cluster.app import FETCH, PREFIX, make_app
+from longline.cluster.app import FETCH, PREFIX
 from longline.cluster.messages import Messages
 from longline.config.settings import Settings
 from longline.config.spec import make_spec
@@ -112,7 +112,7 @@ class Home:
         )
         self.folder.mkdir(exist_ok=True)
         self.store = open_store(self.settings.database)
-        self.messages = Messages(make_app(self.settings))
+        self.messages = Messages(self.settings)
 
     def start_worker(self, processes: int = 2) -> Worker:
         """Start a worker; whether it is up shows when it works."""

@@ -18,6 +18,7 @@ from lifecycle.homes import Home, is_listening, working_for
 from longline.errors import (
     BadOption,
     BrokerRefuses,
+    HomeUnwritable,
     LifecycleBusy,
     NotAnswering,
     StoreUnreachable,
@@ -287,6 +288,19 @@ def test_a_part_that_died_before_down_is_told(home: Home) -> None:
     assert ("redis", "was not running any more") in home.steps
 
 
+def test_what_runs_is_stopped_although_the_record_cannot_be_written(home: Home) -> None:
+    home.up(workers=1)
+    in_the_way = home.path / ".services.json.new"
+    in_the_way.mkdir()
+
+    with pytest.raises(HomeUnwritable):
+        home.down()
+
+    in_the_way.rmdir()
+    assert {("worker-1", "stopped"), ("redis", "stopped")} <= set(home.steps)
+    assert home.down() == ()
+
+
 def test_a_server_that_refuses_the_password_is_not_called_silent(
     home: Home, tmp_path: Path
 ) -> None:
@@ -294,12 +308,13 @@ def test_a_server_that_refuses_the_password_is_not_called_silent(
     server.start()
     try:
         with pytest.raises(BrokerRefuses, match="it refuses the password; correct it") as told:
-            home.up(redis_url=server.url.replace("redis://", "redis://:wrong@"))
+            home.up(broker_url=server.url.replace("redis://", "redis://:wrong@"))
     finally:
         server.kill()
 
     assert told.value.exit_code == 2
     assert "start it" not in str(told.value)
+    assert "LONGLINE_BROKER_URL" in str(told.value)
 
 
 def test_an_address_that_is_none_of_redis_is_called_so(home: Home) -> None:

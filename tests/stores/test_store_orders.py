@@ -149,6 +149,57 @@ async def test_whoever_runs_a_job_alone_or_with_a_limit_leaves_no_order(store: S
     assert await store.orders.ready(EPOCH) == []
 
 
+async def test_the_orders_of_a_job_are_told_whether_it_is_time_or_not(store: Store) -> None:
+    job, other = await queued(store, "1"), await queued(store, "1")
+    late = an_export(job, is_after_end=True)
+    early = replace(an_export(job), placed_at=EPOCH - 1)
+    for order in (late, early, an_export(other)):
+        await store.orders.place(order)
+
+    assert await store.orders.of(job.id) == [early, late]
+
+
+async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -> None:
+    job = await queued(store)
+    await store.orders.place(an_export(job))
+
+    assert await store.orders.drop(an_export(job), EPOCH, [])
+
+    assert await store.orders.take(claim(an_export(job))) is None
+    last = (await store.journal.events(job.id))[-1]
+    assert (last.kind, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
+
+
+async def test_an_order_that_somebody_is_at_is_not_dropped(store: Store) -> None:
+    job = await queued(store)
+    await store.orders.place(an_export(job))
+    taken = await store.orders.take(claim(an_export(job), "one"))
+
+    assert not await store.orders.drop(an_export(job), EPOCH + 1, [])
+
+    assert await store.orders.of(job.id) == [taken]
+    assert "export.dropped" not in await kinds(store, job)
+
+
+async def test_an_order_of_a_dead_owner_can_be_dropped(store: Store) -> None:
+    job = await queued(store)
+    await store.orders.place(an_export(job))
+    first = await store.orders.take(claim(an_export(job), "one"))
+    assert first is not None
+
+    assert await store.orders.drop(an_export(job), EPOCH + 1, ["one"])
+
+    assert not await store.orders.done(first, fact(job.id, EPOCH, "export.written"))
+
+
+async def test_an_order_that_is_done_cannot_be_dropped(store: Store) -> None:
+    job = await queued(store)
+
+    assert not await store.orders.drop(an_export(job), EPOCH, [])
+
+    assert "export.dropped" not in await kinds(store, job)
+
+
 async def test_orders_move_with_a_home(store: Store, database: Database, tmp_path: Path) -> None:
     order = an_export(await queued(store))
     await store.orders.place(order)

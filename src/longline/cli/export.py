@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from longline.cli.export_left import leave
+from longline.cli.export_left import leave, take_back_told
 from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.querying import query_of, query_options, with_whole_job
 from longline.config.documents_words import nearest
@@ -80,11 +80,22 @@ _NOTHING_ASKED = "no enrichment task was run in this home yet, so that there is 
 @click.option(
     "--detach", is_flag=True, help="Leave it to a worker, on whose machine it is written; of --job."
 )
+@click.option(
+    "--drop",
+    is_flag=True,
+    help="Take back what was left to a worker and waits: all of --job, or only to --output.",
+)
 @query_options
 @home_option
 @json_option
 def command(
-    *, home: Path | None, as_json: bool, incremental: str | None, detach: bool, **given: Any
+    *,
+    home: Path | None,
+    as_json: bool,
+    incremental: str | None,
+    detach: bool,
+    drop: bool,
+    **given: Any,
 ) -> None:
     """Write records to a file, a database or a bucket.
 
@@ -93,6 +104,10 @@ def command(
     """
     settings = settings_of(home)
     prepare_home(settings)
+    if drop:
+        with open_store(settings.database) as store:
+            asyncio.run(take_back_told(store, click.get_current_context(), as_json=as_json))
+        return
     redacting = {name: given.pop(name) for name in ("redact", "ignore_unreadable")}
     tasks = given.pop("tasks")
     wish = _wish(given)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from longline.cli.fitting import Fitting
 from longline.cli.options import COUNT, home_option, json_option, print_json
+from longline.cli.orders_shown import orders_of, print_orders
 from longline.cli.reading import with_store
 from longline.cli.showing import cleaned
 from longline.clock import SystemClock, moment
@@ -29,7 +30,10 @@ _NOBODY = "nobody works on it"
 @home_option
 @json_option
 def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) -> None:
-    """List jobs, or show one with its settings, counts and events."""
+    """List jobs, or show one with its settings, counts and events.
+
+    With them, the exports and other orders of a job that are still to be carried out.
+    """
     if job is None:
         rows = with_store(home, lambda store: _all(store, limit))
         _print_all(rows, as_json=as_json)
@@ -41,11 +45,12 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
     note = f" ({_NOBODY})" if told["is_abandoned"] else ""
     shown = told | {"state": f"{state_of(told)}{note}"}
     for name, value in shown.items():
-        if name not in {"events", "is_abandoned"}:
+        if name not in {"events", "is_abandoned", "orders"}:
             click.echo(f"{name:12} {value}")
     for event in told["events"]:
         said = cleaned(str(event["data"]), is_line=True)
         click.echo(f"  {moment(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {said}")
+    print_orders(told["orders"])
 
 
 async def _all(store: Store, limit: int) -> list[dict[str, Any]]:
@@ -73,6 +78,7 @@ async def _one(store: Store, name: str) -> dict[str, Any]:
         **await _row(store, job),
         "settings": dict(job.settings),
         "statistics": await store.journal.statistics(job.id),
+        "orders": await orders_of(store, job),
         "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN)],
     }
 

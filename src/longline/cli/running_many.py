@@ -15,6 +15,7 @@ from rich.live import Live
 from longline.cli.fitting import Fitting
 from longline.cli.options import print_json
 from longline.cli.show import line
+from longline.cli.showing import note
 from longline.cli.sites_table import site_row, sites_table
 from longline.errors import LonglineError
 from longline.fleet import SiteEnd
@@ -122,7 +123,7 @@ async def leave(
     async with orchestrator:
         for source in sources:
             try:
-                job = await orchestrator.submit(source, values, **how)
+                job = await orchestrator.submit(source, values, on_trouble=note, **how)
             except LonglineError as error:
                 code = error.exit_code
                 told.append({"source": _short(source), "state": "failed", "error": str(error)})
@@ -132,9 +133,12 @@ async def leave(
         print_json(told[0] if len(told) == 1 else {"sites": told})
         return code
     for one in told:
-        problem = one.get("error")
-        click.echo(f"longline: {problem}" if problem else f"{one['job']} is with the workers")
-    click.echo("look at them with: longline top")
+        if "error" in one:
+            click.echo(f"longline: {one['error']}", err=True)
+        else:
+            click.echo(f"{one['job']} is with the workers")
+    if any("job" in one for one in told):
+        click.echo("look at them with: longline top")
     return code
 
 

@@ -21,6 +21,7 @@ _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 NOTHING = "—"
 _LONGEST = 200  # of a cell
+_SENTENCE = 1000  # of what is told beside an answer
 _PADDING = 2  # of a column
 _PATH = 20  # characters that a column of paths gets before others
 _LEAD = 8  # characters that two texts share and are shown before they differ
@@ -187,7 +188,7 @@ def shared(wanted: Sequence[int], room: int) -> list[int]:
 
 def note(text: str) -> None:
     """Tell people something beside the answer, where programs do not look for it."""
-    click.echo(f"note: {one_line(text, _LONGEST)}", err=True)
+    click.echo(f"note: {one_line(text, _SENTENCE)}", err=True)
 
 
 def plain_console() -> Console:

@@ -14,6 +14,7 @@ from kombu.entity import Queue
 
 from longline.config.settings import Settings
 from longline.errors import BadOption
+from longline.resilience.keepers.redis_causes import REDIS_URL
 
 PREFIX = "longline:broker:"
 """What the name of every key of the broker begins with."""
@@ -50,11 +51,16 @@ def broker_of(settings: Settings) -> str:
     address = settings.broker
     if address is None:
         problem = "a cluster needs Redis: say where it is, or start one with `longline up`"
-        raise BadOption("LONGLINE_REDIS_URL", problem)
+        raise BadOption(REDIS_URL, problem)
     if urlsplit(address).scheme not in ("redis", "rediss"):
-        name = "LONGLINE_BROKER_URL" if settings.broker_url else "LONGLINE_REDIS_URL"
-        raise BadOption(name, "must be an address of Redis, such as redis://127.0.0.1:6379/0")
+        problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+        raise BadOption(setting_of_broker(settings), problem)
     return address
+
+
+def setting_of_broker(settings: Settings) -> str:
+    """Return the name of the setting that the address of that Redis comes from."""
+    return "LONGLINE_BROKER_URL" if settings.broker_url else REDIS_URL
 
 
 def _configuration(settings: Settings) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from longline.clock import Clock, nap
-from longline.cluster.app import make_app
 from longline.cluster.messages import Messages
 from longline.cluster.presence import Presences
 from longline.cluster.stalls import Stalls
 from longline.cluster.troubles import is_lasting
 from longline.config.settings import Settings
 from longline.errors import BrokerUnreachable
-from longline.model import ItemState, Job, JobState
+from longline.model import Job, JobState
 from longline.stores.orders import Order
 from longline.stores.store import Store
 
@@ -53,16 +52,17 @@ class ClusterEngine:
         self._wake.set()
 
     async def begin(self, job: str) -> None:
-        """Wake a worker for a job.
+        """Wake a worker for a job, and leave it there; whoever sweeps next finds it in any case.
 
         Raises:
-            BrokerUnreachable: nobody was told; whoever sweeps next finds the job all the same.
+            BrokerUnreachable: Redis cannot be used as it is, and waiting would not change that.
         """
-        await self._messages.discover(job)
+        left = f"{job} is in the database, and begins as soon as a worker finds it"
+        await _woken(self._messages.discover(job), self._say, left)
 
     async def run(self, job: Job) -> JobState:
         """Hand a job over and watch it to its end; return the state it is left in."""
-        await self._begin(job.id)
+        await _woken(self._messages.discover(job.id), self._say, "waiting")
         looked_at, stalls = self._clock.now(), Stalls(self._store, self._clock, job.id)
         while not self._stop_reason:
             state = (await self._store.jobs.get(job.id)).state
@@ -74,14 +74,6 @@ class ClusterEngine:
                 await self._look_for_trouble(stalls)
             await nap(_LOOK, self._wake)
         return await self._halt(job.id)
-
-    async def _begin(self, job: str) -> None:
-        try:
-            await self.begin(job)
-        except BrokerUnreachable as error:
-            if is_lasting(error):
-                raise
-            self._say(f"{error}; waiting")
 
     async def _look_for_trouble(self, stalls: Stalls) -> None:
         stall = await stalls.look()
@@ -106,7 +98,7 @@ class ClusterEngine:
     async def _drained(self, job: str) -> None:
         """Wait until nobody has an item of a job in hand any more, for some seconds at most."""
         patience = self._clock.now() + _DRAIN
-        while (await self._store.queue.counts(job))[ItemState.LEASED]:
+        while (await self._store.chunks.standing(job)).leased:
             if self._clock.now() > patience:
                 self._on_trouble("some items are still in hand of a worker; they will be committed")
                 return
@@ -138,16 +130,29 @@ async def have_written(
         BrokerUnreachable: Redis cannot be used as it is; nothing is placed.
     """
     await check_cluster(settings)
-    messages = Messages(make_app(settings))
+    messages = Messages(settings)
     try:
         await store.orders.place(order)
-        await messages.export(order.name)
+        left = "it is written as soon as a worker finds the order"
+        await _woken(messages.export(order.name), on_trouble, left)
+    finally:
+        messages.close()
+
+
+async def _woken(sending: Awaitable[None], say: Callable[[str], None], left: str) -> None:
+    """Wake a worker; what it is about is in the database, so that one finds it without, too.
+
+    That Redis is away for now is told, with what becomes of what is `left` there.
+
+    Raises:
+        BrokerUnreachable: it cannot be used as it is, and waiting would not change that.
+    """
+    try:
+        await sending
     except BrokerUnreachable as error:
         if is_lasting(error):
             raise
-        on_trouble(f"{error}; it is written once a worker finds the order")
-    finally:
-        messages.close()
+        say(f"{error}; {left}")
 
 
 @asynccontextmanager
@@ -159,7 +164,7 @@ async def open_cluster(
     Raises:
         BadOption: no Redis is named.
     """
-    messages = Messages(make_app(settings))
+    messages = Messages(settings)
     try:
         async with Presences.open(settings) as presences:
             yield ClusterEngine(store, messages, presences, clock, on_trouble)

@@ -6,11 +6,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from celery import Celery
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
-from longline.cluster.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, ROUTES
+from longline.cluster.app import (
+    COLLECT,
+    DISCOVER,
+    EXPORT,
+    FINISH,
+    QUEUES,
+    ROUTES,
+    make_app,
+    setting_of_broker,
+)
+from longline.config.settings import Settings
 from longline.errors import BrokerRefuses, BrokerUnreachable
 from longline.resilience.keepers.redis_causes import lasting_cause, shown
 
@@ -20,11 +29,18 @@ T = TypeVar("T")
 class Messages:
     """Sends messages over one application; each call ends within seconds, whatever Redis does."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, settings: Settings) -> None:
+        """Make the application; nobody is connected to yet.
+
+        Raises:
+            BadOption: no Redis is named, or what is named is something else.
+        """
+        app = make_app(settings)
         # Whoever sends is told soon; Kombu by itself would try for six seconds.
         app.conf.broker_transport_options |= {"max_retries": 1, "interval_max": 0.2}
         self._app = app
         self._address = shown(str(app.conf.broker_url))
+        self._setting = setting_of_broker(settings)
 
     async def discover(self, job: str) -> None:
         """Have somebody find the items of a job.
@@ -88,14 +104,14 @@ class Messages:
         try:
             return await asyncio.to_thread(call)
         except (KombuError, RedisError, OSError) as error:
-            raise unreachable(self._address, error) from error
+            raise unreachable(self._address, error, self._setting) from error
 
 
-def unreachable(address: str, error: BaseException) -> BrokerUnreachable:
-    """Return what is wrong with a Redis that cannot be used, in one line."""
+def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnreachable:
+    """Return what is wrong with a Redis that cannot be used, in one line; `setting` names it."""
     cause = error if isinstance(error, RedisError) else error.__cause__
-    problem = lasting_cause(cause) if isinstance(cause, RedisError) else None
+    problem = lasting_cause(cause, setting) if isinstance(cause, RedisError) else None
     if problem is not None:
-        return BrokerRefuses(address, problem)
+        return BrokerRefuses(address, problem, setting)
     told = " ".join(str(error).split()).removesuffix(".")
-    return BrokerUnreachable(address, told or type(error).__name__)
+    return BrokerUnreachable(address, told or type(error).__name__, setting)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from longline.cluster.app import broker_of
+from longline.cluster.app import broker_of, setting_of_broker
 from longline.cluster.messages import unreachable
 from longline.config.settings import Settings
 from longline.errors import BadOption, BrokerRefuses, BrokerUnreachable
@@ -18,6 +18,8 @@ from longline.resilience.keepers.redis_causes import shown
 
 WORKER = "longline:worker:"
 """Before the name of a worker: a hash with the fields of `Presence`."""
+CHECK = "longline:check"
+"""A key that is written to see whether Redis lets us, and gone at once."""
 LIFETIME = 15
 """Seconds after which a worker that says nothing more is gone."""
 OLDEST = 6
@@ -51,9 +53,11 @@ class Presence:
 class Presences:
     """All workers on one Redis; each call ends within seconds."""
 
-    def __init__(self, redis: Redis, address: str) -> None:
+    def __init__(self, redis: Redis, address: str, setting: str) -> None:
+        """Take a connection; `setting` is where a person wrote its address."""
         self._redis = redis
         self._address = shown(address)
+        self._setting = setting
 
     @classmethod
     @asynccontextmanager
@@ -63,7 +67,7 @@ class Presences:
         Raises:
             BadOption: there is none, or its address makes no sense.
         """
-        address = broker_of(settings)
+        address, setting = broker_of(settings), setting_of_broker(settings)
         try:
             redis = Redis.from_url(
                 address,
@@ -73,9 +77,9 @@ class Presences:
                 socket_connect_timeout=_PATIENCE,
             )
         except ValueError as error:
-            raise BadOption("LONGLINE_REDIS_URL", str(error)) from error
+            raise BadOption(setting, str(error)) from error
         try:
-            yield cls(redis, address)
+            yield cls(redis, address, setting)
         finally:
             await redis.aclose()
 
@@ -92,9 +96,17 @@ class Presences:
         if int(version.partition(".")[0]) < OLDEST:
             problem = (
                 f"it is version {version}, and {OLDEST} is the oldest that will do; "
-                "name a newer one in LONGLINE_REDIS_URL"
+                f"name a newer one in {self._setting}"
             )
-            raise BrokerRefuses(self._address, problem) from RedisError(problem)
+            raise BrokerRefuses(self._address, problem, self._setting) from RedisError(problem)
+        await self._check_writing()
+
+    async def _check_writing(self) -> None:
+        """See that it takes what it is given: a replica does not, nor one whose memory is full."""
+        try:
+            await self._redis.set(CHECK, "", px=1)
+        except (RedisError, OSError) as error:
+            raise self._unreachable(error) from error
 
     async def announce(self, presence: Presence) -> None:
         """Say that a worker is there.
@@ -139,7 +151,7 @@ class Presences:
         return [_presence(fields) for fields in found if fields]
 
     def _unreachable(self, error: Exception) -> BrokerUnreachable:
-        return unreachable(self._address, error)
+        return unreachable(self._address, error, self._setting)
 
 
 def _presence(fields: Mapping[str, Any]) -> Presence:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from longline.clock import nap
-from longline.cluster.app import QUEUES, broker_of, make_app
+from longline.cluster.app import QUEUES, broker_of
 from longline.cluster.clock import SharedClock
 from longline.cluster.consumer import Consumer, WorkerOptions
 from longline.cluster.messages import Messages
@@ -25,7 +25,7 @@ from longline.config.settings import Settings
 from longline.engines.raising import first_of
 from longline.errors import BrokerUnreachable, LonglineError, StoreError
 from longline.jobs.owner import this_host, this_run
-from longline.jobs.sites import progress_of
+from longline.jobs.sites import Pictures
 from longline.jobs.stopping import handling_signals
 from longline.model import Job
 from longline.resilience.keepers.redis import open_redis_keepers
@@ -202,12 +202,13 @@ class Supervisor:
 
     async def _sweep_on(self, store: Store, presences: Presences) -> None:
         """Sweep and say that we are there, until cancelled; then let another lead."""
-        messages = Messages(make_app(self._settings))
+        messages = Messages(self._settings)
+        pictures = Pictures(store, self._clock)
         async with self._mirror() as mirror:
 
             async def show(job: Job) -> bool:
                 try:
-                    await mirror.show(await progress_of(store, job))
+                    await mirror.show(await pictures.of(job))
                 except (RedisError, OSError):
                     return False  # only onlookers miss it
                 return True

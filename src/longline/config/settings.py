@@ -153,6 +153,14 @@ def prepare_home(settings: Settings) -> None:
         raise unwritable(settings.home, error) from error
 
 
+def is_read_only(path: Path) -> bool:
+    """Say whether a path is there, on a file system that nobody can write."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except (OSError, ValueError):  # it is not there, out of sight, or no path
+        return False
+
+
 def unwritable(path: Path, error: OSError) -> HomeUnwritable | StoreFull:
     """Return why something in a home cannot be written: there is no right to, or no room."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -58,7 +58,13 @@ def for_later(wish: Wish, *, option: str, by_worker: bool) -> Wish:
     if scheme and by_worker and _has_password(wish.output):
         problem = "workers take no password from an address; say --secret env:NAME, or set"
         raise BadOption(option, f"{problem} PGPASSWORD where they run")
-    return wish if scheme else replace(wish, output=str(Path(wish.output).absolute()))
+    return replace(wish, output=from_anywhere(wish.output))
+
+
+def from_anywhere(output: str) -> str:
+    """Return a place as it is understood from anywhere: the path of a file is made absolute."""
+    scheme, is_address, _ = output.partition("://")
+    return output if scheme and is_address else str(Path(output).absolute())
 
 
 def _has_password(address: str) -> bool:

@@ -15,6 +15,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from longline.config.addresses import without_password
+from longline.config.settings import is_read_only
 from longline.errors import MissingExtra
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
 from longline.stores.migrate import NEWEST
@@ -25,6 +26,7 @@ from longline.stores.schema import metadata
 T = TypeVar("T")
 _ANSWER = 3  # seconds
 _NETWORK = {"nfs", "nfs4", "cifs", "smbfs", "smb3", "afs", "9p", "glusterfs", "ceph", "fuse.sshfs"}
+_NO_ROOM = ("disk I/O error", "disk is full")
 _TABLES = "SELECT version_num FROM alembic_version"
 _FACTS = """SELECT pg_database_size(current_database()), pg_is_in_recovery(),
     has_schema_privilege(current_schema(), 'CREATE'), to_regclass('alembic_version') IS NOT NULL"""
@@ -73,7 +75,7 @@ def tables_version(ground: Ground) -> str | None:
         return None
     if url.drivername.startswith("sqlite"):
         file = Path(url.database or "")
-        return _sqlite_tables(file) if file.exists() else None
+        return _seen_tables(file) if file.exists() else None
     return _quietly(url, _server_tables)
 
 
@@ -128,6 +130,10 @@ def _sqlite(file: Path) -> Iterator[Finding]:
     if not file.exists():
         yield ok("database", f"SQLite {sqlite3.sqlite_version}; no job was run here yet")
         return
+    if is_read_only(file):
+        sentence = f"{file} is on a file system that may only be read"
+        yield problem("database", sentence, "mount it for writing, or only look at what is there")
+        return
     if not os.access(file, os.R_OK | os.W_OK):
         yield problem("database", f"{file} may not be written", f"chown it: chown $USER {file}")
         return
@@ -135,10 +141,20 @@ def _sqlite(file: Path) -> Iterator[Finding]:
         version = _sqlite_tables(file)
     except sqlite3.Error as error:
         sentence = f"{file} cannot be read ({error})"
-        yield problem("database", sentence, "put a copy of it back, or move it away")
+        remedy = "put a copy of it back, or move it away"
+        if any(sign in str(error) for sign in _NO_ROOM):
+            remedy = "make room on its disk, which SQLite needs to read as well"
+        yield problem("database", sentence, remedy)
         return
     about = f"SQLite {sqlite3.sqlite_version}, {file.stat().st_size / 1e6:.1f} MB"
     yield _versioned(about, version)
+
+
+def _seen_tables(file: Path) -> str | None:
+    try:
+        return _sqlite_tables(file)
+    except sqlite3.Error:
+        return None  # which the check of it tells
 
 
 def _sqlite_tables(file: Path) -> str | None:

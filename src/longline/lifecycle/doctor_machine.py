@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from longline.config.settings import is_read_only
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
 
 _OLDEST = (3, 11)
@@ -66,7 +67,7 @@ def home(ground: Ground) -> Iterator[Finding]:
 
 
 def _closed(folder: Path) -> Finding:
-    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+    if is_read_only(folder):
         remedy = "mount it for writing, or name another folder in LONGLINE_HOME"
         return problem("home", f"{folder} is on a file system that may only be read", remedy)
     remedy = f"chown it, or name another folder in LONGLINE_HOME: chown $USER {folder}"

@@ -135,9 +135,9 @@ def check_foreign(url: str, setting: str) -> None:
         problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
         raise BadOption(setting, problem) from error
     except (RedisError, OSError) as error:
-        cause = lasting_cause(error)
+        cause = lasting_cause(error, setting)
         if cause is not None:
-            raise BrokerRefuses(without_password(url), cause) from error
+            raise BrokerRefuses(without_password(url), cause, setting) from error
         raise NotAnswering("Redis", without_password(url), str(error)) from error
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from longline.config.settings import Settings, prepare_home
-from longline.errors import StopFailed
+from longline.errors import HomeUnwritable, LonglineError, StopFailed, StoreFull
 from longline.lifecycle import postgres, redis, workers
 from longline.lifecycle.base import Told
 from longline.lifecycle.locking import alone_in
@@ -43,8 +43,10 @@ def stop_these(file: RecordFile, entries: Iterable[Entry], told: Told) -> None:
 
     Raises:
         StopFailed: one stays; the others are stopped nevertheless.
+        HomeUnwritable: they are stopped, and the record still names them.
+        StoreFull: the same, for want of room.
     """
-    failed: list[StopFailed] = []
+    failed: list[LonglineError] = []
     for group, ways in _in_order(list(entries)):
         there = [one for one in group if living(one)]
         try:
@@ -52,7 +54,10 @@ def stop_these(file: RecordFile, entries: Iterable[Entry], told: Told) -> None:
         except StopFailed as error:
             failed.append(error)
         gone = [one for one in group if living(one) is None]
-        _forget(file, gone)
+        try:
+            _forget(file, gone)
+        except (HomeUnwritable, StoreFull) as error:
+            failed.append(error)
         for one in gone:
             told(one.name, "stopped" if one in there else "was not running any more")
     if failed:

@@ -66,9 +66,16 @@ class Order:
 
     def failed(self, at: float, reason: str) -> Fact:
         """Return the event that tells why it was given up."""
-        kind = "export.failed" if self.kind is OrderKind.EXPORT else "source.finished.failed"
+        return self._told(at, "failed", reason=reason)
+
+    def dropped(self, at: float) -> Fact:
+        """Return the event that tells that it was not wanted any more."""
+        return self._told(at, "dropped")
+
+    def _told(self, at: float, end: str, **more: str) -> Fact:
+        kind = "export" if self.kind is OrderKind.EXPORT else "source.finished"
         where = {"output": self.what["output"]} if "output" in self.what else {}
-        return fact(self.job, at, kind, **where, reason=reason)
+        return fact(self.job, at, f"{kind}.{end}", **where, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,18 @@ class Orders:
     async def ready(self, before: float) -> list[Order]:
         """Return what could have been done since a moment, the oldest first, whoever is at it."""
         return await self._database.read(lambda connection: _ready(connection, before))
+
+    async def of(self, job: str) -> list[Order]:
+        """Return what is to be done for a job, the oldest first, whether it is time or not."""
+        return await self._database.read(lambda connection: _of(connection, job))
+
+    async def drop(self, order: Order, at: float, dead: Sequence[str]) -> bool:
+        """Have an order not carried out, which the job's journal tells.
+
+        False when it is done by now, or somebody is at it who is not among the `dead`.
+        """
+        is_dropped: bool = await self._database.write(_drop, (order, at, dead))
+        return is_dropped
 
     async def take(self, claim: OrderClaim) -> Order | None:
         """Become the one who does it; None when somebody living is at it, or it is done.
@@ -130,9 +149,18 @@ def _order(state: Mapping[str, Any]) -> Order:
     return Order(**{**state, "kind": OrderKind(state["kind"])})
 
 
-def _ready(connection: Connection, before: float) -> list[Order]:
+def _all(connection: Connection) -> list[Order]:
     query = select(cells.c.state).where(cells.c.room == ROOM)
-    found = [_order(state) for state in connection.scalars(query)]
+    return [_order(state) for state in connection.scalars(query)]
+
+
+def _of(connection: Connection, job: str) -> list[Order]:
+    found = [order for order in _all(connection) if order.job == job]
+    return sorted(found, key=lambda order: (order.placed_at, order.name))
+
+
+def _ready(connection: Connection, before: float) -> list[Order]:
+    found = _all(connection)
     if not found:
         return []
     ended = _ended(connection, {order.job for order in found if order.is_after_end})
@@ -183,6 +211,16 @@ def _take(connection: Connection, claim: OrderClaim) -> Order | None:
     taken = replace(found, owner=claim.owner, until=claim.until, deaths=deaths)
     _write(connection, taken)
     return taken
+
+
+def _drop(connection: Connection, argument: tuple[Order, float, Sequence[str]]) -> bool:
+    order, at, dead = argument
+    found = _held(connection, order)
+    if found is None or not found.is_free(at, dead):
+        return False
+    connection.execute(delete(cells).where(_place_of(found)))
+    append(connection, [found.dropped(at)])
+    return True
 
 
 def _keep(connection: Connection, argument: tuple[Order, float]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -10,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from longline.config.addresses import without_password
+from longline.config.settings import is_read_only
 from longline.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
 from longline.stores.backend import Backend, Trouble
 from longline.stores.bulk import as_json
@@ -66,11 +69,13 @@ class SqliteBackend(Backend):
             return StoreFull(self.address)
         if "locked" in text:
             return StoreBusy(self.address, self.patience)
+        if "readonly" in text:
+            return StoreUnreachable(self.address, "it may only be read, and this would change it")
         return StoreUnreachable(self.address, text)
 
     def _engine(self, begin: str, size: int) -> Engine:
         engine = create_engine(
-            self._url,
+            _openable(self._url),
             poolclass=QueuePool,
             pool_size=size,
             max_overflow=0,
@@ -79,6 +84,19 @@ class SqliteBackend(Backend):
         )
         _prepare(engine, begin, self.patience)
         return engine
+
+
+def _openable(url: URL) -> URL:
+    """Return the address of a file as it can be opened where nobody can write, too.
+
+    There SQLite cannot make the files that writers share beside it, and has to be told that the
+    database does not change. If they are there, it reads them.
+    """
+    file = Path(str(url.database))
+    if not is_read_only(file) or file.with_name(f"{file.name}-wal").exists():
+        return url
+    query = {"mode": "ro", "immutable": "1", "uri": "true"}
+    return url.set(database=f"file:{quote(str(file.absolute()))}", query=query)
 
 
 def _prepare(engine: Engine, begin: str, patience: float) -> None:

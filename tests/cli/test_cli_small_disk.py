@@ -1,0 +1,111 @@
+"""Homes on disks that are full or may only be read: one sentence, and what can be read is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+from small_disk import SmallDisk, small_disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        monkeypatch.setenv("LONGLINE_HOME", str(disk.path / "home"))
+        yield disk
+
+
+@pytest.fixture
+def job(longline: Terminal, disk: SmallDisk, shop: Path) -> str:
+    """A job whose home is on the disk."""
+    del disk
+    name: str = longline("run", shop, "--json").last["job"]
+    return name
+
+
+def test_a_cluster_is_not_started_on_a_full_disk(longline: Terminal, disk: SmallDisk) -> None:
+    disk.fill()
+
+    answer = longline("up")
+
+    assert answer.code == 4
+    assert answer.err.startswith("longline: no room is left for ")
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("job")
+def test_a_doctor_does_not_blame_the_database_for_a_full_disk(
+    longline: Terminal, disk: SmallDisk
+) -> None:
+    disk.fill()
+
+    answer = longline("doctor")
+
+    assert answer.code == 1
+    assert "make room on its disk, which SQLite needs to read as well" in answer.out
+    assert "could not be looked at" not in answer.out
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("words", [("jobs",), ("report",), ("records", "list"), ("top", "--once")])
+def test_a_home_that_may_only_be_read_is_read(
+    longline: Terminal, disk: SmallDisk, words: tuple[str, ...]
+) -> None:
+    before = longline(*words)
+    disk.close()
+
+    answer = longline(*words)
+
+    assert (answer.code, answer.err) == (0, "")
+    assert len(answer.out.splitlines()) == len(before.out.splitlines())
+
+
+def test_a_job_of_a_home_that_may_only_be_read_is_shown(
+    longline: Terminal, disk: SmallDisk, job: str
+) -> None:
+    before = longline("jobs", job, "--json").last
+
+    disk.close()
+
+    assert longline("jobs", job, "--json").last == before
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("words", [("run", "shop.py"), ("up",), ("down",), ("export",)])
+def test_what_would_write_into_a_home_that_may_only_be_read_says_so(
+    longline: Terminal, disk: SmallDisk, words: tuple[str, ...]
+) -> None:
+    disk.close()
+
+    answer = longline(*words)
+
+    assert answer.code == 2
+    assert answer.err.endswith("set LONGLINE_HOME or --home to a folder of yours\n")
+    assert answer.err.count("\n") == 1
+
+
+def test_what_would_change_a_database_that_may_only_be_read_says_so(
+    longline: Terminal, disk: SmallDisk, job: str
+) -> None:
+    disk.close()
+
+    answer = longline("drift", "accept", job)
+
+    assert answer.code == 2
+    assert "it may only be read, and this would change it" in answer.err
+
+
+@pytest.mark.usefixtures("job")
+def test_a_doctor_tells_of_a_disk_that_may_only_be_read(
+    longline: Terminal, disk: SmallDisk
+) -> None:
+    disk.close()
+
+    answer = longline("doctor")
+
+    assert answer.code == 1
+    assert "longline.sqlite is on a file system that may only be read" in answer.out
+    assert "chown" not in answer.out
