@@ -49,10 +49,10 @@ class TimedDoor(RedisDoor):
 
 @contextlib.asynccontextmanager
 async def timed_door(
-    url: str, clock: Clock, *, prefix: str | None = None
+    url: str, clock: Clock, *, prefix: str | None = None, **options: Any
 ) -> AsyncIterator[TimedDoor]:
     """Open a door to keys of one's own, on a Redis that has just begun to remember."""
-    door = TimedDoor(url, clock, prefix or new_prefix())
+    door = TimedDoor(url, clock, prefix or new_prefix(), **options)
     try:
         await door.call("greet", [door.key("born")])
         yield door
