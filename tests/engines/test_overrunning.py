@@ -1,4 +1,4 @@
-"""An item that always takes longer than the soft limit ends some day; one that waits need not."""
+"""An item that always takes longer than the soft limit ends some day."""
 
 from __future__ import annotations
 
@@ -91,62 +91,6 @@ async def test_one_that_was_begun_late_keeps_its_try(begun: Begin, site: Scripte
 
     assert ends == [(0, 1, 1)] * 4
     assert noted == []
-
-
-async def test_items_that_wait_for_their_pace_go_on_after_the_limit_until_they_are_done(
-    begun: Begin, site: ScriptedSite
-) -> None:
-    site.says("/item/0", "at last")
-    site.says("/item/1", "at last")
-    async with begun(count=2, soft_limit=LIMIT, rate=1 / 600, burst=1) as process:
-        await process.discover()
-        end = await process.work_for(LIMIT)
-
-    assert end == (2, 0, 1)
-    assert site.hits == {"/robots.txt": 1, "/item/0": 1, "/item/1": 1}
-
-
-async def test_one_that_waits_for_its_retries_goes_on_too(begun: Begin, site: ScriptedSite) -> None:
-    site.says("/item/0", status=503, headers={"retry-after": "25"})
-    async with begun(count=1, soft_limit=LIMIT) as process:
-        await process.discover()
-        end = await process.work_for(LIMIT)
-        noted = await attempts(process)
-
-    assert end == (1, 0, 1)
-    assert [kind for kind, _step, _tries in noted] == [FailureKind.OVERLOAD] * 3
-
-
-async def test_beside_one_that_waits_one_that_hangs_is_broken_off(
-    begun: Begin, site: ScriptedSite
-) -> None:
-    site.says("/item/0", status=503, headers={"retry-after": "25"})
-    site.answers["/item/1"] = slow(4000)
-    async with begun(count=2, soft_limit=LIMIT) as process:
-        await process.discover()
-        before = process.clock.now()
-        end = await process.work_for(LIMIT)
-        noted = await attempts(process)
-
-    assert end == (2, 0, 1)
-    assert (FailureKind.TIMEOUT, OVERRAN, 1) in noted
-    assert process.clock.now() - before < 1000
-
-
-async def test_one_that_waits_after_the_limit_is_handed_back_when_its_process_is_to_end(
-    begun: Begin, site: ScriptedSite
-) -> None:
-    site.says("/item/0", "at last")
-    async with begun(count=1, soft_limit=LIMIT, rate=1 / 600, burst=1) as process:
-        await process.discover()
-        asyncio.get_running_loop().call_later(100, process.engine.stop, "drained")
-        before = process.clock.now()
-        end = await process.work_for(LIMIT)
-        noted = await attempts(process)
-
-    assert end == (0, 1, 1)
-    assert noted == []
-    assert process.clock.now() - before < 110
 
 
 async def test_one_that_is_broken_off_because_its_process_is_to_end_keeps_its_try(

@@ -189,6 +189,15 @@ def test_numbers_of_their_own_may_skip_a_part_that_somebody_else_is_at() -> None
     assert watched([shape_of(str(number), {"number": number}) for number in order]) == {}
 
 
+def test_prices_that_are_each_of_their_own_are_watched_all_the_same() -> None:
+    prices = [90_000 + 7919 * number % 800_000 for number in range(200)]
+    odd = [100 * price for price in prices[:50]]
+
+    notices = watched([shape_of(str(price), {"price": price}) for price in [*prices, *odd]])
+
+    assert set(notices) == {"price"}
+
+
 def test_what_a_part_of_an_earlier_run_has_shown_is_no_news() -> None:
     judgement = judge(flats_and_garages(), profile_of(flats_and_garages()), runs=1)
 

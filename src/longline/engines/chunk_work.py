@@ -167,7 +167,8 @@ class ChunkWork:
             raise first_of(several) from several
         spent = self._clock.now() - started
         done = tuple(self._done)
-        return ChunkEnd(self._finished, self._handed_back, spent, self._reason, done)
+        reason = self._halt.reason or self._reason
+        return ChunkEnd(self._finished, self._handed_back, spent, reason, done)
 
     async def _run_tasks(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -179,7 +180,6 @@ class ChunkWork:
             count = self._width if self._refill else min(self._width, len(self._waiting))
             workers = [group.create_task(self._serve(group)) for _ in range(count)]
             await self._until_ended(workers, halting, seconds)
-            self._reason = self._halt.reason or self._reason
             await self._bring_home(workers, halting, seconds)
             self._committer.close()
             await asyncio.wait([committing])
@@ -218,32 +218,46 @@ class ChunkWork:
         await self._hand_back(untouched)
         await self._park()
         grace = min(seconds * _GRACE, _LONGEST_GRACE)
-        await _wait(workers, grace)
+        await self._wait_for_tries(grace)
         if not halting.done():  # only the time is up
-            await self._wait_with_those_that_wait(workers, halting)
-            await _wait(workers, grace)
+            await self._wait_with_those_that_wait(halting)
+            await self._park()
+            await self._wait_for_tries(grace)
         for one in workers:
             one.cancel()
         await _wait(workers)
         await self._settle_broken_off(list(self._begun.values()))
 
-    async def _wait_with_those_that_wait(
-        self, workers: Sequence[asyncio.Task[None]], halting: asyncio.Task[None]
-    ) -> None:
+    async def _wait_for_tries(self, seconds: float) -> None:
+        """Wait until all that is in flight has come to its end, or for so long."""
+        await _wait([one.task for one in self._begun.values()], seconds)
+
+    async def _wait_with_those_that_wait(self, halting: asyncio.Task[None]) -> None:
         """Let items that mostly wait come to their end: begun anew, they would wait as long again.
 
         Ends early when something else than the time says that it is enough.
         """
         limit = self._options.soft_limit
         self.is_in_overtime = True
-        while not halting.done() and (busy := [one for one in workers if not one.done()]):
+        while not halting.done() and self._begun:
             stuck = [one for one in self._begun.values() if not one.deserves_time(limit)]
             for one in stuck:
                 one.task.cancel()
             await _wait([one.task for one in stuck])
-            await self._settle_broken_off(stuck)
-            await asyncio.wait([*busy, halting], timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            # One may have come to its end all the same: code can answer a cancellation.
+            await self._settle_broken_off([one for one in stuck if one.lease.id in self._begun])
+            await self._tell_done()
+            if tasks := [one.task for one in self._begun.values()]:
+                await asyncio.wait(
+                    [*tasks, halting], timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
+                )
         self.is_in_overtime = False
+
+    async def _tell_done(self) -> None:
+        """Mark chunks as done before the end of it all: they would be held to be lost."""
+        done, self._done = self._done, []
+        for chunk, owner in done:
+            await self._store.chunks.finish(chunk, owner, self._clock.now())
 
     async def _settle_broken_off(self, tries: Sequence[Try]) -> None:
         """Hand back what only waited, or was begun late; of what took too long, keep count."""

@@ -32,6 +32,7 @@ _MOST = 0.6  # of the values have to lie beyond the usual
 _FEWEST_KINDS = 8
 _FEWEST_SIZES = 24
 _FEWEST_EQUAL = 30
+_SKIPPED = 20_000  # records of a list, that others who work on it may be ahead
 _SHORT = 12  # characters or entries; what is shorter cannot collapse
 
 
@@ -138,12 +139,10 @@ def _size(name: str, known: FieldProfile, now: Tally, *, is_history: bool) -> Di
         sketch, ends = known.sizes.get(kind), known.extremes.get(f"size {kind}")
         if sketch is None or ends is None or min(len(sizes), sketch.count) < _FEWEST_SIZES:
             continue
-        if kind == "number" and _is_identifier(known, sketch):
-            is_moved = False
-        elif kind == "number" and not is_history:
-            is_moved = _is_far_out(sketch, sizes)
+        if kind == "number" and not is_history:
+            is_moved = _is_far_out(sketch, sizes, is_counting=_is_counting(known, sketch))
         elif kind == "number":
-            is_moved = _is_shifted(name, sketch, ends, sizes)
+            is_moved = not _is_identifier(known, sketch) and _is_shifted(name, sketch, ends, sizes)
         else:
             is_moved = _is_resized(sketch, ends, sizes, is_history=is_history)
         if is_moved:
@@ -160,16 +159,20 @@ _MEASURES = {
 
 
 def _is_identifier(known: FieldProfile, sketch: Sketch) -> bool:
-    """Say whether it is a number of each record's own, which just goes up.
-
-    From run to run, and in a run, too, where several at work skip parts of it for a while.
-    """
+    """Say whether it is a number of each record's own, which just goes up from run to run."""
     fewest, _ = known.extremes.get("distinct", (0.0, 0.0))
     return fewest == 1.0 and all(float(value).is_integer() for value in sketch.values)
 
 
-def _is_far_out(sketch: Sketch, values: list[float]) -> bool:
+def _is_counting(known: FieldProfile, sketch: Sketch) -> bool:
+    """Say whether it counts the records: a number of their own, and few of them are left out."""
+    return _is_identifier(known, sketch) and sketch.high - sketch.low < 2 * sketch.count
+
+
+def _is_far_out(sketch: Sketch, values: list[float], *, is_counting: bool) -> bool:
     span = 3 * max(sketch.high - sketch.low, abs(sketch.high), abs(sketch.low), 10.0)
+    if is_counting:
+        span = max(span, _SKIPPED)
     low, high = sketch.low - span, sketch.high + span
     return share_below(values, low) + share_above(values, high) >= _MOST
 
