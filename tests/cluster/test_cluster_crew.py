@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -178,21 +177,3 @@ async def test_a_message_is_not_done_before_the_end_of_its_job(
 
     assert clock.now() - begun >= 2 * _LONG
     assert hands.ended == [job.id]
-
-
-async def test_beside_items_that_wait_longer_than_a_message_may_take_others_are_taken(
-    crew: Crew, hands: Hands, store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Mock(busy_domains=lambda: {"slow.test"}, is_in_overtime=False)
-    monkeypatch.setattr(OpenJobs, "used", lambda _self: [Mock(engine=engine)])
-
-    async with crew.beside():
-        await clock.sleep(_LONG)
-        await found(store, clock, "ordinary")
-        await clock.sleep(10)
-        before = list(hands.taken)
-        engine.is_in_overtime = True
-        await clock.sleep(10)
-        meanwhile = list(hands.taken)
-
-    assert (before, meanwhile) == ([], [("ordinary", False)])
