@@ -107,6 +107,20 @@ async def test_one_that_waits_after_the_limit_is_handed_back_when_its_process_is
     assert process.clock.now() - before < 110
 
 
+async def test_requests_of_items_that_are_handed_back_are_counted(
+    begun: Begin, site: ScriptedSite
+) -> None:
+    site.says("/item/0", status=503, headers=_LATER)
+    async with begun(count=1, soft_limit=LIMIT) as process:
+        await process.discover()
+        asyncio.get_running_loop().call_later(10, process.engine.stop, "drained")
+        end = await process.work_for(LIMIT)
+        figures = await process.store.journal.statistics(process.job.id)
+
+    assert end == (0, 1, 1)
+    assert figures["requests"] == site.hits.total() == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "first"), [("Answering", ItemState.STORED), ("Untidy", ItemState.FAILED)]
 )

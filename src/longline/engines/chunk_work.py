@@ -18,7 +18,7 @@ from longline.engines.raising import first_of
 from longline.errors import FailureKind, LonglineError
 from longline.jobs.collector import Collector
 from longline.model import ItemState, Lease, Outcome, Verdict
-from longline.stores.finishing import Finish
+from longline.stores.finishing import Finish, spent_on
 from longline.stores.store import Store
 from longline.stores.taking import Taken
 
@@ -265,7 +265,10 @@ class ChunkWork:
         for one in tries:
             del self._begun[one.lease.id]
         slow = [one for one in tries if one.worked() >= limit]
-        await self._hand_back([one.lease for one in tries if one not in slow])
+        others = [one for one in tries if one not in slow]
+        await self._hand_back([one.lease for one in others])
+        for one in others:  # whoever begins them anew asks once more, but the site has seen these
+            await self._store.journal.add_up(self._job, spent_on(one.account.take()))
         for one in slow:
             before = await self._store.ledger.overruns(self._job, one.lease.item.key)
             await self._committer.hand_over(one.overrun(self._clock.now(), limit, before))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
 from longline.clock import Clock
+from longline.errors import StoreGone
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.looking import rest_after
 from longline.jobs.progress import Progress, ProgressTracker
@@ -38,6 +40,7 @@ class Watch:
         self._on_progress = on_progress
         self._due = asyncio.Event()
         self._items = 0
+        self._written = 0.0
 
     def count(self) -> None:
         """Note that an item was committed."""
@@ -50,17 +53,22 @@ class Watch:
 
         Both more rarely once there are so many items that counting them takes its time.
         """
-        last, pause = 0.0, _LOOK
+        pause = _LOOK
         while True:
             await self._clock.sleep(pause)
             begun = self._clock.now()
-            if self._due.is_set() and self._clock.now() - last >= _CHECKPOINT_SECONDS:
-                self._due.clear()
-                last = self._clock.now()
-                await self.checkpoint()
-            elif self._on_progress:
-                self._on_progress(await self._tracker.snapshot())
+            with contextlib.suppress(StoreGone):  # whoever works says so, or waits for it
+                await self._look()
             pause = rest_after(self._clock.now() - begun, every=_LOOK)
+
+    async def _look(self) -> None:
+        now = self._clock.now()
+        if self._due.is_set() and now - self._written >= _CHECKPOINT_SECONDS:
+            self._due.clear()
+            self._written = now
+            await self.checkpoint()
+        elif self._on_progress:
+            self._on_progress(await self._tracker.snapshot())
 
     async def checkpoint(self) -> Progress:
         """Write a checkpoint of this moment; one that cannot be written is noted as an event.

@@ -161,9 +161,15 @@ def _told(finish: Finish, states: dict[int, ItemState]) -> list[Fact]:
     return [*happened(lease.job, lease.item.key, finish.at, finish.account), ended]
 
 
+def spent_on(account: Account) -> dict[str, float]:
+    """Return what a try has cost, for the statistics of its job."""
+    spent = account.as_counts()
+    spent["item_requests"] = account.requests  # apart from those of discovery
+    return spent
+
+
 def _spent(finish: Finish) -> dict[str, float]:
-    spent = finish.account.as_counts()
-    spent["item_requests"] = finish.account.requests  # apart from those of discovery
+    spent = spent_on(finish.account)
     if finish.outcome.verdict is not Verdict.LATER:
         spent["item_seconds"] = finish.seconds
     return spent
