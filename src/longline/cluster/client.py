@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ from longline.cluster.presence import Presences
 from longline.cluster.stalls import Stalls
 from longline.cluster.troubles import is_lasting
 from longline.config.settings import Settings
-from longline.errors import BrokerUnreachable
+from longline.errors import BrokerUnreachable, StoreGone, UnknownJob
 from longline.model import Job, JobState
 from longline.stores.orders import Order
 from longline.stores.store import Store
@@ -21,6 +22,7 @@ _LOOK = 0.5  # seconds between looks at the job
 _PRESENCE = 10.0  # seconds between looks whether anybody works at all, and gets on
 _DRAIN = 30.0  # seconds that workers are given to finish what they have in hand
 _NO_WORKER = "no worker is there: start one with `longline up` or `longline worker`"
+_NO_ANSWER = "the database does not answer; waiting for it"
 _AT_WORK = (JobState.PENDING, JobState.RUNNING)
 
 
@@ -65,15 +67,34 @@ class ClusterEngine:
         await _woken(self._messages.discover(job.id), self._say, "waiting")
         looked_at, stalls = self._clock.now(), Stalls(self._store, self._clock, job.id)
         while not self._stop_reason:
-            state = (await self._store.jobs.get(job.id)).state
+            state = await self._state(job.id)
             if state not in _AT_WORK:
-                await self._drained(job.id)  # so that the last figures are final
+                with contextlib.suppress(UnknownJob):  # whoever takes it away has the last word
+                    await self._drained(job.id)  # so that the last figures are final
                 return state
             if self._clock.now() - looked_at > _PRESENCE:
                 looked_at = self._clock.now()
-                await self._look_for_trouble(stalls)
+                with contextlib.suppress(StoreGone):  # which is told with the next look
+                    await self._look_for_trouble(stalls)
             await nap(_LOOK, self._wake)
         return await self._halt(job.id)
+
+    async def _state(self, job: str) -> JobState:
+        """Return the state of a job, as soon as the database says it: workers wait for it, too.
+
+        Raises:
+            StoreGone: it went away for long, and we are to stop.
+        """
+        while True:
+            asking = asyncio.ensure_future(self._store.jobs.get(job))
+            if not (await asyncio.wait([asking], timeout=_PRESENCE))[0]:
+                self._say(_NO_ANSWER)
+            try:
+                return (await asking).state
+            except StoreGone:
+                if self._stop_reason:
+                    raise
+                self._say(_NO_ANSWER)
 
     async def _look_for_trouble(self, stalls: Stalls) -> None:
         stall = await stalls.look()
