@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from longline.cluster.giving_back import give_back
+from longline.cluster.giving_back import give_back, hand_back
+from longline.cluster.reports import Reports
 from longline.jobs.owner import this_child
 from longline.model import Item, ItemState, Job, JobState
 from longline.stores.adding import Discovered
@@ -23,6 +25,14 @@ ANOTHER = "vm~12ab:77:1.00:word:70:1.00"
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
         yield store
+
+
+@pytest.fixture
+def reports() -> Iterator[Reports]:
+    reading, writing = os.pipe()
+    yield Reports(writing)
+    os.close(reading)
+    os.close(writing)
 
 
 async def a_job(store: Store, clock: VirtualClock, count: int) -> Job:
@@ -119,3 +129,47 @@ async def test_a_discovery_with_items_in_hand_beside_it_is_not_blamed(
 
     assert await store.chunks.owners(job.id) == []
     assert await store.journal.events(job.id, kind="discovery.killed") == []
+
+
+async def test_what_is_handed_back_for_an_error_of_its_job_is_no_suspect(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await a_job(store, clock, 6)
+    first = await in_hand(store, job, clock, this_child())
+    second = await in_hand(store, job, clock, this_child())
+    other = await in_hand(store, job, clock, this_child())
+
+    await hand_back(store, job.id, {first.owner, second.owner}, clock.now())
+
+    assert await store.chunks.owners(job.id) == [other.owner]
+    (event,) = await store.journal.events(job.id, kind="leases.reclaimed")
+    assert event.data == {"items": 4}
+
+
+async def test_an_item_that_is_held_again_is_not_begun(reports: Reports) -> None:
+    for item in (1, 2):
+        reports.item_begun(item)
+        reports.item_ended(item)
+
+    reports.items_taken([1, 3])
+
+    assert reports.begun_last() == {2}
+
+
+async def test_an_item_that_was_broken_off_counts_as_begun(reports: Reports) -> None:
+    reports.message_came()
+    reports.items_taken([1])
+
+    reports.item_begun(1)
+    reports.item_ended(1)
+
+    assert reports.begun_last() == {1}
+
+
+async def test_what_was_begun_for_an_earlier_message_is_forgotten(reports: Reports) -> None:
+    reports.message_came()
+    reports.item_begun(1)
+
+    reports.message_came()
+
+    assert reports.begun_last() == set()

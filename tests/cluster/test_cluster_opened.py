@@ -1,4 +1,4 @@
-"""The jobs that a child has open: a source that cannot let go keeps nobody."""
+"""The jobs that a child has open: all that are in use are known; none keeps another open."""
 
 from __future__ import annotations
 
@@ -97,3 +97,42 @@ async def test_a_job_whose_source_cannot_let_go_can_be_opened_again(
 
     assert said == [f"{job.id}: {GIVEN_UP}"]
     await jobs.close_all()
+
+
+async def started(store: Store, job: Job, clock: VirtualClock) -> int:
+    """Have a job begin, or begin again while it runs; return which run that is."""
+    await store.jobs.start(job.id, clock.now(), engine="celery")
+    return (await store.jobs.get(job.id)).runs
+
+
+async def test_work_for_an_earlier_run_is_known_of_until_it_is_done(
+    store: Store, jobs: OpenJobs, clock: VirtualClock, tmp_path: Path, said: list[str]
+) -> None:
+    job = await opened(store, jobs, clock, tmp_path)
+    await jobs.close(job.id)
+    said.clear()
+
+    async with jobs.using(job.id, await started(store, job, clock)) as old:
+        async with jobs.using(job.id, await started(store, job, clock)) as new:
+            assert jobs.used() == [new, old]
+            assert old.job.runs < new.job.runs
+        assert jobs.used() == [old]
+        assert said == []
+
+    assert jobs.used() == []
+    assert said == [f"{job.id}: {GIVEN_UP}"]  # of the old one; the new one is open
+    await jobs.close_all()
+
+
+async def test_a_job_that_cannot_be_let_go_of_keeps_no_other(
+    store: Store, jobs: OpenJobs, clock: VirtualClock, tmp_path: Path, said: list[str]
+) -> None:
+    first = await opened(store, jobs, clock, tmp_path)
+    second = await opened(store, jobs, clock, tmp_path)
+    async with jobs.using(first.id, first.runs) as broken:
+        broken.ends.callback(lambda: 1 / 0)
+
+    await jobs.close_all()
+
+    assert f"{second.id}: {GIVEN_UP}" in said
+    assert any(f"{first.id} could not be let go of: ZeroDivisionError" in text for text in said)

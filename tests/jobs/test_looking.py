@@ -76,6 +76,11 @@ async def moments_of_looks(
     return moments
 
 
+async def swept(pictures: Pictures, jobs: list[Job]) -> None:
+    for job in jobs:
+        await pictures.of(job)
+
+
 @pytest.mark.parametrize(
     ("took", "rest"), [(0.001, 0.5), (0.05, 0.5), (0.2, 2.0), (2.0, 20.0), (3600.0, 60.0)]
 )
@@ -99,7 +104,7 @@ async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await queued(store, "a", "b")
-    pictures = Pictures(store, clock)
+    pictures = Pictures(store)
     first = await pictures.of(job)
     await store.queue.finish(stored((await leased(store, job))[0]))
 
@@ -115,7 +120,7 @@ async def test_a_big_job_that_has_ended_is_counted_at_once(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await queued(store, "a", is_last=True)
-    pictures = Pictures(store, clock)
+    pictures = Pictures(store)
     await pictures.of(await store.jobs.get(job.id))
     await store.queue.finish(stored((await leased(store, job))[0]))
     await store.jobs.finish(job.id, clock.now())
@@ -128,18 +133,34 @@ async def test_a_big_job_that_has_ended_is_counted_at_once(
 async def test_many_big_jobs_are_counted_for_a_tenth_of_the_time_together(
     store: Store, queue: SlowQueue, clock: VirtualClock
 ) -> None:
-    jobs = [await queued(store, "a") for _ in range(5)]
-    pictures = Pictures(store, clock)
-    for job in jobs:
-        await pictures.of(job)
+    jobs = [await queued(store, "a") for _ in range(100)]
+    pictures = Pictures(store)
+    await swept(pictures, jobs)
+    begun = clock.now()
+    queue.counted.clear()
+
+    while clock.now() < begun + 1000:
+        await clock.sleep(2)
+        await swept(pictures, jobs)
+
+    assert 0.05 <= len(queue.counted) * 0.4 / (clock.now() - begun) <= 0.1
+    assert set(queue.counted) == {job.id for job in jobs}
+
+
+async def test_jobs_that_have_gone_do_not_keep_the_others_waiting(
+    store: Store, queue: SlowQueue, clock: VirtualClock
+) -> None:
+    first, *gone = [await queued(store, "a") for _ in range(20)]
+    pictures = Pictures(store)
+    await swept(pictures, [first, *gone])
+    await clock.sleep(100)
     queue.counted.clear()
 
     for _ in range(10):  # sweeps, as of twenty seconds
         await clock.sleep(2)
-        for job in jobs:
-            await pictures.of(job)
+        await swept(pictures, [first])
 
-    assert 0 < len(queue.counted) <= 10
+    assert len(queue.counted) >= 4
 
 
 async def test_jobs_that_are_counted_quickly_are_counted_at_every_look(
@@ -147,11 +168,10 @@ async def test_jobs_that_are_counted_quickly_are_counted_at_every_look(
 ) -> None:
     store.queue = quick = SlowQueue(database, clock, 0.0)
     jobs = [await queued(store, "a") for _ in range(5)]
-    pictures = Pictures(store, clock)
+    pictures = Pictures(store)
 
     for _ in range(3):
         await clock.sleep(2)
-        for job in jobs:
-            await pictures.of(job)
+        await swept(pictures, jobs)
 
     assert len(quick.counted) == 15

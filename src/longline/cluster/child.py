@@ -17,10 +17,10 @@ from celery.exceptions import Reject
 
 from longline.cluster.messages import Messages
 from longline.cluster.mortality import Drain, die_with
-from longline.cluster.reports import CAME, ENDED, Reports
+from longline.cluster.reports import ENDED, Reports
 from longline.cluster.working import Working
 from longline.config.settings import Settings
-from longline.errors import StoreError, UnknownJob
+from longline.errors import StoreError
 from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 
 _PAUSE = 1.0  # seconds before the next message, when the database does not answer
@@ -89,7 +89,7 @@ class Child:
             # Back into the queue, for another worker; to be acknowledged it would wait for a sweep.
             raise Reject("the worker is to end", requeue=True)
         self._is_at_work = True
-        self._reports.tell(CAME)
+        self._reports.message_came()
         try:
             self._run(self._answer(task))
         except (KeyboardInterrupt, SystemExit):
@@ -105,8 +105,6 @@ class Child:
                 working = await self._awake()
                 async with working.keeping_time():
                     await task(working)
-        except UnknownJob:
-            pass  # an old message about a job of a database that is gone
         except StoreError as error:
             # What was committed is safe; the rest is leased until it expires, or offered still.
             self._say(str(error))

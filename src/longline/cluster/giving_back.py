@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from longline.errors import UnknownJob
 from longline.jobs.owner import own_among
 from longline.stores.reclaiming import MOST_DEATHS, Reclaim
 from longline.stores.store import Store
@@ -23,13 +24,32 @@ async def give_back(store: Store, at: float, begun: Collection[int]) -> None:
         StoreError: the database does not answer; what is held expires.
     """
     running = [job.id for job in await store.jobs.list(limit=None, is_open=True)]
-    held = {job: own_among(await store.chunks.owners(job)) for job in running}
-    finders = {job: (await store.chunks.standing(job)).finder for job, own in held.items() if own}
+    owned = {job: own_among(await store.chunks.owners(job)) for job in running}
+    held = {job: own for job, own in owned.items() if own}
+    finders = {job: await _finder(store, job) for job in held}
     is_of_finding = all(owner == finders[job] for job, own in held.items() for owner in own)
-    for job, finder in finders.items():
-        if finder in held[job]:
+    for job, own in held.items():
+        finder = finders[job]
+        if finder in own:
             await _leave_discovery(store, job, finder, at, is_of_it=is_of_finding)
-        await store.chunks.reclaim(_all_of(job, held[job], at, begun))
+        await store.chunks.reclaim(_all_of(job, own, at, begun))
+
+
+async def hand_back(store: Store, job: str, owners: Collection[str], at: float) -> None:
+    """Give back what these owners hold of a job; nothing of it becomes a suspect.
+
+    Raises:
+        StoreError: the database does not answer; what is held expires.
+    """
+    held = [owner for owner in await store.chunks.owners(job) if owner in owners]
+    await store.chunks.reclaim(Reclaim(job, at, dead=held))
+
+
+async def _finder(store: Store, job: str) -> str | None:
+    try:
+        return (await store.chunks.standing(job)).finder
+    except UnknownJob:  # it is gone since, and all that was held of it
+        return None
 
 
 def _all_of(job: str, owners: Sequence[str], at: float, begun: Collection[int]) -> Reclaim:

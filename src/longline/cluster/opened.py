@@ -23,13 +23,9 @@ _MOST = 16  # jobs open at a time in one child, unless more are worked on
 _IDLE = 300.0  # seconds that one stays open for nothing
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Opened:
-    """One job, ready to be worked on by several tasks at once.
-
-    `is_old`: another run of it has begun since, or it is not wanted any more; the last one who
-    uses it closes it.
-    """
+    """One job, ready to be worked on by several tasks at once."""
 
     job: Job
     has_limit: bool
@@ -39,7 +35,6 @@ class Opened:
     ends: AsyncExitStack
     used_at: float
     users: int = 0
-    is_old: bool = False
 
 
 class OpenJobs:
@@ -63,6 +58,8 @@ class OpenJobs:
         self._reports = reports
         self._on_trouble = on_trouble
         self._opened: OrderedDict[str, Opened] = OrderedDict()
+        # Another run of these has begun, or they are not wanted any more, but somebody is at them.
+        self._old: set[Opened] = set()
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
@@ -80,20 +77,23 @@ class OpenJobs:
         finally:
             opened.users -= 1
             opened.used_at = self._clock.now()
-            if opened.is_old and not opened.users:
+            if not opened.users and opened in self._old:
+                self._old.discard(opened)
                 await opened.ends.aclose()
 
     def used(self) -> list[Opened]:
-        """Return the jobs that something is done for at this moment."""
-        return [one for one in self._opened.values() if one.users]
+        """Return the jobs that something is done for at this moment, for an earlier run, too."""
+        return [one for one in (*self._opened.values(), *self._old) if one.users]
 
     async def close(self, job: str) -> None:
         """Let go of a job, if it is open, once nobody uses it."""
         found = self._opened.pop(job, None)
-        if found is not None:
-            found.is_old = True
-            if not found.users:
-                await found.ends.aclose()
+        if found is None:
+            return
+        if found.users:
+            self._old.add(found)
+        else:
+            await found.ends.aclose()
 
     async def tidy(self) -> None:
         """Let go of jobs that have ended, or that nobody has needed for long."""
@@ -107,7 +107,13 @@ class OpenJobs:
         """Let go of all jobs, at the same time: a source may take long to be torn down."""
         async with asyncio.TaskGroup() as group:
             for job in list(self._opened):
-                group.create_task(self.close(job))
+                group.create_task(self._close_or_tell(job))
+
+    async def _close_or_tell(self, job: str) -> None:
+        try:
+            await self.close(job)
+        except Exception as error:  # noqa: BLE001  # the others are to be let go of, too
+            self._on_trouble(f"{job} could not be let go of: {error!r}")
 
     async def _get(self, job: str, run: int) -> Opened:
         found = self._opened.get(job)

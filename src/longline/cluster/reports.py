@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from longline.engines.chunk_work import Diary
 
@@ -42,6 +42,16 @@ class Reports(Diary):
         with contextlib.suppress(OSError):  # so short a line is written whole, or not at all
             os.write(self._pipe, f"{word} {os.getpid()}\n".encode())
 
+    def message_came(self) -> None:
+        """Tell that work begins; what was begun for earlier messages is in nobody's hands here."""
+        self._begun.clear()
+        self.tell(CAME)
+
+    def items_taken(self, items: Collection[int]) -> None:
+        """Note that these, by their ids, are in hand and not begun, if they were before, too."""
+        kept = [item for item in self._begun if item not in items]
+        self._begun = deque(kept, maxlen=_MOST_KNOWN)
+
     def chunk_taken(self) -> None:
         """Tell that there is something to work on."""
         self.tell(TOOK)
@@ -56,7 +66,7 @@ class Reports(Diary):
         self.tell(f"{_DONE}{item}")
 
     def begun_last(self) -> set[int]:
-        """Return the items that this process has begun last, whatever has become of them."""
+        """Return the items that were begun for this message, whatever has become of them."""
         return set(self._begun)
 
 

@@ -31,6 +31,9 @@ class Stalls:
 
         A job whose items all wait until later does not, nor does one whose discovery only waits,
         for a slow pace or until a site has rested.
+
+        Raises:
+            UnknownJob: it is gone.
         """
         now, counts = self._clock.now(), await self._store.queue.counts(self._job)
         standing = await self._store.chunks.standing(self._job)

@@ -203,7 +203,7 @@ class Supervisor:
     async def _sweep_on(self, store: Store, presences: Presences) -> None:
         """Sweep and say that we are there, until cancelled; then let another lead."""
         messages = Messages(self._settings)
-        pictures = Pictures(store, self._clock)
+        pictures = Pictures(store)
         async with self._mirror() as mirror:
 
             async def show(job: Job) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Self, TypeVar
 
 from longline.cluster.carrying import Carrier
 from longline.cluster.clock import SharedClock
 from longline.cluster.crew import Crew
-from longline.cluster.giving_back import give_back
+from longline.cluster.giving_back import give_back, hand_back
 from longline.cluster.messages import Messages
 from longline.cluster.mortality import Drain
 from longline.cluster.offering import offer
@@ -17,7 +17,7 @@ from longline.cluster.opened import Opened, OpenJobs
 from longline.cluster.reports import Reports
 from longline.config.settings import Settings
 from longline.engines.discovering import LEASE
-from longline.errors import BrokerUnreachable, LonglineError, StoreError
+from longline.errors import BrokerUnreachable, LonglineError, StoreError, UnknownJob
 from longline.jobs.owner import this_child
 from longline.model import Job, JobState
 from longline.stores.orders import OrderKind
@@ -186,6 +186,11 @@ class Working:
     # ------------------------------------------------------------ steps
 
     async def _discover(self, job: str) -> None:
+        """Find the items of a job; of one that is gone, none: others are worked on beside it."""
+        with suppress(UnknownJob):
+            await self._find_items(job)
+
+    async def _find_items(self, job: str) -> None:
         row = await self._store.jobs.get(job)
         if row.state is not JobState.RUNNING:
             return
@@ -201,21 +206,24 @@ class Working:
     async def _work_on(self, taken: Taken, seconds: float) -> None:
         """Work on a chunk, and then on others of its job for as long as there is time.
 
-        When the job cannot be opened here, the chunk is handed back.
+        When the job cannot be opened here, or its code breaks the work off, all is handed back.
         """
         until = self._clock.now() + seconds
+        owners = {taken.owner}
+        self._reports.items_taken({lease.id for lease in taken.leases})
         try:
             async with self._jobs.using(taken.job, taken.run) as opened:
-                await self._work_off(opened, taken, until)
+                await self._work_off(opened, taken, until, owners)
                 await self._go_on(taken.job)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # one job's code must not end the others' work
             await self._store.queue.release(taken.leases)
-            await self._store.chunks.finish(taken.chunk, taken.owner, self._clock.now())
+            await hand_back(self._store, taken.job, owners, self._clock.now())
             await self._halt(taken.job, error)
 
-    async def _work_off(self, opened: Opened, taken: Taken, until: float) -> None:
+    async def _work_off(self, opened: Opened, taken: Taken, until: float, owners: set[str]) -> None:
+        """Work on chunks of a job; the names that others than the first are under are added."""
         turns = 0
 
         async def more() -> TakeMore | None:
@@ -226,7 +234,9 @@ class Working:
             left = until - self._clock.now()
             if self._drain.has_begun or left < _LAST * self._settings.soft_limit:
                 return None
-            return self._crew.wish([])
+            wish = self._crew.wish([])
+            owners.add(wish.owner)
+            return wish
 
         seconds = until - self._clock.now()
         # A suspect is worked on alone: what is in hand beside it would die with it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_SHARE = 10  # times as long as a look has taken is the rest after it
+SHARE = 10  # times as long as a look has taken is the rest after it
 _LONGEST = 60.0
 
 
@@ -11,4 +11,4 @@ def rest_after(seconds: float, *, every: float = 0.0) -> float:
 
     That is `every` so many seconds while a look is quick, and a minute at most.
     """
-    return max(every, min(_SHARE * seconds, _LONGEST))
+    return max(every, min(SHARE * seconds, _LONGEST))

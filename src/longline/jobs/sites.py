@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from longline.clock import Clock
-from longline.jobs.looking import rest_after
+from longline.jobs.looking import SHARE
 from longline.model import ItemState, Job, JobState
 from longline.stores.store import Store
 
@@ -29,7 +29,6 @@ _STATUS = {
     JobState.CANCELLED: SiteStatus.FAILED,
 }
 _AT_WORK = (JobState.PENDING, JobState.RUNNING)
-_FORGOTTEN = 60.0  # seconds after which a picture that nobody has asked for is
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,6 @@ async def progress_of(store: Store, job: Job) -> SiteProgress:
 @dataclass(frozen=True, slots=True)
 class _Picture:
     progress: SiteProgress
-    seconds: float
-    """That it took."""
     until: float
 
 
@@ -105,31 +102,34 @@ class Pictures:
     """Pictures of many jobs, for one who looks at them again and again.
 
     To count the items of a job takes the longer the more there are, and must not take up the time
-    of whoever looks: a tenth of it at most, for all jobs together. Until it is a job's turn, it is
-    shown as it was. One whose state has changed is counted at once.
+    of whoever looks: a tenth of it at most, for all jobs together, however many they are. Until it
+    is a job's turn, it is shown as it was. One that is new, or whose state has changed, is counted
+    at once, and the others wait the longer for it.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
         self._taken: dict[str, _Picture] = {}
+        self._rested = 0.0  # the moment at which all that was counted has been rested for
 
     async def of(self, job: Job) -> SiteProgress:
         """Return how far a job is, or was a while ago."""
-        begun = self._clock.now()
+        begun = _time()
         known = self._taken.get(job.id)
         if known and known.progress.state is job.state and begun < known.until:
             return known.progress
         progress = await progress_of(self._store, job)
-        self._keep(progress, self._clock.now() - begun)
+        self._keep(progress, _time() - begun)
         return progress
 
     def _keep(self, progress: SiteProgress, seconds: float) -> None:
-        now = self._clock.now()
-        others = {
-            job: one
-            for job, one in self._taken.items()
-            if job != progress.job and one.until > now - _FORGOTTEN
-        }
-        until = now + rest_after(seconds + sum(one.seconds for one in others.values()))
-        self._taken = others | {progress.job: _Picture(progress, seconds, until)}
+        now = _time()
+        # Rests follow each other, as turns do; to count is no rest from what was counted before.
+        self._rested = max(now, self._rested + seconds) + SHARE * seconds
+        current = {job: one for job, one in self._taken.items() if now < one.until}
+        self._taken = current | {progress.job: _Picture(progress, self._rested)}
+
+
+def _time() -> float:
+    # The loop's own: a clock that is set anew in between would make a rest of hours.
+    return asyncio.get_running_loop().time()

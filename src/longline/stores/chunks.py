@@ -129,7 +129,11 @@ class Chunks:
         return await self._database.read(lambda connection: _progress(connection, job))
 
     async def standing(self, job: str) -> Standing:
-        """Return what has to be known to say whether a job can go on."""
+        """Return what has to be known to say whether a job can go on.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
         return await self._database.read(lambda connection: look_at(connection, job))
 
     async def without_finder(self, at: float, before: float) -> list[str]:

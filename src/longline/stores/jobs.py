@@ -281,8 +281,8 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
 
 def _is_over(connection: Connection, job: str) -> bool:
     query = select(jobs.c.state, jobs.c.is_discovered).where(jobs.c.id == job)
-    state, is_discovered = connection.execute(query).one()
-    if JobState(state) not in OPEN_STATES or not is_discovered:
+    row = connection.execute(query).one_or_none()
+    if row is None or JobState(row.state) not in OPEN_STATES or not row.is_discovered:
         return False
     # Asked after nearly every chunk: the index finds one that is left without counting the others.
     left = exists().where(

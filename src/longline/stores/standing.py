@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, exists, func, or_, select, update
 
+from longline.errors import UnknownJob
 from longline.model import ItemState, JobState
 from longline.stores.journal import append, fact
 from longline.stores.schema import events, items, jobs
@@ -47,8 +48,14 @@ class Standing:
 
 
 def look_at(connection: Connection, job: str) -> Standing:
-    """Return where a job stands."""
-    row = connection.execute(select(jobs).where(jobs.c.id == job)).one()
+    """Return where a job stands.
+
+    Raises:
+        UnknownJob: there is no such job.
+    """
+    row = connection.execute(select(jobs).where(jobs.c.id == job)).one_or_none()
+    if row is None:
+        raise UnknownJob(job)
     begun, begun_at = _beginning(connection, job)
     leased = connection.scalar(
         select(func.count()).where(items.c.job_id == job, items.c.state == ItemState.LEASED)
