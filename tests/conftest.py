@@ -63,6 +63,16 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
+@pytest.fixture(scope="module")
+def closed_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A redis-server that wants a password."""
+    folder = tmp_path_factory.mktemp("closed")
+    server = RedisServer(folder, options=("--requirepass", "right"))
+    server.start()
+    yield server
+    server.kill()
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server that the tests of one process share; each has a database of its own."""

@@ -1,4 +1,7 @@
-"""A disk of three megabytes, which can be filled, or mounted so that it may only be read."""
+"""A disk of three megabytes, which can be filled, or mounted so that it may only be read.
+
+A folder can be mounted so, too, beside where it is written.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +33,31 @@ class SmallDisk:
 
     def close(self) -> None:
         """Let nobody write any more."""
-        _mounted("-o", "remount,ro", str(self.path))
+        subprocess.run(["mount", "-o", "remount,ro", str(self.path)], check=True)
 
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk]:
     """Give a small disk; a test that nobody may mount one for is skipped."""
+    with _mounted(path, "-t", "tmpfs", "-o", "size=3m", "longline"):
+        yield SmallDisk(path)
+
+
+@contextmanager
+def read_only_view(folder: Path, path: Path) -> Iterator[None]:
+    """Show a folder at another path, too, where nobody can write; skipped likewise."""
+    with _mounted(path, "--bind", str(folder)):
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(path)], check=True)
+        yield
+
+
+@contextmanager
+def _mounted(path: Path, *what: str) -> Iterator[None]:
     path.mkdir()
-    if not _mounted("-t", "tmpfs", "-o", "size=3m", "longline", str(path)):
+    done = subprocess.run(["mount", *what, str(path)], check=False, capture_output=True)
+    if done.returncode:
         pytest.skip("this user may not mount a file system")
     try:
-        yield SmallDisk(path)
+        yield
     finally:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def _mounted(*words: str) -> bool:
-    done = subprocess.run(["mount", *words], check=False, capture_output=True)
-    return done.returncode == 0

@@ -40,16 +40,6 @@ def source(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def closed_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis that wants a password."""
-    folder = tmp_path_factory.mktemp("closed")
-    server = RedisServer(folder, options=("--requirepass", "right"))
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(scope="module")
 def full_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A Redis that answers, and has no memory left."""
     server = RedisServer(tmp_path_factory.mktemp("full"), options=("--maxmemory", "1"))

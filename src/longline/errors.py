@@ -9,6 +9,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── MissingExtra           an optional package is not installed: says which command mends it
 │   ├── NoBrowser              a browser is needed and none was found: install or name one
 │   ├── HomeUnwritable         the data folder cannot be made or written
+│   │   └── HomeReadOnly       its file system may only be read: mount it for writing
 │   ├── UnknownJob             no such job in this home
 │   ├── NothingYet             no job was ever run in this home
 │   ├── UnknownRecord          no such record in this home
@@ -22,6 +23,7 @@ LonglineError                  the command line prints its sentence and exits wi
 ├── DestinationFull            no room for an export: make room, run again (exit 4)
 ├── StoreError                 the database
 │   ├── StoreUnreachable       wrong address or no rights: mend it (exit 2)
+│   │   ├── StoreReadOnly      it has to be written first: mount or copy it so (exit 2)
 │   │   ├── StoreGone          its server went away for too long: start it, run again (exit 4)
 │   │   └── RedisUnreachable   workers cannot share limits: start Redis or mend it (exit 2)
 │   ├── StoreTooNew            a newer longline wrote it: upgrade (exit 2)
@@ -64,6 +66,7 @@ LonglineError                  the command line prints its sentence and exits wi
 ├── StrayCancellation          a source let through a cancellation nobody asked for: bug
 ├── TookTooLong                a source does not come to its end: given up, and told
 ├── LayerFailed                a source's own code raised: bug
+│   ├── NoFields               it returned something else than fields by name
 │   └── StageFailed            the same, in a stage of its pipeline
 └── DiscoveryFailed            the source could not list its items
 """
@@ -202,6 +205,16 @@ class HomeUnwritable(ConfigError):
         )
 
 
+class HomeReadOnly(HomeUnwritable):
+    """It is on a file system that nobody can write; another folder would not have its data."""
+
+    def __str__(self) -> str:
+        return (
+            f"the data folder {self.path} cannot be written ({self.problem}); mount it for "
+            "writing, or name another folder (LONGLINE_HOME, --home)"
+        )
+
+
 class UnknownJob(ConfigError):
     """There is no such job; an empty name stands for "any", and `fitting` counts those that fit."""
 
@@ -271,17 +284,17 @@ class NothingArchived(ConfigError):
 
 
 class NotResumable(ConfigError):
-    """The job has ended and has nothing left to do."""
+    """The job has ended and has nothing left to do; `wish` is what was to be done with it."""
 
-    def __init__(self, job: str, state: str) -> None:
-        super().__init__(job, state)
+    def __init__(self, job: str, state: str, wish: str = "resume") -> None:
+        super().__init__(job, state, wish)
         self.job = job
         self.state = state
+        self.wish = wish
 
     def __str__(self) -> str:
-        return (
-            f"job {self.job} is {self.state}: nothing is left to resume; start a new one with run"
-        )
+        told = f"job {self.job} is {self.state}: nothing is left to {self.wish}"
+        return f"{told}; start a new one with run" if self.wish == "resume" else told
 
 
 class StrayCancellation(LonglineError):
@@ -384,6 +397,17 @@ class StoreUnreachable(StoreError):
         return (
             f"the database {self.address} cannot be opened ({self.problem}); "
             "check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite"
+        )
+
+
+class StoreReadOnly(StoreUnreachable):
+    """The database may only be read, and that will not do."""
+
+    def __str__(self) -> str:
+        return (
+            f"the database {self.address} may only be read here, and {self.problem}; mount it for "
+            "writing once, or copy its folder to where it can be written, and run the same command "
+            "there"
         )
 
 
@@ -931,6 +955,15 @@ class LayerFailed(LonglineError):
         return f"layer {self.layer} raised {self.problem}"
 
 
+class NoFields(LayerFailed):
+    """The code of a layer returned something else than fields by name; `problem` is its type."""
+
+    def __str__(self) -> str:
+        article = "an" if self.problem[0] in "aeiou" else "a"
+        found = "nothing" if self.problem == "NoneType" else f"{article} {self.problem}"
+        return f"layer {self.layer} returned {found}, not fields by name"
+
+
 class StageFailed(LayerFailed):
     """The code of a stage of the pipeline raised something of its own."""
 
@@ -948,6 +981,14 @@ class DiscoveryFailed(LonglineError):
 
     def __str__(self) -> str:
         return f"{self.source} could not list its items: {self.problem}"
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says of itself; of one whose own code fails at that, how."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  # the code of a source, which may do anything
+        return f"it has no text, since its __str__ raised {type(second).__name__}"
 
 
 def kind_of(error: BaseException) -> FailureKind:

@@ -29,7 +29,7 @@ from longline.jobs.report import JobReport
 from longline.jobs.results import BatchResult, ItemResult, batch_result
 from longline.jobs.stopping import handling_signals
 from longline.jobs.watch import OnProgress
-from longline.model import OPEN_STATES, Item, ItemState, Job
+from longline.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.running import JobRun, Surroundings, check_ground
 from longline.sources.base import Source
 from longline.stores.adding import Discovered
@@ -294,18 +294,21 @@ class Orchestrator(Fleet):
             UnknownJob: there is no such job.
             NotResumable: it has ended.
         """
-        found = await self._unfinished(job)
+        found = await self._unfinished(job, "pause")
         await self.store.jobs.halt(found.id, self._clock.now(), BY_HAND)
         return await self.store.jobs.get(found.id)
 
     async def cancel(self, job: str) -> Job:
-        """End a job for good; what was stored stays.
+        """End a job for good; what was stored stays. One that is cancelled is left as it is.
 
         Raises:
             UnknownJob: there is no such job.
-            NotResumable: it has ended.
+            NotResumable: it has ended in another way.
         """
-        found = await self._unfinished(job)
+        found = await self.store.jobs.get(job)
+        if found.state is JobState.CANCELLED:
+            return found
+        await self._unfinished(found.id, "cancel")
         await self.store.jobs.cancel(found.id, self._clock.now(), "cancelled by hand")
         return await self.store.jobs.get(found.id)
 
@@ -335,7 +338,7 @@ class Orchestrator(Fleet):
         same = {**spec.identity(), "options": options, **identity}
         return NewJob(source.name, spec.snapshot(), same, self._clock.now())
 
-    async def _unfinished(self, job: str | None) -> Job:
+    async def _unfinished(self, job: str | None, wish: str = "resume") -> Job:
         if job is None:
             found = await self.store.jobs.list(limit=1, is_open=True)
             if not found:
@@ -343,7 +346,7 @@ class Orchestrator(Fleet):
             return found[0]
         named = await self.store.jobs.get(job)
         if named.state not in OPEN_STATES:
-            raise NotResumable(named.id, named.state.value)
+            raise NotResumable(named.id, named.state.value, wish)
         return named
 
     def _collecting(

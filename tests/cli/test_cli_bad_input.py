@@ -259,6 +259,29 @@ def test_an_unknown_job_is_told(longline: Terminal, words: list[str]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jobs", ""],
+        ["report", ""],
+        ["pause", ""],
+        ["cancel", ""],
+        ["resume", ""],
+        ["failures", ""],
+        ["retry", ""],
+        ["export", "--job", ""],
+        ["export", "--drop", "--job", ""],
+    ],
+)
+@pytest.mark.usefixtures("shop")
+def test_an_empty_name_stands_for_no_job(longline: Terminal, words: list[str]) -> None:
+    longline("run", "shop.py", "--set", "closed=true")  # a single job begins with nothing, too
+
+    assert sentence(longline(*words)) == (
+        "longline: JOB: it is empty; say which one, `longline jobs` lists them"
+    )
+
+
 def test_resuming_when_nothing_is_unfinished_is_told(longline: Terminal) -> None:
     assert "unfinished" in sentence(longline("resume"))
 

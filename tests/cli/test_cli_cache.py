@@ -10,8 +10,10 @@ from click.testing import CliRunner
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.cli.cache import command
+from longline.errors import HomeReadOnly
 from longline.fetching.cache.base import Entry
 from longline.fetching.cache.sqlite import SqliteCache
+from small_disk import read_only_view
 
 
 @pytest.fixture
@@ -56,3 +58,12 @@ def test_clearing_tells_what_was_removed(filled: Path) -> None:
     assert run(filled, "clear", "a.test") == "2 answers of a.test removed, 2.4 kB\n"
     assert json.loads(run(filled, "clear", "--json"))["entries"] == 1
     assert run(filled, "stats").startswith("0 answers")
+
+
+def test_a_cache_that_may_only_be_read_is_not_said_to_be_cleared(filled: Path) -> None:
+    view = filled / "view"
+
+    with read_only_view(filled, view), pytest.raises(HomeReadOnly, match="mount it for writing"):
+        run(view, "clear")
+
+    assert run(filled, "stats").startswith("3 answers")

@@ -13,6 +13,7 @@ import pytest
 
 from cli.terminal import Terminal
 from longline.cli.main import COMMANDS
+from longline.cli.options import JOB
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,3 +122,13 @@ def test_help_imports_no_heavy_library() -> None:
     assert {"pydantic", "sqlalchemy", "aiohttp", "rich", "yaml", "orjson", "asyncio"} & modules == (
         set()
     )
+
+
+def test_no_command_takes_an_empty_name_of_a_job() -> None:
+    every = [command_of(name) for name in COMMANDS]
+    groups = [one for one in every if isinstance(one, click.Group)]
+    below = [one for group in groups for one in group.commands.values()]
+
+    given = [one for command in (*every, *below) for one in command.params if one.name == "job"]
+
+    assert {one.type for one in given} == {JOB}

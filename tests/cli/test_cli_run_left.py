@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,6 @@ def away(monkeypatch: pytest.MonkeyPatch) -> str:
     host = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("LONGLINE_REDIS_URL", f"redis://:word@{host}/0")
     return host
-
-
-@pytest.fixture(scope="module")
-def closed_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis that wants a password."""
-    folder = tmp_path_factory.mktemp("closed")
-    server = RedisServer(folder, options=("--requirepass", "right"))
-    server.start()
-    yield server
-    server.kill()
 
 
 def test_a_job_begins_later_when_redis_is_only_away(

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
 
 from cli.terminal import Terminal
+from longline.stores import migrate
 from small_disk import SmallDisk, small_disk
 
 
@@ -24,6 +28,18 @@ def job(longline: Terminal, disk: SmallDisk, shop: Path) -> str:
     del disk
     name: str = longline("run", shop, "--json").last["job"]
     return name
+
+
+def make_older(database: Path) -> None:
+    """Take back the newest migration."""
+    engine = create_engine(f"sqlite:///{database}")
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.downgrade(config, "-1")
+    engine.dispose()
 
 
 def test_a_cluster_is_not_started_on_a_full_disk(longline: Terminal, disk: SmallDisk) -> None:
@@ -83,7 +99,9 @@ def test_what_would_write_into_a_home_that_may_only_be_read_says_so(
     answer = longline(*words)
 
     assert answer.code == 2
-    assert answer.err.endswith("set LONGLINE_HOME or --home to a folder of yours\n")
+    assert answer.err.endswith(
+        "mount it for writing, or name another folder (LONGLINE_HOME, --home)\n"
+    )
     assert answer.err.count("\n") == 1
 
 
@@ -95,7 +113,22 @@ def test_what_would_change_a_database_that_may_only_be_read_says_so(
     answer = longline("drift", "accept", job)
 
     assert answer.code == 2
-    assert "it may only be read, and this would change it" in answer.err
+    assert "may only be read here, and this would change it; mount it for writing" in answer.err
+
+
+@pytest.mark.usefixtures("job")
+def test_a_database_of_an_older_longline_that_may_only_be_read_says_where_to_mend_it(
+    longline: Terminal, disk: SmallDisk
+) -> None:
+    make_older(disk.path / "home" / "longline.sqlite")
+    disk.close()
+
+    answer = longline("jobs")
+
+    assert answer.code == 2
+    assert "it has to be brought up to date: an older longline wrote it; mount it" in answer.err
+    assert "LONGLINE_DATABASE_URL" not in answer.err
+    assert answer.err.count("\n") == 1
 
 
 @pytest.mark.usefixtures("job")

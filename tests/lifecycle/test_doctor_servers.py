@@ -252,6 +252,19 @@ async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
 
 
 @pytest.mark.real_time
+async def test_nobody_is_said_to_be_missing_while_redis_is_away(tmp_path: Path) -> None:
+    at = ground(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
+    with open_store(at.settings.database) as store:
+        job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
+        await store.jobs.start(job.id, 0.0, engine="celery")
+
+    (found,) = examine(at, {"workers": workers})
+
+    assert found.verdict is Verdict.WARNING
+    assert found.sentence == "who is there cannot be told while Redis is away"
+
+
+@pytest.mark.real_time
 async def test_workers_that_take_nothing_are_a_problem(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:

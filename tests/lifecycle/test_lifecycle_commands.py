@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
 from cli.terminal import Terminal
-from lifecycle.homes import Home
+from lifecycle.homes import COMMAND, Home
 
 
 @pytest.fixture
@@ -69,3 +72,40 @@ def test_fewer_than_no_workers_are_refused(longline: Terminal) -> None:
 
     assert answer.code == 2
     assert "--workers" in answer.err
+
+
+def unread(home: Home, *words: str) -> tuple[int, str]:
+    """Run a command whose standard output nobody reads; return its exit code and its errors."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*COMMAND, *words, "--home", str(home.path)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_up_goes_on_when_nobody_reads_what_it_says(home: Home, words: tuple[str, ...]) -> None:
+    assert unread(home, "up", "--workers", "0", *words) == (0, "")
+    assert home.answers()
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_down_goes_on_when_nobody_reads_what_it_says(home: Home, words: tuple[str, ...]) -> None:
+    home.up()
+
+    assert unread(home, "down", *words) == (0, "")
+    assert home.names == []
+
+
+def test_an_up_that_fails_unread_says_so_all_the_same(home: Home) -> None:
+    home.path.mkdir(parents=True)
+    (home.path / "longline.sqlite").write_text(
+        "no database at all, but long enough to be looked at"
+    )
+
+    code, err = unread(home, "up", "--workers", "0")
+
+    assert code != 0
+    assert err.startswith("longline: ")
+    assert home.names == []

@@ -10,6 +10,7 @@ from lifecycle.homes import Home, working_for
 from longline.config.settings import Settings
 from longline.errors import StartFailed
 from longline.lifecycle.workers import variables_of
+from servers import RedisServer, free_port
 
 
 @pytest.mark.timeout(180)  # each is three processes, which all import Celery
@@ -30,6 +31,25 @@ def test_workers_come_are_mended_and_go(home: Home) -> None:
     assert second.command == first.command
     assert {one.name for one in stopped} == {"redis", "worker-1", "worker-2"}
     assert working_for(home.path) == []
+
+
+@pytest.mark.timeout(180)
+def test_of_a_worker_that_is_not_heard_only_what_is_known_is_told(
+    home: Home, redis_server: RedisServer
+) -> None:
+    home.up(workers=1)
+    no_database = f"postgresql://127.0.0.1:{free_port()}/longline"
+    strange = home.status(redis_url=redis_server.url)["worker-1"]
+    waiting = home.status(redis_url=redis_server.url, database_url=no_database)["worker-1"]
+    home.kill("redis")
+    silent = home.status()["worker-1"]
+    home.kill("worker-1")
+    dead = home.status()["worker-1"]
+
+    assert strange.note == "not registered in Redis"
+    assert waiting.note == "it runs, and waits for the database"
+    assert silent.note == "it runs; what it does cannot be told while Redis is away"
+    assert (dead.is_healthy, dead.note) == (False, None)
 
 
 def test_a_worker_that_cannot_work_says_which_log_to_read(

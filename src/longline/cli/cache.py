@@ -9,6 +9,7 @@ import click
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.clock import moment
+from longline.config.settings import prepare_home
 from longline.wiring import open_cache
 
 
@@ -39,7 +40,10 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 @json_option
 def clear(domain: str | None, *, home: Path | None, as_json: bool) -> None:
     """Forget all answers, or those of one host."""
-    with open_cache(settings_of(home)) as cache:
+    settings = settings_of(home)
+    if settings.cache_file.exists():
+        prepare_home(settings)
+    with open_cache(settings) as cache:
         removed = cache.clear(domain)
     if as_json:
         print_json(asdict(removed))

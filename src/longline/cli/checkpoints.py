@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
 from longline.jobs.checkpoints import Checkpoints
 
 
 @click.command("checkpoints")
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 @home_option
 @json_option
 def command(job: str | None, *, home: Path | None, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from longline.cli.leaving import reader_may_leave
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.up import say, say_nothing
 from longline.lifecycle.needed import check_extra
@@ -24,7 +25,8 @@ def command(*, home: Path | None, as_json: bool) -> None:
     from longline.lifecycle.stopping import down  # noqa: PLC0415  # needs optional packages
 
     stopped = down(settings_of(home), say_nothing if as_json else say)
-    if as_json:
-        print_json({"stopped": [one.name for one in stopped]})
-    elif not stopped:
-        click.echo("nothing of ours was running")
+    with reader_may_leave():
+        if as_json:
+            print_json({"stopped": [one.name for one in stopped]})
+        elif not stopped:
+            click.echo("nothing of ours was running")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from longline.cli.options import home_option, json_option, print_json
+from longline.cli.options import JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.cli.showing import cleaned
 from longline.clock import SystemClock, moment
@@ -54,7 +54,7 @@ def show(source: str | None, *, home: Path | None, as_json: bool) -> None:
 
 
 @command.command("accept")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @home_option
 @json_option
 def accept_job(job: str, *, home: Path | None, as_json: bool) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import click
 
 from longline.cli.export_left import leave, take_back_told
+from longline.cli.leaving import give_up_stdout
 from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.querying import query_of, query_options, with_whole_job
 from longline.config.documents_words import nearest
@@ -231,7 +231,7 @@ def _written(wish: Wish, rows: Rows) -> Exported:
         written = export_stream(sys.stdout.buffer, rows, wish)
         sys.stdout.buffer.flush()
     except OSError as error:
-        _give_up_stdout()
+        give_up_stdout()
         if isinstance(error, BrokenPipeError):  # whoever reads has had enough, such as head
             sys.exit(0)
         problem = error.strerror or str(error)
@@ -240,12 +240,6 @@ def _written(wish: Wish, rows: Rows) -> Exported:
     redacted = dict(wish.redactor.replaced) if wish.redactor else None
     form = wish.form or "jsonl"
     return Exported(STDOUT, form, written.records, notes=notes, redacted=redacted)
-
-
-def _give_up_stdout() -> None:
-    """Let what is still to be written go nowhere, or Python complains of it when it ends."""
-    with suppress(OSError):  # it is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from longline.cli.options import COUNT, home_option, json_option, print_json
+from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.clock import moment
 from longline.errors import FailureKind
@@ -24,7 +24,7 @@ _STATES = ["failed", "quarantined", "skipped", "queued"]
 
 
 @click.command("failures")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("--kind", type=click.Choice(_KINDS), help="Only failures of this kind.")
 @click.option("--state", type=click.Choice(_STATES), help="Only items in this state.")
 @click.option("--key", help="Only this item.")

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from longline.cli.fitting import Fitting
-from longline.cli.options import COUNT, home_option, json_option, print_json
+from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
 from longline.cli.orders_shown import orders_of, print_orders
 from longline.cli.reading import with_store
 from longline.cli.showing import cleaned
@@ -25,7 +25,7 @@ _NOBODY = "nobody works on it"
 
 
 @click.command("jobs")
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 @click.option("--limit", type=COUNT, default=20, show_default=True)
 @home_option
 @json_option

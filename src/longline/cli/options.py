@@ -10,6 +10,7 @@ import click
 import orjson
 
 from longline.config.settings import Settings, load_settings
+from longline.errors import BadOption
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _PROFILE = "longline.profile"
@@ -55,6 +56,19 @@ class Rate(click.ParamType[float | str]):
         return number
 
 
+class JobName(click.ParamType[str]):
+    """The id of a job, or its beginning; nothing at all would be the beginning of any."""
+
+    name = "job"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        del param, ctx
+        if not value:
+            raise BadOption("JOB", "it is empty; say which one, `longline jobs` lists them")
+        return str(value)
+
+
+JOB = JobName()
 COUNT = click.IntRange(min=1, max=2**63 - 1)
 """How many rows are wanted: as far as databases count."""
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from longline.cli.options import home_option, json_option, print_json
+from longline.cli.options import JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.cli.showing import cleaned
 from longline.clock import SystemClock, moment
@@ -33,7 +33,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 @click.option("--kind", type=click.Choice(_KINDS), help="Only what failed in this way.")
 @click.option("--reason", default="", help="Only reasons that hold this text.")
 @home_option
@@ -60,7 +60,7 @@ def list_groups(
 
 
 @command.command("show")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.argument("key")
 @home_option
 @json_option
@@ -80,7 +80,7 @@ def show(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
 
 
 @command.command("replay")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("--source", help="The mended source: FILE.yaml, FILE.py, a name, or mod:Class.")
 @click.option("--key", "keys", multiple=True, help="Only this item; may be given several times.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and say what would come of it.")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from longline.cli.options import COUNT
+from longline.cli.options import COUNT, JOB
 from longline.cli.showing import note
 from longline.config.documents_words import nearest
 from longline.errors import BadOption
@@ -38,7 +38,7 @@ _SINCE = click.option(
 _TEXT = click.option("--search", "text", help="Only records that hold this text.")
 _OPTIONS = (
     click.option("--source", help="Only records of this source."),
-    click.option("--job", help="Only records that this job saw last."),
+    click.option("--job", type=JOB, help="Only records that this job saw last."),
     click.option("--min-score", type=click.FloatRange(0, 100), help="Only of this quality on."),
     click.option("--grade", help=f"Only of this class: {', '.join(_CLASSES)}."),
     _SINCE,

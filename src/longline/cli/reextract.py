@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from longline.cli.options import COUNT, Pair, home_option, json_option, print_json, settings_of
+from longline.cli.options import COUNT, JOB, Pair, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
 from longline.jobs.comparison import Change, Finding, Reextraction
@@ -26,7 +26,7 @@ _WORDS = {Finding.NEW: "newly possible"}
 
 
 @click.command("reextract")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option(
     "--source", help="Extract with this source instead: a name, .py, .yaml, or mod:Class."
 )

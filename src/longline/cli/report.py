@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json
+from longline.cli.options import JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
 from longline.errors import NothingYet
@@ -18,7 +18,7 @@ from longline.stores.store import Store
 
 
 @click.command("report")
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown there."
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from longline.cli.options import (
+    JOB,
     engine_option,
     home_option,
     ignore_robots_option,
@@ -21,7 +22,7 @@ from longline.orchestrator import Orchestrator
 
 
 @click.command("resume")
-@click.argument("job", required=False)
+@click.argument("job", type=JOB, required=False)
 @click.option("--checkpoint", help="The job of this checkpoint document, or 'latest'.")
 @click.option("--from-key", help="Leave out unfinished items that were found before this one.")
 @engine_option("as it was run last")

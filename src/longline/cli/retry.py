@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from longline.cli.options import (
+    JOB,
     engine_option,
     home_option,
     ignore_robots_option,
@@ -25,7 +26,7 @@ _KINDS = [kind.value for kind in FailureKind]
 
 
 @click.command("retry")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("--kind", type=click.Choice(_KINDS), help="Only what failed in this way.")
 @click.option(
     "--state",

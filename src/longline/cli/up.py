@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from longline.cli.leaving import reader_may_leave
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.lifecycle.needed import check_extra
 
@@ -50,18 +51,20 @@ def command(
     settings = settings_of(home)
     wish = Wish(workers, processes, with_postgres)
     started = up(settings, wish, say_nothing if as_json else say)
-    if as_json:
-        names = [one.name for one in started.processes]
-        print_json({"started": names, "parts": [asdict(one) for one in status(settings)]})
-    elif started.workers:
-        click.echo("ready: longline run SOURCE --engine celery")
-    else:
-        click.echo("the servers are ready, and nobody works yet: longline up --workers 1")
+    parts = [asdict(one) for one in status(settings)] if as_json else []
+    with reader_may_leave():
+        if as_json:
+            print_json({"started": [one.name for one in started.processes], "parts": parts})
+        elif started.workers:
+            click.echo("ready: longline run SOURCE --engine celery")
+        else:
+            click.echo("the servers are ready, and nobody works yet: longline up --workers 1")
 
 
 def say(part: str, what: str) -> None:
-    """Print one step."""
-    click.echo(f"{part:10} {what}")
+    """Print one step, if anybody reads it."""
+    with reader_may_leave():
+        click.echo(f"{part:10} {what}")
 
 
 def say_nothing(_part: str, _what: str) -> None:

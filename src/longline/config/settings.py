@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from longline.config.layers import Explained, Layers, explained, read_layers
 from longline.config.services import read_services
-from longline.errors import BadOption, HomeUnwritable, StoreFull
+from longline.errors import BadOption, HomeReadOnly, HomeUnwritable, StoreFull
 
 
 def _folders(value: Any) -> Any:
@@ -165,4 +165,5 @@ def unwritable(path: Path, error: OSError) -> HomeUnwritable | StoreFull:
     """Return why something in a home cannot be written: there is no right to, or no room."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(str(path))
-    return HomeUnwritable(str(path), error.strerror or str(error))
+    kind = HomeReadOnly if error.errno == errno.EROFS else HomeUnwritable
+    return kind(str(path), error.strerror or str(error))

@@ -54,7 +54,12 @@ def own_services(ground: Ground) -> Iterator[Finding]:
 
 def workers(ground: Ground) -> Iterator[Finding]:
     """See that somebody works for this home, when somebody should."""
-    found = _registered(ground)
+    broker = _broker(ground)
+    found = {} if broker is None else _registered(broker)
+    if found is None:
+        sentence = "who is there cannot be told while Redis is away"
+        yield warning("workers", sentence, "mend that first, and run doctor again")
+        return
     if found:
         names = ", ".join(sorted(told.get("name", key) for key, told in found.items()))
         yield ok("workers", f"{len(found)} registered: {names}")
@@ -63,10 +68,10 @@ def workers(ground: Ground) -> Iterator[Finding]:
         wait = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
         sentence = f"{wait} for workers, and none is registered"
         yield problem("workers", sentence, "start some with `longline up` or `longline worker`")
-    elif found is not None:
+    elif broker is not None:
         remedy = "`longline up`, or `longline worker`, before `longline run --engine celery`"
         yield warning("workers", "none is registered", remedy)
-    if found is not None:
+    if broker is not None:
         yield from _undone(ground, found)
 
 
@@ -91,11 +96,14 @@ async def _abandoned(store: Store) -> list[str]:
     return [job.id for job in local if await is_abandoned(store, job, now)]
 
 
-def _registered(ground: Ground) -> Mapping[str, Mapping[str, str]] | None:
-    """Return the workers that say that they are there; None: there is no place to say so."""
-    broker = ground.settings.broker
-    if broker is None or find_spec("redis") is None:  # that it is missing is told with Redis
-        return None
+def _broker(ground: Ground) -> str | None:
+    """Return where workers say that they are there; None: there is no such place."""
+    # That the package is missing is told with Redis.
+    return ground.settings.broker if find_spec("redis") else None
+
+
+def _registered(broker: str) -> Mapping[str, Mapping[str, str]] | None:
+    """Return the workers that say that they are there; None: Redis is away."""
     from longline.lifecycle.workers import presences  # noqa: PLC0415  # needs the extra
 
     return presences(broker)

@@ -108,7 +108,7 @@ def _refuse_workers(settings: Settings, target: str) -> None:
         return
     from longline.lifecycle.workers import is_over, presences  # noqa: PLC0415  # needs the extra
 
-    found = presences(settings.broker)
+    found = presences(settings.broker) or {}
     names = [told.get("name", key) for key, told in sorted(found.items()) if not is_over(told)]
     if names:
         raise NotCopied(without_password(target), f"{', '.join(names)} wait for work; {STOP}")

@@ -30,7 +30,8 @@ def status(settings: Settings) -> list[Part]:
     """
     file = RecordFile(settings.home.resolve())
     record = file.read()
-    return [_redis(settings, file), _database(settings, file), *_workers(settings, file, record)]
+    database = _database(settings, file)
+    return [_redis(settings, file), database, *_workers(settings, file, record, database)]
 
 
 def _redis(settings: Settings, file: RecordFile) -> Part:
@@ -58,17 +59,19 @@ def _database(settings: Settings, file: RecordFile) -> Part:
     return PostgresService(file).describe()
 
 
-def _workers(settings: Settings, file: RecordFile, record: Record) -> list[Part]:
+def _workers(settings: Settings, file: RecordFile, record: Record, database: Part) -> list[Part]:
     broker = settings.broker
-    present = presences(broker) if broker else {}
+    found = presences(broker) if broker else None
+    silence = _silence(database, has_redis=found is not None)
+    present = found or {}
     parts = []
     for entry in workers_among(record.processes):
         number = int(entry.name.removeprefix(PREFIX))
         key = presence_of(entry, present)
         doing = None if key is None else present.pop(key)
-        note = None if doing is not None else "not registered in Redis"
         described = WorkerService(settings, file, number).describe()
         is_healthy = described.is_healthy and doing is not None
+        note = silence if described.is_healthy and doing is None else None
         parts.append(replace(described, is_healthy=is_healthy, doing=doing, note=note))
     others = (
         Part("worker", is_healthy=True, is_ours=False, address=key, doing=told)
@@ -76,6 +79,15 @@ def _workers(settings: Settings, file: RecordFile, record: Record) -> list[Part]
         if not is_over(told)
     )
     return [*parts, *others]
+
+
+def _silence(database: Part, *, has_redis: bool) -> str:
+    """Return what is known of a worker that runs and whose word is not in Redis."""
+    if not has_redis:
+        return "it runs; what it does cannot be told while Redis is away"
+    if not database.is_healthy:
+        return "it runs, and waits for the database"
+    return "not registered in Redis"
 
 
 def _absent(name: str, note: str) -> Part:

@@ -100,7 +100,7 @@ def silent_among(redis_url: str, entries: Iterable[Entry], seconds: float) -> li
     deadline = time.monotonic() + seconds
     left = list(entries)
     while True:
-        present = presences(redis_url)
+        present = presences(redis_url) or {}
         left = [one for one in left if presence_of(one, present) is None]
         dead = [one for one in left if living(one) is None]
         if dead or not left or time.monotonic() > deadline:
@@ -108,14 +108,14 @@ def silent_among(redis_url: str, entries: Iterable[Entry], seconds: float) -> li
         time.sleep(_LOOK)
 
 
-def presences(redis_url: str) -> dict[str, dict[str, str]]:
-    """Return what the workers on a Redis say of themselves, by their keys; none if it is away."""
+def presences(redis_url: str) -> dict[str, dict[str, str]] | None:
+    """Return what the workers on a Redis say of themselves, by their keys; None: it is away."""
     try:
         with connected(redis_url) as redis:
             found = {key: redis.hgetall(key) for key in sorted(redis.scan_iter(f"{_WORKER}*"))}
             return {key: told for key, told in found.items() if told}
     except (RedisError, OSError):
-        return {}
+        return None
 
 
 def presence_of(entry: Entry, present: dict[str, dict[str, str]]) -> str | None:

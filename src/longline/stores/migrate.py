@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
 
-from longline.errors import StoreTooNew
+from longline.errors import StoreReadOnly, StoreTooNew
 from longline.stores.backend import Backend
 
 _KNOWN = ("0001", "0002", "0003", "0004", "0005")  # oldest first
@@ -19,6 +20,7 @@ def bring_up_to_date(engine: Engine, backend: Backend) -> None:
 
     Raises:
         StoreTooNew: the database has a version that this program does not know.
+        StoreReadOnly: it has an older one, and may only be read.
     """
     with engine.begin() as connection:
         backend.lock_tables(connection)  # other processes that open it too wait here
@@ -27,7 +29,13 @@ def bring_up_to_date(engine: Engine, backend: Backend) -> None:
             return
         if found is not None and found not in _KNOWN:
             raise StoreTooNew(backend.address, found, NEWEST)
-        _upgrade(connection)
+        try:
+            _upgrade(connection)
+        except DBAPIError as error:
+            if found is None or not isinstance(backend.translated(error), StoreReadOnly):
+                raise
+            problem = "it has to be brought up to date: an older longline wrote it"
+            raise StoreReadOnly(backend.address, problem) from error
 
 
 def _version(connection: Connection) -> str | None:

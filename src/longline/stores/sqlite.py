@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from longline.config.addresses import without_password
 from longline.config.settings import is_read_only
-from longline.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
+from longline.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
 from longline.stores.backend import Backend, Trouble
 from longline.stores.bulk import as_json
+from longline.stores.sqlite_looking import opened_to_look
 
 DRIVERS = ("sqlite", "sqlite+pysqlite")
 
@@ -70,33 +71,20 @@ class SqliteBackend(Backend):
         if "locked" in text:
             return StoreBusy(self.address, self.patience)
         if "readonly" in text:
-            return StoreUnreachable(self.address, "it may only be read, and this would change it")
+            return StoreReadOnly(self.address, "this would change it")
         return StoreUnreachable(self.address, text)
 
     def _engine(self, begin: str, size: int) -> Engine:
+        pool: dict[str, Any] = {"poolclass": QueuePool, "pool_size": size, "max_overflow": 0}
+        file = Path(str(self._url.database))
+        if is_read_only(file):
+            look = partial(opened_to_look, file, self.address)
+            pool = {"poolclass": NullPool, "creator": look}
         engine = create_engine(
-            _openable(self._url),
-            poolclass=QueuePool,
-            pool_size=size,
-            max_overflow=0,
-            json_serializer=as_json,
-            json_deserializer=_loaded,
+            self._url, json_serializer=as_json, json_deserializer=_loaded, **pool
         )
         _prepare(engine, begin, self.patience)
         return engine
-
-
-def _openable(url: URL) -> URL:
-    """Return the address of a file as it can be opened where nobody can write, too.
-
-    There SQLite cannot make the files that writers share beside it, and has to be told that the
-    database does not change. If they are there, it reads them.
-    """
-    file = Path(str(url.database))
-    if not is_read_only(file) or file.with_name(f"{file.name}-wal").exists():
-        return url
-    query = {"mode": "ro", "immutable": "1", "uri": "true"}
-    return url.set(database=f"file:{quote(str(file.absolute()))}", query=query)
 
 
 def _prepare(engine: Engine, begin: str, patience: float) -> None:
