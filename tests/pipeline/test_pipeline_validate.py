@@ -66,6 +66,7 @@ def test_a_model_makes_of_data_what_it_understands() -> None:
         ({"day": "31.01.2026"}, "day: must be a date"),
         ({"rooms": [{"m2": 5}, {"m2": "x"}]}, "rooms[1].m2: must be a whole number, not a text"),
         ({"title": "half a pair: \ud800"}, "it cannot be stored: "),
+        ({"title": b"Flat"}, "it cannot be stored: field title is of type bytes, "),
     ],
 )
 def test_a_broken_rule_is_told_with_its_place(change: dict[str, Any], problem: str) -> None:

@@ -371,3 +371,18 @@ async def test_several_records_of_one_item_are_records_each(
     assert report.state is JobState.COMPLETE
     assert report.progress.successful == 2
     assert report.progress.counts[ItemState.SKIPPED] == 2
+
+
+async def test_a_record_with_what_is_no_data_is_told_and_the_others_are_taken(
+    clock: VirtualClock,
+) -> None:
+    def listed() -> list[dict[str, Any]]:
+        return [{"id": 1, "o": object()}, {"id": 2, "tags": {"b", "a"}}]
+
+    source = function_source(listed)()
+    odd, good = (await discovered(source, ScriptedWeb({}), clock))[0]
+    data, _ = await collect(source, ScriptedWeb({}), good, clock)
+
+    assert data == {"id": 2, "tags": ["a", "b"]}
+    with pytest.raises(UnexpectedShape, match="field o is of type object, which is no data"):
+        await collect(source, ScriptedWeb({}), odd, clock)

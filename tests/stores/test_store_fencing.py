@@ -9,10 +9,13 @@ import pytest
 
 from longline.errors import LeaseLost
 from longline.model import Account, ItemState, Job, Outcome, Record, Verdict
+from longline.pipeline.material import Material, material_of
 from longline.stores.finishing import Finish
 from longline.stores.store import Store
 from stores.given import ended, item, leased, queued, record, stored
 from virtual import EPOCH
+
+_ENDS = {Verdict.QUARANTINE: "quarantined", Verdict.FAIL: "failed"}
 
 
 async def everything(store: Store, job: Job) -> tuple[Any, ...]:
@@ -180,10 +183,10 @@ async def test_leases_of_one_job_are_not_those_of_another(store: Store) -> None:
 @pytest.mark.parametrize(
     "outcome",
     [
-        Outcome(Verdict.QUARANTINE, raw={"title": "half a pair: \ud800"}),
-        Outcome(Verdict.QUARANTINE, raw={"views": 2**70}),
         Outcome(Verdict.FAIL, reason="half a pair: \ud800"),
         Outcome(Verdict.STORE, record=record("a", {"title": "half a pair: \ud800"})),
+        Outcome(Verdict.STORE, record=record("a", {"views": 2**70})),
+        Outcome(Verdict.STORE, record=record("a", {"image": b"\xff"})),
     ],
 )
 async def test_what_no_database_can_hold_is_quarantined_alone(
@@ -199,6 +202,40 @@ async def test_what_no_database_can_hold_is_quarantined_alone(
     assert list(states) == [ItemState.QUARANTINED, ItemState.STORED]
     (row, _) = await store.queue.finished(job.id)
     assert row["reason"].startswith("it cannot be stored: ")
+
+
+@pytest.mark.parametrize(
+    "value", ["half a pair: \ud800", 2**70, ["half a pair: \ud800", {"views": 2**70}]]
+)
+@pytest.mark.parametrize("verdict", [Verdict.QUARANTINE, Verdict.FAIL])
+async def test_what_a_try_was_made_of_is_kept_whole_and_changes_no_reason(
+    store: Store, verdict: Verdict, value: Any
+) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    raw = Material({"page": {"odd": value}}).as_raw()
+
+    await store.queue.finish(Finish(lease, Outcome(verdict, reason="its price", raw=raw), EPOCH))
+
+    (held,) = await store.quarantine.held(job.id)
+    assert (held.state.value, held.reason) == (_ENDS[verdict], "its price")
+    assert material_of(held.raw).results == {"page": {"odd": value}}
+
+
+async def test_a_changed_record_that_is_no_data_keeps_the_one_before(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    await store.records.create(record("a"), at=EPOCH)
+    odd = record("a", {"image": b"\xff"}, fingerprint="second")
+
+    state = await store.queue.finish(Finish(lease, Outcome(Verdict.STORE, record=odd), EPOCH))
+
+    (row,) = await store.queue.finished(job.id)
+    assert (state, row["reason"].partition(";")[0]) == (
+        ItemState.QUARANTINED,
+        "it cannot be stored: field image is of type bytes, which is no data",
+    )
+    assert (await store.records.get("a"))["data"] == {"title": "Thing a"}
 
 
 async def test_data_with_keys_that_are_no_text_is_stored(store: Store) -> None:

@@ -49,6 +49,15 @@ async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(sto
     assert state is ItemState.QUARANTINED
 
 
+async def test_an_event_never_fails_for_what_it_tells_of(store: Store) -> None:
+    job = await queued(store)
+
+    await store.journal.append(fact(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
+
+    (told,) = await store.journal.events(job.id, kind="odd")
+    assert told.data == {"one": [KEPT], "two": [1]}
+
+
 async def test_discovery_that_asked_for_such_an_address_is_queued(store: Store) -> None:
     job = await queued(store)
     found = Discovered(job.id, [Item("a", "https://shop.test/a")], EPOCH, account=an_account())

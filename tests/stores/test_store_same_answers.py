@@ -119,6 +119,8 @@ async def test_an_edit_that_cannot_be_stored_is_refused(odd: Store) -> None:
         await odd.records.update("paths", {"n": 2**64}, at=EPOCH + 1)
     with pytest.raises(BadOption, match="cannot be stored"):
         await odd.records.update("paths", {"n": "\ud800"}, at=EPOCH + 1)
+    with pytest.raises(BadOption, match="field n is of type bytes"):
+        await odd.records.update("paths", {"n": b"7"}, at=EPOCH + 1)
 
 
 async def test_an_answer_is_read_as_it_was_given(odd: Store) -> None:

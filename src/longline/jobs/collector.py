@@ -18,10 +18,12 @@ from longline.errors import (
     FetchError,
     LayerFailed,
     LonglineError,
+    NoFields,
     NothingToStore,
     Postponed,
     StoreError,
     kind_of,
+    text_of,
 )
 from longline.fetching.link import Link
 from longline.fetching.messages import origin_of
@@ -170,7 +172,9 @@ class Collector:
         if missing and layer.is_optional:
             return f"not run: needs {', '.join(missing)}"
         try:
-            visit.results[layer.name] = await getattr(self.source, layer.name)(visit)
+            visit.results[layer.name] = _fields(
+                layer, await getattr(self.source, layer.name)(visit)
+            )
         except StoreError:
             raise
         except BaseException as error:
@@ -183,9 +187,15 @@ class Collector:
                 raise told from error
             if _is_to_be_had_later(error, visit.item, tries):
                 raise  # a record without it would replace a better one
-            visit.note(layer.name, str(told))
-            return str(told)
+            visit.note(layer.name, text_of(told))
+            return text_of(told)
         return "ok"
+
+
+def _fields(layer: Layer, found: Any) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise NoFields(layer.name, type(found).__name__)
+    return found
 
 
 def _told(layer: str, error: BaseException) -> LonglineError:
@@ -194,7 +204,7 @@ def _told(layer: str, error: BaseException) -> LonglineError:
         return error
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return LayerFailed(layer, f"{type(error).__name__}: {error}{place}")
+    return LayerFailed(layer, f"{type(error).__name__}: {text_of(error)}{place}")
 
 
 def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outcome:
@@ -207,7 +217,7 @@ def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outc
     kind = kind_of(error)
     verdict = _VERDICTS.get(kind, Verdict.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
-    reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
+    reason = text_of(error) if is_ours else f"{type(error).__name__}: {text_of(error)}"
     is_kept = verdict is Verdict.QUARANTINE or (is_whole and kind is FailureKind.BUG)
     raw = material.as_raw(error) if is_kept else None
     # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
@@ -239,7 +249,7 @@ def _later(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool)
     return Outcome(
         Verdict.LATER,
         kind=error.kind,
-        reason=kept_text(str(error)),
+        reason=kept_text(text_of(error)),
         due=error.until,
         is_for_domain=is_for_domain and is_own,
     )

@@ -12,7 +12,7 @@ SCORE = "@score"
 _DEEPEST = 3
 _LARGEST = 1e300  # beyond it, and for what is not a number, JSON has no words
 _WIDEST = 30  # an object with more names than this is a table of its own, not a part of the record
-_NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable)|(?:^|: |; )([\w.-]+): ")
+_NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable|of type)|(?:^|: |; )([\w.-]+): ")
 _MISSING = re.compile(r"\b(?:missing|required|finds nothing|is empty|not None|not null)\b")
 
 
@@ -78,7 +78,7 @@ def _cell(value: Any) -> Cell | None:
     if isinstance(value, int | float):
         kind = "flag" if isinstance(value, bool) else "number"
         return Cell(kind, float(value), value) if -_LARGEST < value < _LARGEST else None
-    if isinstance(value, Mapping | list | tuple):
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
         kind = "object" if isinstance(value, Mapping) else "list"
         return Cell(kind, len(value), None) if value else None
     text = str(value)  # a date, a decimal: what the store will write

@@ -9,9 +9,17 @@ from typing import Any
 
 import orjson
 
+from longline.sources.plain import to_json
+
 
 def fingerprint(data: Mapping[str, Any], *, volatile: AbstractSet[str] = frozenset()) -> str:
-    """Return a short hash of the data without its volatile fields, whatever the fields' order."""
+    """Return a short hash of the data without its volatile fields, whatever the fields' order.
+
+    Raises:
+        TypeError: a field, volatile or not, cannot be stored; it is named.
+    """
     steady = {n: v for n, v in data.items() if n not in volatile} if volatile else dict(data)
-    text = orjson.dumps(steady, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str)
+    if volatile:
+        to_json({n: v for n, v in data.items() if n in volatile})
+    text = to_json(steady, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=16).hexdigest()

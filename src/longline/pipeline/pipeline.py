@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from longline.config.manifests.pipeline import Step
-from longline.errors import BadSource, LonglineError, StageFailed
+from longline.errors import BadSource, LonglineError, Misfit, StageFailed, text_of
 from longline.model import Item, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.filter import Filter
@@ -34,7 +35,7 @@ class Pipeline:
 
         Raises:
             NothingToStore: a filter leaves it out.
-            UnexpectedShape: the data does not fit.
+            UnexpectedShape: the data does not fit, or is none that can be stored.
             StageFailed: a stage raised something of its own.
         """
         if self._stages:
@@ -47,7 +48,7 @@ class Pipeline:
             key=item.key,
             url=item.url,
             data=data,
-            fingerprint=fingerprint(data, volatile=source.volatile),
+            fingerprint=_marked(source, data),
             provenance={n: origins.get(n, o) for n, o in material.provenance.items() if n in data},
             notes=tuple(material.notes),
             layers=dict(material.layers),
@@ -67,7 +68,7 @@ class Pipeline:
             key=item.key,
             url=item.url,
             data=data,
-            fingerprint=fingerprint(data, volatile=source.volatile),
+            fingerprint=_marked(source, data),
             provenance={name: o for name, o in draft.provenance.items() if name in data},
             notes=draft.notes,
             layers=dict(material.layers),
@@ -110,10 +111,17 @@ def _from_step(step: Step) -> Stage:
     return Enrich.from_written(step.enrich) if step.enrich is not None else Enrich()
 
 
+def _marked(source: Source, data: Mapping[str, Any]) -> str:
+    try:
+        return fingerprint(data, volatile=source.volatile)
+    except TypeError as error:
+        raise Misfit("it cannot be stored", (str(error),)) from error
+
+
 def _passed(stage: Stage, draft: Draft) -> Draft:
     try:
         return stage(draft)
     except LonglineError:
         raise
     except Exception as error:
-        raise StageFailed(stage.name, f"{type(error).__name__}: {error}") from error
+        raise StageFailed(stage.name, f"{type(error).__name__}: {text_of(error)}") from error

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from longline.errors import Misfit
 from longline.pipeline.stages import Draft
+from longline.sources.plain import to_json
 
 Rules = type[BaseModel] | Mapping[str, Any] | Path
 
@@ -69,6 +70,6 @@ def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]
 def _as_stored(data: Mapping[str, Any], where: str) -> Any:
     """Return data as the database is going to hold it: a date is text there, NaN is null."""
     try:
-        return orjson.loads(orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS))
-    except TypeError as error:  # half a surrogate pair, say
+        return orjson.loads(to_json(data))
+    except TypeError as error:  # half a surrogate pair, say, or an object
         raise Misfit(where, (f"it cannot be stored: {error}",)) from error

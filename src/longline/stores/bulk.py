@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 from sqlalchemy import (
     BindParameter,
     Connection,
@@ -29,6 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from longline.sources.plain import to_json
 from longline.stores.texts import kept_value
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not of a backslash that is itself meant
@@ -153,13 +153,16 @@ def as_json(value: Any) -> str:
 
     The sign of code 0 becomes U+FFFD, which says that something unreadable stood there: PostgreSQL
     can keep it nowhere, and would fail each time that a field of such a row is asked for.
+
+    Raises:
+        TypeError: a part of it is no data, or cannot be written; it names the field.
     """
-    text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    text = to_json(value).decode()
     return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text
 
 
 def as_kept_json(value: Any) -> str:
-    """Return it likewise, with the escape of what no text can hold: half a surrogate pair."""
+    """Return it likewise, with the escape of half a surrogate pair, and what is no data as text."""
     try:
         return as_json(value)
     except TypeError:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, null, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.errors import FailureKind, LeaseLost
-from longline.model import Account, Item, ItemState, Lease, Note, Outcome, Verdict
+from longline.model import Account, Item, ItemState, Lease, Outcome, Verdict
+from longline.pipeline.material import packed
 from longline.stores.adding import Discovered, add
 from longline.stores.bulk import BulkChange, as_json
 from longline.stores.journal import Fact, add_up, append, fact, happened
@@ -132,7 +132,7 @@ def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
         "state": state,
         "kind": outcome.kind,
         "reason": outcome.reason,
-        "raw": None if outcome.raw is None or outcome.record else as_json(outcome.raw),
+        "raw": None if outcome.raw is None or outcome.record else _kept(outcome.raw),
         "due": outcome.due or 0.0,
         "seconds": finish.seconds,
         "finished": None if state is ItemState.QUEUED else finish.at,
@@ -182,26 +182,18 @@ def unstorable(finish: Finish, error: Exception) -> Finish:
         Verdict.QUARANTINE,
         kind=FailureKind.INVALID,
         reason=f"it cannot be stored: {cause}",
-        raw=_packed(finish.outcome.raw),
+        raw=packed(finish.outcome.raw),
     )
     return replace(finish, outcome=outcome, found=())
 
 
-def _packed(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return what a try was made of as ASCII, which every database holds; None: even that fails.
-
-    The library's own JSON writes half a surrogate pair and numbers of any size.
-    """
+def _kept(raw: Mapping[str, Any]) -> str | None:
+    """Return what a try was made of as JSON; what no database holds as it is, is packed."""
     try:
-        return None if raw is None else {"packed": json.dumps(raw, default=_plain)}
-    except (TypeError, ValueError, RecursionError):
-        return None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return asdict(value) if isinstance(value, Note) else str(value)
+        return as_json(raw)
+    except TypeError:
+        kept = packed(raw)
+        return None if kept is None else as_json(kept)
 
 
 def _queue_found(connection: Connection, finishes: list[Finish]) -> None:

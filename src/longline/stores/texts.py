@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from longline.sources.plain import to_json
+
 
 def kept_text(text: str) -> str:
     """Return a text as it is stored."""
@@ -18,13 +20,21 @@ def kept_text(text: str) -> str:
 
 
 def kept_value(value: Any) -> Any:
-    """Return what is to be JSON with every text in it as it is stored."""
+    """Return what is to be JSON with every text as it is stored, and what is no data as text."""
     if isinstance(value, str):
         return kept_text(value)
     if isinstance(value, Mapping):
         return {_kept_name(name): kept_value(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [kept_value(one) for one in value]
+    return value if value is None or isinstance(value, int | float) else _kept_data(value)
+
+
+def _kept_data(value: Any) -> Any:
+    try:
+        to_json(value)
+    except TypeError:
+        return kept_text(str(value))
     return value
 
 

@@ -11,6 +11,7 @@ import orjson
 from longline.errors import UnexpectedShape
 from longline.model import Item
 from longline.sources.base import Source, layer
+from longline.sources.plain import plain, to_json
 from longline.sources.visit import Visit
 
 GUESSED = ("id", "key", "url")
@@ -94,11 +95,13 @@ class Keying:
 
 
 def as_plain(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a record as the JSON that it is kept as."""
-    plain: dict[str, Any] = orjson.loads(
-        orjson.dumps(dict(record), default=_plain, option=orjson.OPT_NON_STR_KEYS)
-    )
-    return plain
+    """Return a record as the JSON that it is kept as.
+
+    Raises:
+        TypeError: a field of it is no data; it is named.
+    """
+    data: dict[str, Any] = orjson.loads(to_json(dict(record), default=_plain))
+    return data
 
 
 def fingerprint(data: Mapping[str, Any]) -> str:
@@ -108,11 +111,7 @@ def fingerprint(data: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset | tuple):
-        return list(value)
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else plain(value)
 
 
 def _kind(value: object) -> str:
