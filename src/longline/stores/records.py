@@ -6,7 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    RowMapping,
+    Select,
+    Text,
+    bindparam,
+    func,
+    insert,
+    select,
+    true,
+    update,
+)
 
 from longline.errors import BadOption, UnknownRecord
 from longline.model import Quality, Record
@@ -167,15 +179,36 @@ def store_records(connection: Connection, deposits: Sequence[_Deposit]) -> list[
     ]
 
 
-_KNOWN = (
-    select(records.c.id, records.c.source, records.c.key, records.c.fingerprint, records.c.version)
-    .where(
-        records.c.source == bindparam("b_source"),
-        records.c.key.in_(bindparam("b_keys", expanding=True)),
-    )
-    .order_by(records.c.id)
-    .with_for_update(key_share=True)  # who stores the same record at the same time comes after us
+_IS_OF_SOURCE = records.c.source == bindparam("b_source")
+_MARKS = (
+    *(records.c.id, records.c.source, records.c.key),
+    *(records.c.fingerprint, records.c.version),
 )
+
+
+def _known_by_probes() -> Select[Any]:
+    """Return the question that looks up each key by itself.
+
+    PostgreSQL would read all records of a source that it knows nothing about yet, for every commit.
+    """
+    keys = func.unnest(bindparam("b_keys", type_=ARRAY(Text)))
+    wanted = keys.table_valued("key", name="wanted").render_derived()
+    found = (
+        select(*_MARKS)
+        .where(_IS_OF_SOURCE, records.c.key == wanted.c.key)
+        .limit(1)
+        .with_for_update(key_share=True)  # who stores the same record at this moment comes after us
+        .lateral("found")
+    )
+    return select(found).select_from(wanted.join(found, true()))
+
+
+_KNOWN = {
+    "sqlite": select(*_MARKS).where(
+        _IS_OF_SOURCE, records.c.key.in_(bindparam("b_keys", expanding=True))
+    ),
+    "postgresql": _known_by_probes(),
+}
 
 
 _CREATE = BulkInsert(records, [column.name for column in records.columns if not column.primary_key])
@@ -191,10 +224,13 @@ def _known(
     by_source: dict[str, list[str]] = {}
     for source, key in keys:
         by_source.setdefault(source, []).append(key)
+    question = _KNOWN[connection.dialect.name]
     return {
         (row["source"], row["key"]): row
-        for source, wanted in by_source.items()
-        for row in connection.execute(_KNOWN, {"b_source": source, "b_keys": wanted}).mappings()
+        for source, wanted in sorted(by_source.items())  # locked in the same order by all
+        for row in connection.execute(
+            question, {"b_source": source, "b_keys": sorted(wanted)}
+        ).mappings()
     }
 
 
