@@ -21,10 +21,10 @@ from scripted_site import ScriptedSite
 _LATER = {"retry-after": "25"}  # seconds: longer than the limit
 
 
-class Answering(Little):
-    """A source whose first item answers its cancellation with what it has so far."""
+class Stubborn(Little):
+    """A source whose first item has something to say when it is cancelled."""
 
-    name = "answering"
+    name = "stubborn"
 
     @layer()
     async def page(self, visit: Visit) -> dict[str, Any]:
@@ -32,23 +32,18 @@ class Answering(Little):
             try:
                 await asyncio.sleep(4000)
             except asyncio.CancelledError:
-                return {"text": "so far"}
+                return self.last_word()
         return {"text": (await visit.fetch(visit.item.url)).text}
 
+    def last_word(self) -> dict[str, Any]:
+        return {"text": "so far"}
 
-class Untidy(Little):
-    """A source whose first item fails to tidy up after its cancellation."""
 
-    name = "untidy"
+class Untidy(Stubborn):
+    """One that fails to tidy up then."""
 
-    @layer()
-    async def page(self, visit: Visit) -> dict[str, Any]:
-        if visit.item.key == "0":
-            try:
-                await asyncio.sleep(4000)
-            finally:
-                raise RuntimeError("closed already")
-        return {"text": (await visit.fetch(visit.item.url)).text}
+    def last_word(self) -> dict[str, Any]:
+        raise RuntimeError("closed already")
 
 
 async def test_items_that_wait_for_their_pace_go_on_after_the_limit_until_they_are_done(
@@ -122,7 +117,7 @@ async def test_requests_of_items_that_are_handed_back_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("kind", "first"), [("Answering", ItemState.STORED), ("Untidy", ItemState.FAILED)]
+    ("kind", "first"), [("Stubborn", ItemState.STORED), ("Untidy", ItemState.FAILED)]
 )
 async def test_one_that_ends_in_spite_of_being_broken_off_has_come_to_its_end(
     begun: Begin, site: ScriptedSite, kind: str, first: ItemState

@@ -221,12 +221,12 @@ class ChunkWork:
         await self._wait_for_tries(grace)
         if not halting.done():  # only the time is up
             await self._wait_with_those_that_wait(halting)
-            await self._park()
             await self._wait_for_tries(grace)
         for one in workers:
             one.cancel()
         await _wait(workers)
         await self._settle_broken_off(list(self._begun.values()))
+        await self._park()  # once more: what was in flight may have been told to rest
 
     async def _wait_for_tries(self, seconds: float) -> None:
         """Wait until all that is in flight has come to its end, or for so long."""
