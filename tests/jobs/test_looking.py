@@ -82,9 +82,9 @@ async def swept(pictures: Pictures, jobs: list[Job]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("took", "rest"), [(0.001, 0.5), (0.05, 0.5), (0.2, 2.0), (2.0, 20.0), (3600.0, 60.0)]
+    ("took", "rest"), [(0.001, 0.5), (0.15, 0.5), (0.2, 0.6), (2.0, 6.0), (3600.0, 15.0)]
 )
-def test_a_rest_is_ten_times_as_long_as_the_look_and_a_minute_at_most(
+def test_a_rest_is_three_times_as_long_as_the_look_and_not_too_long(
     took: float, rest: float
 ) -> None:
     assert rest_after(took, every=0.5) == pytest.approx(rest)
@@ -97,7 +97,7 @@ async def test_progress_that_takes_long_to_count_is_shown_more_rarely(
 
     moments = await moments_of_looks(store, job, tmp_path, clock)
 
-    assert min(later - sooner for sooner, later in pairwise(moments)) >= 4.0
+    assert min(later - sooner for sooner, later in pairwise(moments)) >= 1.2
 
 
 async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
@@ -109,7 +109,7 @@ async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
     await store.queue.finish(stored((await leased(store, job))[0]))
 
     at_once = await pictures.of(job)
-    await clock.sleep(rest_after(0.4) + 60)
+    await clock.sleep(60)
     later = await pictures.of(job)
 
     assert at_once == first

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-SHARE = 10  # times as long as a look has taken is the rest after it
-_LONGEST = 60.0
+SHARE = 10
+"""Times as long as a look has taken rests one whom nobody watches."""
+_SHARE_WATCHED = 3  # times, where a person does; a busy run alone makes looks slow
+_LONGEST = 15.0  # seconds: after them a person would take it to be dead
 
 
 def rest_after(seconds: float, *, every: float = 0.0) -> float:
     """Return how long to wait before the next look, after one that took so many seconds.
 
-    That is `every` so many seconds while a look is quick, and a minute at most.
+    That is `every` so many seconds while a look is quick, and a quarter of a minute at most.
     """
-    return max(every, min(SHARE * seconds, _LONGEST))
+    return max(every, min(_SHARE_WATCHED * seconds, _LONGEST))
