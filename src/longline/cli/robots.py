@@ -81,7 +81,8 @@ def _facts(verdict: Verdict) -> dict[str, str]:
         f"status {found.status}, {'kept since' if verdict.is_kept else 'read'} {read}"
     )
     facts["group"] = why.group or "none applies"
-    facts["rule"] = f"line {why.line}: {why.rule}" if why.rule else "none matches"
+    line = f"line {why.line}: " if why.line else ""
+    facts["rule"] = f"{line}{why.rule}" if why.rule else "none matches"
     if why.crawl_delay:
         facts["crawl delay"] = f"{why.crawl_delay:g} s"
     if why.rate:

@@ -88,7 +88,8 @@ class Caching(Link):
             return await self._inner(request, account)
         if self._owed.requests or self._owed.happenings:
             _pay(self._owed.take(), account)
-        if request.is_rendered:  # what a browser made of a page is not what the site sent
+        # What a browser made of a page, or the beginning of a body, is not what the site sent.
+        if request.is_rendered or request.enough is not None:
             return await self._inner(request, account)
         if request.method not in ("GET", "HEAD") or request.body is not None:
             return await self._pass_on(request, account)

@@ -115,6 +115,7 @@ def _key(request: Request) -> Hashable:
         request.url,
         request.timeout,
         request.is_rendered,
+        request.enough,
         tuple(request.headers.items()),
         tuple(request.hidden.items()),
     )

@@ -31,6 +31,7 @@ class Request:
     made once in a run: whoever asks the same again is given the same answer. `hidden` are query
     parameters with secrets: only the transport adds them, so no error, log or archive shows them.
     What is to be rendered is opened in a browser; one that is renewing obtains a new proof first.
+    Of a body, the first `enough` bytes are read and the rest is not downloaded; None reads it all.
     """
 
     url: str
@@ -45,6 +46,7 @@ class Request:
     sent: Sent | None = field(default=None, compare=False)
     is_rendered: bool = False
     is_renewing: bool = False
+    enough: int | None = None
 
     @property
     def domain(self) -> str:
@@ -67,6 +69,7 @@ class Request:
             self.sent,
             self.is_rendered,
             self.is_renewing,
+            self.enough,
         )
 
 

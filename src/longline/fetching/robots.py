@@ -29,6 +29,7 @@ from longline.resilience.retry import RETRIED_KINDS
 
 _SHORTEST_PAUSE = 60.0  # seconds until robots.txt that could not be had is asked for again
 _LONGEST_PAUSE = 3600.0
+_FEW_RULES = 500  # up to so many, finding the one that decides takes no time worth mentioning
 
 Restrain = Callable[[str, float], None]
 """Told a domain and the requests a second that it allows at most."""
@@ -179,7 +180,9 @@ def _check(known: _Host, url: str) -> None:
 
 
 def _reason(rules: Rules, url: str) -> str:
-    rule = rules.deciding(url)
+    if rules.problem:
+        return rules.problem
+    rule = rules.deciding(url) if rules.count <= _FEW_RULES else None
     line = f"line {rule.number}, {str(rule)!r}, " if rule else ""
     return f"{line}for {'everyone' if rules.group == EVERYONE else rules.group}"
 

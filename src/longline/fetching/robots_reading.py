@@ -11,7 +11,7 @@ from longline.fetching.messages import Request, origin_of
 from longline.fetching.redirects import Redirects
 from longline.fetching.retrying import Retrying
 from longline.fetching.robots_rules import Explanation, RobotsText, explain
-from longline.fetching.robots_text import AGENT, text_of
+from longline.fetching.robots_text import AGENT, LARGEST, text_of
 from longline.fetching.statuses import Statuses
 from longline.model import Account
 from longline.resilience.handler import RetryHandler
@@ -66,8 +66,13 @@ class RobotsReader:
             FetchError: nobody knows the rules now (5xx, 429, no connection); that is no permission.
         """
         # A cached answer would count as younger than it is.
-        headers = {"cache-control": "no-cache"}
-        request = Request(f"{origin}/robots.txt", headers=headers, accept=_ABSENT, priority=_FIRST)
+        request = Request(
+            f"{origin}/robots.txt",
+            headers={"cache-control": "no-cache"},
+            accept=_ABSENT,
+            priority=_FIRST,
+            enough=LARGEST + 1,  # one more says that there is a rest
+        )
         page = await self._link(request, account)
         text = text_of(page.body) if page.status in _GOOD else ""
         found = RobotsText(text, page.status, self._clock.now())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from protego import Protego
 
@@ -19,6 +21,13 @@ from longline.fetching.robots_text import (
 )
 
 _ITSELF = "/robots.txt"  # always allowed, by RFC 9309 2.2.2
+SLOWEST = 24 * 3600.0
+"""Seconds between two requests that are believed at most: after that robots.txt is read again."""
+MOST_RULES = 5_000
+"""Rules for one agent; with more, no address may be asked for, since each would cost too long."""
+_MOST_PACES = 1_000
+_TOO_MANY = f"it has {{}} rules for us, and no more than {MOST_RULES} are checked"
+_FASTEST = 1e6  # requests a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,8 @@ class Explanation:
     """Why an address may be asked for, or not.
 
     `group` is the agent whose rules apply, None when there are none for us. `rule` decided, and
-    stands on `line` (from 1); None when no rule matched. `crawl_delay` is in seconds, `rate` what
+    stands on `line` (from 1); None when no rule matched. Where the rules as a whole cannot be used,
+    `rule` says why and has no line. `crawl_delay` is in seconds, `rate` what
     it and Request-rate come to in requests a second; None where nothing is said.
     """
 
@@ -51,7 +61,7 @@ class Explanation:
 
 
 class Rules:
-    """What a robots.txt says to one agent."""
+    """What a robots.txt says to one agent; `problem` is why nothing may be asked for, if so."""
 
     def __init__(self, text: str, agent: str = AGENT) -> None:
         lines = list(lines_of(text))
@@ -60,11 +70,19 @@ class Rules:
         ours = [one for one in (product_token(agent), EVERYONE) if one in named]
         self.group = ours[0] if ours else None
         self.sitemaps = tuple(one.value for one in lines if one.field is Field.SITEMAP)
-        self._rules = [one for group in groups for one in group.rules if one.value]
-        self._paces = [one for group in groups for one in group.paces_of(self.group)]
+        rules = [one for group in groups for one in group.rules if one.value]
+        rules = list({(one.field, one.value): one for one in reversed(rules)}.values())[::-1]
+        self.problem = _TOO_MANY.format(len(rules)) if len(rules) > MOST_RULES else None
+        self._rules = [] if self.problem else rules
+        self._paces = _distinct(one for group in groups for one in group.paces_of(self.group))
         self._is_marked = any(
             is_markworthy(one.value, is_allowing=one.field is Field.ALLOW) for one in self._rules
         )
+
+    @property
+    def count(self) -> int:
+        """The number of different rules."""
+        return len(self._rules)
 
     @cached_property
     def is_open(self) -> bool:
@@ -74,45 +92,50 @@ class Rules:
     @cached_property
     def crawl_delay(self) -> float | None:
         """Seconds between two requests; the longest of those asked for."""
-        found = (_parsed(str(one)).crawl_delay(EVERYONE) for one in self._paces)
-        return max((seconds for seconds in found if seconds), default=None)
+        found = (_parsed(one).crawl_delay(EVERYONE) for one in self._paces)
+        return max((min(seconds, SLOWEST) for seconds in found if seconds), default=None)
 
     @cached_property
     def rate(self) -> float | None:
         """Requests a second; the slowest of what Crawl-delay and Request-rate ask for."""
-        found = [_parsed(str(one)).request_rate(EVERYONE) for one in self._paces]
-        rates = [one.requests / one.seconds for one in found if one]
+        found = [_parsed(one).request_rate(EVERYONE) for one in self._paces]
+        rates = [_rate(one.requests, one.seconds) for one in found if one]
         if self.crawl_delay:
             rates.append(1 / self.crawl_delay)
         return min(rates, default=None)
 
     def allows(self, url: str) -> bool:
         """Whether an address may be asked for."""
+        if self.problem:
+            return _is_itself(path_of(url))
         return self.is_open or self._passes(self._whole, url)
 
     def deciding(self, url: str) -> Line | None:
         """Return the rule that decides about an address: the longest that matches."""
-        found = [one for one in self._alone if not self._passes(one[1], url)]
+        path = path_of(url)
+        # Most rules begin otherwise, which is found out faster than by a judge for each.
+        near = (one for one in self._patterns if path.startswith(one[2]))
+        found = [one for one in near if not self._passes(_parsed(f"disallow: {one[1]}"), url)]
         if not found:
             return None
-        return max(found, key=lambda one: (one[2], one[0].field is Field.ALLOW))[0]
+        return max(found, key=lambda one: (len(one[1]), one[0].field is Field.ALLOW))[0]
 
     @cached_property
     def _whole(self) -> Protego:
         return _parsed(*(f"{one.field}: {self._pattern(one)}" for one in self._rules))
 
     @cached_property
-    def _alone(self) -> list[tuple[Line, Protego, int]]:
-        """Each rule as a judge of its own that bars what the rule matches, and its weight."""
+    def _patterns(self) -> list[tuple[Line, str, str]]:
+        """Each rule, its pattern, and what every path begins with that it matches."""
         patterns = [(one, self._pattern(one)) for one in self._rules]
-        return [(one, _parsed(f"disallow: {text}"), len(text)) for one, text in patterns]
+        return [(one, text, text.partition("*")[0].removesuffix(END)) for one, text in patterns]
 
     def _pattern(self, rule: Line) -> str:
         return pattern_of(rule.value, is_marked=self._is_marked)
 
     def _passes(self, judge: Protego, url: str) -> bool:
         path = path_of(url)
-        if path == _ITSELF or path.startswith(f"{_ITSELF}%3F"):
+        if _is_itself(path):
             return True
         end = END if self._is_marked else ""
         return bool(judge.can_fetch(f"{ANYWHERE}{path}{end}", EVERYONE))
@@ -125,9 +148,9 @@ def explain(text: str, url: str, agent: str = AGENT) -> Explanation:
     return Explanation(
         url=url,
         agent=agent,
-        is_allowed=rule is None or rule.field is Field.ALLOW,
+        is_allowed=rules.allows(url) if rule is None else rule.field is Field.ALLOW,
         group=rules.group,
-        rule=None if rule is None else str(rule),
+        rule=rules.problem if rule is None else str(rule),
         line=None if rule is None else rule.number,
         crawl_delay=rules.crawl_delay,
         rate=rules.rate,
@@ -137,3 +160,19 @@ def explain(text: str, url: str, agent: str = AGENT) -> Explanation:
 
 def _parsed(*lines: str) -> Protego:
     return Protego.parse("\n".join([f"User-agent: {EVERYONE}", *lines]))
+
+
+def _is_itself(path: str) -> bool:
+    return path == _ITSELF or path.startswith(f"{_ITSELF}%3F")
+
+
+def _distinct(lines: Iterable[Line]) -> list[str]:
+    """Return the different lines of several, no more than are read."""
+    return list(islice(dict.fromkeys(map(str, lines)), _MOST_PACES))
+
+
+def _rate(requests: int, seconds: int) -> float:
+    """Return requests a second, within bounds: both numbers may have thousands of digits."""
+    if requests >= seconds * int(_FASTEST):
+        return _FASTEST
+    return max(requests / seconds, 1 / SLOWEST)

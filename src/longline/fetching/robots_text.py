@@ -57,11 +57,15 @@ class Line:
 
 @dataclass(slots=True)
 class Group:
-    """Agents, in lower case, and the rules they share; a pace stands with the agent it binds."""
+    """Agents, in lower case, and the rules they share.
+
+    A pace line stands with the number of agents named before it: it binds those, and pairing it
+    with each of them would take quadratic time and memory.
+    """
 
     agents: list[str] = field(default_factory=list)
     rules: list[Line] = field(default_factory=list)
-    paces: list[tuple[str, Line]] = field(default_factory=list)
+    paces: list[tuple[int, Line]] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
         """Take the next line."""
@@ -70,13 +74,16 @@ class Group:
         elif line.field in _PACES:
             # It binds those named so far: another agent may follow, since by RFC 9309 such a line
             # does not end the list of agents.
-            self.paces += [(agent, line) for agent in self.agents]
+            self.paces.append((len(self.agents), line))
         else:
             self.rules.append(line)
 
     def paces_of(self, agent: str | None) -> list[Line]:
         """Return the lines on the pace of an agent."""
-        return [line for name, line in self.paces if name == agent]
+        if agent is None or agent not in self.agents:
+            return []
+        first = self.agents.index(agent)
+        return [line for named, line in self.paces if named > first]
 
 
 def text_of(body: bytes) -> str:

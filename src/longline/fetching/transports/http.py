@@ -115,6 +115,9 @@ class HttpTransport(Link):
         try:
             async for piece in response.content.iter_any():  # already unpacked
                 size += len(piece)
+                if request.enough is not None and size >= request.enough:
+                    pieces.append(piece[: len(piece) - (size - request.enough)])
+                    break  # leaving the response unread closes its connection
                 if size > self._options.largest_body:
                     raise self._too_large(request)
                 pieces.append(piece)
