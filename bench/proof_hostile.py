@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from children import BENCH, run
+from hostile_trials import (
+    HEALTHY_ITEMS,
+    LONGEST_RUN,
+    LONGEST_STOP,
+    LOWEST_RATE,
+    MOST_MEMORY_MB,
+    Verdict,
+    run_all,
+)
 from longline.sandbox.hostile import HostileSite, Temper
-from proofs import Figure, Proof, Sizes, at_most, exactly, told
+from proofs import Figure, Proof, Sizes, at_least, at_most, exactly, nothing_wrong, told
 
 NAME = "hostile"
 _PATIENCE = 600.0
@@ -37,12 +46,11 @@ _ENDS = {
     Temper.CIRCLING: "failed",
     Temper.BOMBING: "failed",
 }
-_MOST_MEMORY = 400.0
+_FEWEST_BEHAVIOURS = 100
 
 
 def prove(sizes: Sizes) -> Proof:
     """Collect from a healthy site alone, then beside six that misbehave, in one process."""
-    del sizes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with _serving() as sites:
@@ -55,9 +63,32 @@ def prove(sizes: Sizes) -> Proof:
         f"{_TIMEOUT:g} s an answer: a healthy site, one that bans after 30 requests, one that "
         "fails for 20 s, one that drips a byte a second, one that answers 200 with a challenge, "
         "one that redirects for ever, one that sends 10 GB of zeros as 10 MB of gzip. Before that, "
-        "the healthy site alone."
+        "the healthy site alone. Then every behaviour of bench/hostile_web.py next to a healthy "
+        f"site of {HEALTHY_ITEMS} items through the command line, several in one process: once to "
+        "the end, and once with SIGINT at a random time. Where several miss a bar together, each "
+        "is tried alone."
     )
-    return Proof(NAME, about, _figures(alone, beside, hits))
+    verdicts = run_all(seed=sizes.seed)
+    return Proof(NAME, about, [*_figures(alone, beside, hits), *_behaviour_figures(verdicts)])
+
+
+def _behaviour_figures(verdicts: list[Verdict]) -> list[Figure]:
+    count = sum(len(one.names) for one in verdicts)
+    slowest = max(one.seconds for one in verdicts)
+    slowest_stop = max(one.stop_seconds for one in verdicts)
+    problems = [f"{'+'.join(one.names)}: {text}" for one in verdicts for text in one.problems]
+    return [
+        at_least("hostile behaviours", count, _FEWEST_BEHAVIOURS),
+        at_most("longest run", slowest, LONGEST_RUN, "s"),
+        at_most("longest time from SIGINT to exit", slowest_stop, LONGEST_STOP, "s"),
+        at_least("lowest rate of the healthy site", _lowest_rate(verdicts), LOWEST_RATE),
+        at_most("most memory", max(one.peak_mb for one in verdicts), MOST_MEMORY_MB, "MB"),
+        nothing_wrong("no traceback, no kind `bug`, no item lost, counts add up", problems),
+    ]
+
+
+def _lowest_rate(verdicts: list[Verdict]) -> float:
+    return round(min(one.healthy_rate for one in verdicts), 2)
 
 
 def _figures(
@@ -72,7 +103,7 @@ def _figures(
         *(told(f"{one.value}: why", _reason(jobs[one.value])) for one in Temper),
         at_most("banning: answers after the ban", hits[Temper.BANNING].get(403, 0), 8),
         at_most("challenging: pages that were asked for", hits[Temper.CHALLENGING][200], 8),
-        at_most("peak memory of the process", beside["peak_bytes"] / 1e6, _MOST_MEMORY, "MB"),
+        at_most("peak memory of the process", beside["peak_bytes"] / 1e6, MOST_MEMORY_MB, "MB"),
         told("the whole took", f"{max(job['took'] for job in jobs.values()):.0f} s"),
     ]
 
