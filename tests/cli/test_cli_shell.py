@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.served import served
+from cli.terminal import Terminal
 from longline.authoring.bench import SINGLE
 from longline.authoring.shell import PageShell
 from longline.cli.shell import command
@@ -89,3 +95,96 @@ def test_robots_txt_is_obeyed_by_the_shell(tmp_path: Path) -> None:
 
     assert answer.exit_code == 1
     assert "robots.txt" in str(answer.exception)
+
+
+def test_an_address_may_be_relative_to_the_last_page(web: PracticeWeb, tmp_path: Path) -> None:
+    url = f"{web.url}/generated/3/"
+
+    assert asked(url, tmp_path, "fetch('/generated/4/').url") == f"{web.url}/generated/4/\n"
+    assert asked(url, tmp_path, "fetch('?start=9').url") == f"{web.url}/generated/3/?start=9\n"
+
+
+@pytest.mark.parametrize("url", ["shop.test/x", "/x", "", "http://[::1", "mailto:me@shop.test"])
+def test_what_is_not_an_address_is_a_usage_error(longline: Terminal, url: str) -> None:
+    answer = longline("shell", url, "-c", "page")
+
+    assert answer.code == 2
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_code_that_raises_is_one_line_and_exit_1(web: PracticeWeb, longline: Terminal) -> None:
+    answer = longline("shell", f"{web.url}/generated/3/", "-c", "1/0")
+
+    assert answer.code == 1
+    assert answer.err == "longline: ZeroDivisionError: division by zero\n"
+
+
+def test_help_lists_what_there_is_at_the_prompt(web: PracticeWeb, tmp_path: Path) -> None:
+    url = f"{web.url}/generated/3/"
+
+    assert asked(url, tmp_path, "help") == asked(url, tmp_path, "help()")
+    assert "fetch(url)" in asked(url, tmp_path, "help")
+
+
+class Prompt:
+    """`longline shell` on a terminal of its own."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self._terminal, end = pty.openpty()
+        code = "from longline.cli.main import main; main()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, "shell", url, "--home", str(home)],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            start_new_session=True,
+        )
+        os.close(end)
+        self.shown()
+
+    def shown(self) -> str:
+        """Return what the terminal shows until the next prompt."""
+        seen = b""
+        while not seen.endswith(b">>> "):
+            seen += os.read(self._terminal, 4096)
+        return seen.decode()
+
+    def answer(self, keys: str) -> str:
+        os.write(self._terminal, keys.encode())
+        return self.shown()
+
+    def leave(self) -> int:
+        os.write(self._terminal, b"\x04")
+        code = self._process.wait()
+        os.close(self._terminal)
+        return code
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(
+    importlib.util.find_spec("IPython") is not None, reason="IPython keeps its own history"
+)
+def test_a_prompt_keeps_its_lines_for_the_next_one(web: PracticeWeb, tmp_path: Path) -> None:
+    first = Prompt(f"{web.url}/generated/3/", tmp_path)
+    first.answer("6 * 7\n")
+    first.leave()
+
+    second = Prompt(f"{web.url}/generated/3/", tmp_path)
+    again = second.answer("\x1b[A\n")
+
+    assert "42" in again
+    assert second.leave() == 0
+    assert (tmp_path / "shell_history").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(importlib.util.find_spec("IPython") is not None, reason="a prompt of its own")
+def test_an_error_of_ours_at_the_prompt_has_no_traceback(web: PracticeWeb, tmp_path: Path) -> None:
+    prompt = Prompt(f"{web.url}/generated/3/", tmp_path)
+
+    shown = prompt.answer("fetch('mailto:me@shop.test')\n")
+    page = prompt.answer("fetch('/generated/4/')\n")
+
+    assert "Traceback" not in shown
+    assert "body=" not in page
+    assert prompt.leave() == 0

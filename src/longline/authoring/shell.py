@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pydoc
 import tempfile
 import threading
 import webbrowser
@@ -12,6 +13,7 @@ from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborNode
 
@@ -20,7 +22,7 @@ from longline.authoring.exchanges import Watching
 from longline.clock import Clock, SystemClock
 from longline.config.settings import Settings
 from longline.config.spec import JobSpec
-from longline.errors import UnexpectedShape
+from longline.errors import BadOption, UnexpectedShape
 from longline.fetching.messages import Page, Request
 from longline.model import Account
 
@@ -28,13 +30,27 @@ T = TypeVar("T")
 _ANY_ANSWER = frozenset(range(400, 600))
 WORDS = {
     "page": "the answer: page.status, page.headers, page.text, page.css(…)",
-    "fetch(url)": "another page, politely; it becomes `page`",
+    "fetch(url)": "another page, politely; it becomes `page`; url may be relative to `page`",
     "css(selector)": "the elements that match",
     "text(selector)": "the text of each of them",
     "json": "the answer as JSON; None when it is none",
     "view()": "the page in a web browser, as it was received",
+    "help": "this list; help(thing) explains a Python object",
 }
 """What there is at the prompt, and what it is for."""
+
+
+class Help:
+    """The `help` of the prompt: shows what there is; called with an object, explains it."""
+
+    def __repr__(self) -> str:
+        return "\n".join(f"  {name:16} {about}" for name, about in WORDS.items())
+
+    def __call__(self, *things: Any) -> None:
+        if things:
+            pydoc.help(*things)
+        else:
+            print(self)  # noqa: T201  # the answer of a prompt
 
 
 class PageShell:
@@ -68,6 +84,7 @@ class PageShell:
             "css": self.css,
             "text": self.text,
             "view": self.view,
+            "help": Help(),
         }
         """What the prompt knows; `page` and `json` change with every page."""
 
@@ -108,11 +125,16 @@ class PageShell:
     def fetch(self, url: str) -> Page:
         """Return a page, whatever its status; it becomes `page`.
 
+        Args:
+            url: an address, or one that is relative to the last page.
+
         Raises:
+            BadOption: it is not an http or https address.
             FetchError: there is no answer, or robots.txt does not allow to ask.
         """
         assert self._link is not None  # noqa: S101  # the shell is open
-        page = self._wait(self._link(Request(url, accept=_ANY_ANSWER), Account()))
+        request = Request(self._address(url), accept=_ANY_ANSWER)
+        page = self._wait(self._link(request, Account()))
         self.names["page"] = page
         self.names["json"] = _json_of(page)
         return page
@@ -136,6 +158,18 @@ class PageShell:
             file.write(f'<!DOCTYPE html><meta charset="utf-8">{base}\n{page.text}')
         address = Path(file.name).as_uri()
         self._show(address)
+        return address
+
+    def _address(self, url: str) -> str:
+        last = self.names.get("page")
+        try:
+            address = urljoin(last.url, url.strip()) if last is not None else url.strip()
+            parts = urlsplit(address)
+        except ValueError as error:
+            raise BadOption("URL", f"{url!r} is not an address: {error}") from error
+        if parts.scheme.lower() not in {"http", "https"} or not parts.hostname:
+            problem = f"{url!r} is not an address of a page; write https://example.com/page"
+            raise BadOption("URL", problem)
         return address
 
     def _wait(self, task: Coroutine[Any, Any, T]) -> T:
