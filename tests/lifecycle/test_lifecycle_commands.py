@@ -55,6 +55,40 @@ def test_the_state_of_what_is_down_is_no_success(longline: Terminal) -> None:
     assert "run `longline up`" in down.out
 
 
+def test_a_local_home_without_a_cluster_is_healthy(longline: Terminal) -> None:
+    status = longline("status")
+    told = longline("status", "--json")
+
+    assert (status.code, told.code) == (0, 0)
+    assert "local home" in status.out
+    assert [(one["name"], one["is_healthy"]) for one in told.last] == [("sqlite", True)]
+
+
+def test_a_database_file_that_cannot_be_read_is_not_healthy(longline: Terminal, home: Home) -> None:
+    home.path.mkdir(parents=True, exist_ok=True)
+    (home.path / "longline.sqlite").write_bytes(b"not a database" * 100)
+
+    told = longline("status", "--json")
+
+    assert told.code == 1
+    assert [one["is_healthy"] for one in told.last] == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("LONGLINE_ENGINE", "celery"), ("LONGLINE_REDIS_URL", "redis://127.0.0.1:1")],
+)
+def test_a_home_that_needs_a_redis_is_not_healthy_without_one(
+    longline: Terminal, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    told = longline("status", "--json")
+
+    assert told.code == 1
+    assert told.last[0]["name"] == "redis"
+
+
 def test_no_password_is_shown(longline: Terminal, home: Home) -> None:
     up = longline("up", "--workers", "0")
     password = str(home.record.redis_url).partition("@")[0].rpartition(":")[2]

@@ -14,10 +14,15 @@ from longline.cli.fitting import Fitting
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.show import duration
 from longline.cli.showing import NOTHING, written
+from longline.config.settings import Settings
 from longline.lifecycle.base import Part
-from longline.lifecycle.needed import check_extra
+from longline.lifecycle.needed import check_extra, has_cluster, sqlite_part
 
 _MEGABYTE = 1_000_000
+_LOCAL = (
+    "This is a local home: jobs run in the process that starts them. "
+    "`longline up` starts a cluster."
+)
 
 
 @click.command("status")
@@ -26,17 +31,26 @@ _MEGABYTE = 1_000_000
 def command(*, home: Path | None, as_json: bool) -> None:
     """Show what runs for this home, and whether it is well.
 
-    Exits with 1 when a part is not healthy.
+    Exits with 1 when a part is not healthy. A home without a cluster has only its database.
     """
-    check_extra("longline status")
-    from longline.lifecycle.status import status  # noqa: PLC0415  # needs optional packages
-
-    parts = [_advised(one) for one in status(settings_of(home))]
+    settings = settings_of(home)
+    is_local = not has_cluster(settings)
+    file = sqlite_part(settings) if is_local else None
+    parts = [file] if file is not None else _parts(settings)
     if as_json:
         print_json([asdict(one) for one in parts])
     else:
         _print(parts)
+        if is_local:
+            click.echo(_LOCAL)
     sys.exit(0 if all(one.is_healthy for one in parts) else 1)
+
+
+def _parts(settings: Settings) -> list[Part]:
+    check_extra("longline status")
+    from longline.lifecycle.status import status  # noqa: PLC0415  # needs optional packages
+
+    return [_advised(one) for one in status(settings)]
 
 
 def _print(parts: list[Part]) -> None:

@@ -1,10 +1,19 @@
-"""Whether the packages that a cluster needs are installed."""
+"""What a home needs: whether it has a cluster, and whether the packages for one are installed."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from importlib.util import find_spec
+from pathlib import Path
 
+from sqlalchemy import make_url
+
+from longline.config.addresses import without_password
+from longline.config.services import FILE
+from longline.config.settings import Settings
 from longline.errors import MissingExtra
+from longline.lifecycle.base import Part
 
 _PACKAGES = ("celery", "psycopg", "redis")
 
@@ -17,3 +26,41 @@ def check_extra(what: str) -> None:
     """
     if any(find_spec(name) is None for name in _PACKAGES):
         raise MissingExtra("cluster", what)
+
+
+def has_cluster(settings: Settings) -> bool:
+    """Return whether a home has, or once had, more than the processes that run its jobs.
+
+    A home that `longline up` was never run in, whose settings name no Redis and no broker and
+    whose jobs run locally, needs none: that Redis is not there is not a fault.
+    """
+    return (
+        settings.engine == "celery"
+        or settings.redis_url is not None
+        or settings.broker_url is not None
+        or (settings.home / FILE).exists()
+    )
+
+
+def sqlite_part(settings: Settings) -> Part | None:
+    """Return the database file of a home as a part; None when its database is a server."""
+    if not settings.database.startswith("sqlite"):
+        return None
+    address = without_password(settings.database)
+    file = Path(make_url(settings.database).database or "")
+    if not file.exists():
+        return Part(
+            "sqlite", is_healthy=True, is_ours=True, address=address, note="no job was run yet"
+        )
+    problem = _sqlite_problem(file)
+    return Part("sqlite", is_healthy=problem is None, is_ours=True, address=address, note=problem)
+
+
+def _sqlite_problem(file: Path) -> str | None:
+    """Return why a database file cannot be read; None when it can."""
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        return f"{file} cannot be read: {error}"
+    return None

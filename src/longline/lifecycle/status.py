@@ -7,6 +7,7 @@ from dataclasses import replace
 from longline.config.settings import Settings
 from longline.lifecycle import postgres, redis
 from longline.lifecycle.base import Part
+from longline.lifecycle.needed import has_cluster, sqlite_part
 from longline.lifecycle.postgres import PostgresService
 from longline.lifecycle.record import Record, RecordFile
 from longline.lifecycle.redis import RedisService
@@ -24,6 +25,8 @@ from longline.lifecycle.workers import (
 def status(settings: Settings) -> list[Part]:
     """Return the parts of a cluster in the order of their start; nothing is changed.
 
+    A home without a cluster has one part, its database.
+
     Raises:
         BadFile: the record of the home is broken.
         HomeUnwritable: it belongs to another user.
@@ -31,6 +34,8 @@ def status(settings: Settings) -> list[Part]:
     file = RecordFile(settings.home.resolve())
     record = file.read()
     database = _database(settings, file)
+    if not has_cluster(settings):
+        return [database]
     return [_redis(settings, file), database, *_workers(settings, file, record, database)]
 
 
@@ -45,11 +50,9 @@ def _redis(settings: Settings, file: RecordFile) -> Part:
 
 
 def _database(settings: Settings, file: RecordFile) -> Part:
+    if (part := sqlite_part(settings)) is not None:
+        return part
     address = settings.database
-    if address.startswith("sqlite"):
-        place = settings.home / "longline.sqlite"
-        note = None if place.exists() else "no job was run yet"
-        return Part("sqlite", is_healthy=True, is_ours=True, address=shown(address), note=note)
     if settings.database_url is not None:
         problem = postgres.problem_of(address)
         version = None if problem else postgres.version_of(address)
