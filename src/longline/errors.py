@@ -6,6 +6,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── BadOption              a setting of a source or a command is wrong
 │   ├── BadFile                a YAML file is broken; says file, line and column
 │   ├── BadSource              a Python file holds no usable source
+│   ├── SourceIsAddress        a site's address in place of a source: propose a manifest for it
 │   ├── MissingExtra           an optional package is not installed: says which command mends it
 │   ├── NoBrowser              a browser is needed and none was found: install or name one
 │   ├── HomeUnwritable         the data folder cannot be made or written
@@ -73,6 +74,7 @@ LonglineError                  the command line prints its sentence and exits wi
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import ClassVar
@@ -161,6 +163,20 @@ class BadSource(ConfigError):
 
     def __str__(self) -> str:
         return f"{self.reference} cannot be used as a source: {self.problem}"
+
+
+class SourceIsAddress(ConfigError):
+    """The address of a site was given where a source is needed."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return (
+            f"{self.address} is the address of a site, not a source. `longline sources new "
+            f"{shlex.quote(self.address)}` proposes a manifest for it; then run that file"
+        )
 
 
 class MissingExtra(ConfigError):
@@ -981,6 +997,19 @@ class DiscoveryFailed(LonglineError):
 
     def __str__(self) -> str:
         return f"{self.source} could not list its items: {self.problem}"
+
+
+def discovery_failure(source: str, error: BaseException) -> DiscoveryFailed:
+    """Return the failure of a discovery that raised `error`, which is its cause.
+
+    A `DiscoveryFailed` is returned as it is: wrapping it would say the same sentence twice.
+    """
+    if isinstance(error, DiscoveryFailed):
+        return error
+    problem = str(error) if isinstance(error, LonglineError) else repr(error)
+    failure = DiscoveryFailed(source, problem)
+    failure.__cause__ = error
+    return failure
 
 
 def text_of(error: BaseException) -> str:

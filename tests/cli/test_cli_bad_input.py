@@ -336,3 +336,63 @@ def test_a_home_that_is_a_file_is_told(longline: Terminal, tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
 
     assert "is a file" in usage(longline("jobs", "--home", tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("given", "proposed"),
+    [
+        ("http://shop.test/list", "http://shop.test/list"),
+        ("https://shop.test/openapi.yaml", "https://shop.test/openapi.yaml"),
+        ("https://me:secret@shop.test/", "'https://me:***@shop.test/'"),
+        ("www.shop.test", "https://www.shop.test"),
+        ("shop.test/list", "https://shop.test/list"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run"], ["sources", "check"], ["plan"]], ids=" ".join)
+def test_the_address_of_a_site_leads_to_sources_new(
+    longline: Terminal, command: list[str], given: str, proposed: str
+) -> None:
+    line = sentence(longline(*command, given))
+
+    assert f"longline sources new {proposed}" in line
+    assert "secret" not in line
+
+
+BROKEN_LIST = """
+from longline import Item, Source, layer
+from longline.errors import DiscoveryFailed
+
+
+class Shop(Source):
+    name = "shop"
+
+    async def discover(self, visit):
+        raise DiscoveryFailed("shop", "the list is empty")
+        yield Item("1", "https://a.test")
+
+    @layer()
+    async def page(self, visit):
+        return {}
+"""
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "b.py"], ["sources", "check"], ["plan"]])
+def test_a_discovery_that_fails_says_so_once(
+    longline: Terminal, tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / "shop.py").write_text(BROKEN_LIST)
+    (tmp_path / "b.py").write_text(BROKEN_LIST.replace("shop", "b"))
+    answer = longline(*words, "shop.py")
+
+    said = answer.out + answer.err
+    assert answer.code == 1
+    assert said.count("shop could not list its items") == 1
+    assert "shop: shop" not in said
+
+
+def test_the_reason_of_a_failed_job_says_it_once(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(BROKEN_LIST)
+
+    report = longline("run", "shop.py", "--json").last
+
+    assert report["reason"] == "shop could not list its items: the list is empty"

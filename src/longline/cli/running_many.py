@@ -60,14 +60,14 @@ class Board:
             sites.add(source)
             return
         self._troubles[text] = {source}
-        self.say(f"{_short(source)}: {text}", is_trouble=True)
+        self.say(_prefixed(source, text), is_trouble=True)
 
     def _update(self, source: str, progress: Progress) -> None:
         self._progress[source] = progress
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
         elif not self._is_quiet and self._is_due(source, progress.elapsed):
-            click.echo(f"{_short(source)}: {line(progress)}", err=True)
+            click.echo(_prefixed(source, line(progress)), err=True)
 
     def _is_due(self, source: str, elapsed: float) -> bool:
         if elapsed - self._told_at.get(source, -_LINE_EVERY) < _LINE_EVERY:
@@ -159,18 +159,26 @@ def _print_ends(ends: Sequence[SiteEnd]) -> None:
         site_row(_short(end.source), end.report.progress if end.report else None) for end in ends
     ]
     Console().print(sites_table(rows))
-    for problem, names in _problems(ends).items():
-        click.echo(f"{', '.join(names)}: {problem}")
+    for problem, sources in _problems(ends).items():
+        names = [_short(one) for one in sources]
+        is_one = len(names) == 1
+        click.echo(_prefixed(sources[0], problem) if is_one else f"{', '.join(names)}: {problem}")
 
 
 def _problems(ends: Sequence[SiteEnd]) -> dict[str, list[str]]:
-    """Return what kept sites from their ends, each with those that it kept."""
+    """Return each problem with the sources that it stopped."""
     found: dict[str, list[str]] = {}
     for end in ends:
         problem = end.error or (end.report and end.report.reason)
         if problem:
-            found.setdefault(str(problem), []).append(_short(end.source))
+            found.setdefault(str(problem), []).append(end.source)
     return found
+
+
+def _prefixed(source: str, text: str) -> str:
+    """Return a line about a source that begins with its name, once."""
+    name = _short(source)
+    return text if text.startswith((f"{name} ", f"{name}: ")) else f"{name}: {text}"
 
 
 def _short(source: str) -> str:

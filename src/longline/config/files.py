@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+from longline.config.addresses import without_password
 from longline.config.documents import read_document
 from longline.config.manifests.kinds import KEY, manifest_in
 from longline.config.manifests.pipeline import with_files
 from longline.config.spec import read_spec
+from longline.errors import SourceIsAddress
 
 SUFFIXES = (".yaml", ".yml")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# A host with a path, or one that begins with www: what people type without its scheme.
+_HOST = re.compile(r"www\.[\w.-]+(:\d+)?(/[^:]*)?|([\w-]+\.)+[a-z]{2,}(:\d+)?/[^:]*", re.IGNORECASE)
+
+
+def check_reference(reference: str) -> None:
+    """Refuse the address of a site, for which a manifest has to be written first.
+
+    Raises:
+        SourceIsAddress: it is one.
+    """
+    if _ADDRESS.match(reference):
+        raise SourceIsAddress(without_password(reference))
+    is_file = reference.endswith((*SUFFIXES, ".py")) or Path(reference).exists()
+    if _HOST.fullmatch(reference) and not is_file:
+        raise SourceIsAddress(f"https://{reference}")
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longline.config.files import SUFFIXES, read_file
+from longline.config.files import SUFFIXES, check_reference, read_file
 from longline.config.spec import JobSpec, make_spec
 
 _JOINED = ("set", "params", "headers", "budget", "budget_per_domain")  # others are replaced whole
@@ -27,6 +27,8 @@ def merged(known: JobSpec, source: str | None, params: Mapping[str, Any]) -> Job
     if source is not None and source != known.source:
         for name in ("set", "manifest"):  # those of another source do not fit this one
             values.pop(name, None)
+    if source:
+        check_reference(source)
     if source and source.endswith(SUFFIXES):
         values.update(read_file(Path(source)))
     elif source:

@@ -19,6 +19,7 @@ from longline.errors import (
     Postponed,
     RobotsDisallowed,
     StoreError,
+    discovery_failure,
 )
 from longline.jobs.collector import Collector
 from longline.jobs.owner import dead_among
@@ -109,9 +110,7 @@ class Discovery:
         except BaseException as error:  # whatever a source raises ends its discovery
             if is_of_the_process(error):
                 raise
-            problem = str(error) if isinstance(error, LonglineError) else repr(error)
-            self.failure = DiscoveryFailed(self._collector.source.name, problem)
-            self.failure.__cause__ = error
+            self.failure = discovery_failure(self._collector.source.name, error)
         finally:
             await self._close_discovery(job, visit)
         return False

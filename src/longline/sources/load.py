@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from longline.config.documents import read_document
-from longline.config.files import SUFFIXES
+from longline.config.files import SUFFIXES, check_reference
 from longline.config.manifests.base import Manifest
 from longline.config.manifests.kinds import KEY, make_manifest, manifest_in
 from longline.config.manifests.pipeline import with_files
@@ -47,6 +47,7 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
     """
     if manifest is not None:
         return _adapted(make_manifest(manifest), manifest[KEY])
+    check_reference(reference)
     if reference.endswith(SUFFIXES):
         return _from_manifest(Path(reference))
     target = BUILT_IN.get(reference, reference)
