@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from longline.cli.main import cli
 from longline.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
@@ -15,10 +19,14 @@ from virtual import VirtualClock
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "my_source.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_COMMANDS = [*PAGES, ROOT / "examples" / "README.md", ROOT / "CONTRIBUTING.md"]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TEST = re.compile(r"`(tests/[\w/]+\.py|…)::(\w+)`")
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_LINE = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*longline (.*)$", re.MULTILINE)
+_MENTION = re.compile(r"`longline\s([^`]+)`")
 
 
 def text_of(page: Path) -> str:
@@ -89,3 +97,76 @@ def test_every_test_that_proves_a_requirement_exists() -> None:
 
     assert len(named) > 50
     assert missing == []
+
+
+def lines_of(page: Path) -> list[list[str]]:
+    """Return the commands that a page shows in blocks of code, to be typed as they are."""
+    blocks = _BLOCK.findall(page.read_text("utf-8"))
+    return [shlex.split(line, comments=True) for one in blocks for line in _LINE.findall(one)]
+
+
+def mentions_of(page: Path) -> list[list[str]]:
+    """Return the commands in a page's sentences, which may lack some of their arguments."""
+    found = _MENTION.findall(_BLOCK.sub("", page.read_text("utf-8")))
+    words = (shlex.split(re.sub(r"[\[\]…]", " ", one)) for one in found)
+    return [one for one in words if one not in (["--help"], ["--version"])]
+
+
+def params_of(words: list[str], *, is_complete: bool) -> Iterator[tuple[click.Parameter, object]]:
+    """Yield the parameters of a command line that were given, each with its text.
+
+    Raises:
+        click.UsageError: there is no such command or option, or an argument is missing or too much.
+    """
+    command: click.Command = cli
+    context = click.Context(cli, info_name="longline")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        inside = command.make_context(context.info_name, list(words), context.parent)
+        rest = [*inside._protected_args, *inside.args]  # a group has no other way
+        _, found, words = command.resolve_command(context, rest)
+        assert found is not None
+        command, context = found, click.Context(found, parent=context)
+    values, extra, _ = command.make_parser(context).parse_args(list(words))
+    if extra:
+        raise click.UsageError(f"unexpected argument {extra[0]}", context)
+    for param in command.get_params(context):
+        value = values.get(param.name)
+        is_missing = param.name not in values or param.value_is_missing(value)
+        if is_complete and param.required and is_missing:
+            raise click.MissingParameter(ctx=context, param=param)
+        if not is_missing:
+            yield param, value
+
+
+def problem_of(words: list[str], *, is_complete: bool) -> str | None:
+    """Return why a command line cannot be run; None when it can."""
+    try:
+        for param, value in params_of(words, is_complete=is_complete):
+            is_option = isinstance(param, click.Option) and not param.is_flag
+            is_placeholder = isinstance(value, str) and value.isupper()
+            if is_option and not is_placeholder and not isinstance(param.type, click.Path):
+                param.type_cast_value(click.Context(cli), value)
+    except click.UsageError as error:
+        return error.format_message()
+    return None
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_line_of_a_page_can_be_run(page: Path) -> None:
+    lines = [(one, problem_of(one, is_complete=True)) for one in lines_of(page)]
+    mentions = [(one, problem_of(one, is_complete=False)) for one in mentions_of(page)]
+
+    assert [(one, problem) for one, problem in lines + mentions if problem] == []
+
+
+def test_command_lines_are_found_in_the_pages() -> None:
+    assert sum(len(lines_of(page)) for page in WITH_COMMANDS) > 50
+    assert sum(len(mentions_of(page)) for page in WITH_COMMANDS) > 150
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["fly", "records --source a", "run --nosuch", "up --workers two", "records show", "down now"],
+)
+def test_a_command_line_that_cannot_be_run_is_noticed(line: str) -> None:
+    assert problem_of(line.split(), is_complete=True)
