@@ -1,4 +1,4 @@
-"""The rooms of DESIGN.md: who imports whom, and how large a module may be."""
+"""The rooms of DESIGN.md: who imports whom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "longline"
 ROOMS = [  # a room imports only from those above it
-    *("errors", "clock", "model"),
+    *("errors", "clock", "model", "threads"),
     "config",
     "resilience",
     "fetching",
@@ -76,13 +76,9 @@ OPTIONAL = {
     "warcio",
     "xlsxwriter",
 }
-LONGEST = 400
-# All errors stand in one file by rule, so that its docstring can draw the whole tree.
-LONGER = {"src/longline/errors.py"}
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 MODULES = [path for path in SOURCES if path.parent != PACKAGE or not path.name.startswith("__")]
-EVERYTHING = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
 
 
 def name_of(path: Path) -> str:
@@ -195,13 +191,3 @@ def test_a_module_opens_with_what_it_is_for() -> None:
     ]
 
     assert silent == []
-
-
-def test_a_module_is_split_before_it_is_too_long() -> None:
-    long = {
-        name_of(path): length
-        for path in EVERYTHING
-        if (length := len(path.read_text("utf-8").splitlines())) > LONGEST
-    }
-
-    assert {name: length for name, length in long.items() if name not in LONGER} == {}

@@ -20,6 +20,7 @@ from longline.config.merging import merged
 from longline.config.settings import Settings, load_settings, prepare_home
 from longline.config.spec import JobSpec, make_spec
 from longline.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
+from longline.fetching.connections import ConnectionLimit
 from longline.fetching.link import Link
 from longline.fleet import EngineName, Fleet
 from longline.jobs.checkpoints import Checkpoints
@@ -67,6 +68,7 @@ class Orchestrator(Fleet):
         self._transport = transport
         self._store: Store | None = None
         self._checkpoints = Checkpoints(self._settings.checkpoints)
+        self._connections = ConnectionLimit()
         self._runs: set[JobRun] = set()
         self._is_interrupted = False
 
@@ -366,7 +368,12 @@ class Orchestrator(Fleet):
 
     def _job_run_of(self, job: Job, spec: JobSpec, **hooks: Any) -> JobRun:
         around = Surroundings(
-            self._settings, self.store, self._clock, self._checkpoints, self._transport
+            self._settings,
+            self.store,
+            self._clock,
+            self._checkpoints,
+            self._transport,
+            self._connections,
         )
         return JobRun(around, job, spec, **hooks)
 

@@ -14,6 +14,7 @@ from longline.config.settings import Settings
 from longline.config.spec import JobSpec
 from longline.engines.local import LocalEngine
 from longline.engines.options import options_of
+from longline.fetching.connections import ConnectionLimit
 from longline.fetching.link import Link
 from longline.jobs.checkpoints import Checkpoints
 from longline.jobs.finished import tell_finished
@@ -52,6 +53,7 @@ class Surroundings:
     clock: Clock
     checkpoints: Checkpoints
     transport: Link | None = None
+    connections: ConnectionLimit | None = None
 
 
 class JobRun:
@@ -98,6 +100,7 @@ class JobRun:
             around.store,
             job=self._job.id,
             transport=around.transport,
+            connections=around.connections,
             on_trouble=self._on_trouble,
         ) as (collector, fetching):
             tracker = ProgressTracker(

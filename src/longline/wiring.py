@@ -20,6 +20,7 @@ from longline.fetching.archives.warc import open_warc
 from longline.fetching.cache.base import HttpCache
 from longline.fetching.cache.sqlite import SqliteCache
 from longline.fetching.chain import Manners, Policies, build_chain
+from longline.fetching.connections import ConnectionLimit
 from longline.fetching.identity import user_agent
 from longline.fetching.link import Link
 from longline.fetching.robots_rules import RobotsText
@@ -160,12 +161,13 @@ async def open_fetching(
     *,
     job: str = "",
     keepers: Keepers | None = None,
+    connections: ConnectionLimit | None = None,
     since: float | None = None,
 ) -> AsyncIterator[Fetching]:
     """Build the request chain for one run of a job; `transport` replaces HTTP in simulations.
 
-    `keepers` are those of other jobs in this process; without them, the chain has its own. `since`
-    is when the run began, if it was not now.
+    `keepers` and `connections` are those of other jobs in this process; without them, the chain has
+    its own. `since` is when the run began, if it was not now.
     """
     rate = source.rate if spec.rate is None else None if spec.rate == "unlimited" else spec.rate
     async with AsyncExitStack() as ends:
@@ -217,6 +219,7 @@ async def open_fetching(
             archive=archive,
             job=job,
             doorman=_doorman(spec.at_once or source.at_once, keepers, clock),
+            connections=connections or ConnectionLimit(),
         )
         link = build_chain(transport, policies, clock, ends)
         bookmarks = CellBookmarks(keepers.bookmarks)
@@ -299,7 +302,6 @@ def _http_options(settings: Settings, spec: JobSpec, *, is_timed: bool) -> HttpO
         is_timed=is_timed,
         timeout=spec.timeout or settings.timeout,
         user_agent=user_agent_of(settings),
-        connections=max(100, 2 * (spec.concurrency or settings.concurrency)),
     )
 
 
@@ -336,6 +338,7 @@ async def open_collector(
     job: str = "",
     transport: Link | None = None,
     keepers: Keepers | None = None,
+    connections: ConnectionLimit | None = None,
     since: float | None = None,
     on_trouble: Callable[[str], None] = lambda _text: None,
 ) -> AsyncIterator[tuple[Collector, Fetching]]:
@@ -356,7 +359,15 @@ async def open_collector(
         await ends.enter_async_context(torn_down(source, told))
         fetching = await ends.enter_async_context(
             open_fetching(
-                settings, spec, kind, clock, transport, job=job, keepers=keepers, since=since
+                settings,
+                spec,
+                kind,
+                clock,
+                transport,
+                job=job,
+                keepers=keepers,
+                connections=connections,
+                since=since,
             )
         )
         source.bookmarks = fetching.bookmarks

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.model import ItemState, JobState
+from longline.fetching.link import Link
+from longline.fetching.messages import Page, Request
+from longline.model import Account, ItemState, JobState
 from longline.orchestrator import Orchestrator
 from scripted_site import ScriptedSite
 from virtual import VirtualClock
@@ -118,3 +120,68 @@ async def test_a_site_that_comes_back_is_collected_to_the_end(
 
     assert report.state is JobState.COMPLETE
     assert report.progress.counts[ItemState.STORED] == 2 * COUNT
+
+
+async def hang(_request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(1000)
+    return web.Response()
+
+
+async def test_many_domains_that_hang_do_not_hold_up_a_healthy_one(
+    healthy: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    alone = await span_alone(tmp_path / "alone", clock, healthy)
+    async with contextlib.AsyncExitStack() as sites:
+        hanging = [await sites.enter_async_context(ScriptedSite()) for _ in range(20)]
+        for one in hanging:
+            one.answers |= {f"/item/{number}": hang for number in range(COUNT)}
+        # Without robots.txt, no connection is open when the first item of the healthy one comes.
+        hosts = [one.url.removeprefix("http://") for one in [*hanging, healthy]]
+        many = {"concurrency": 8, "burst": 8, "timeout": 60.0, "ignore_robots": hosts}
+        async with opened(tmp_path / "all", clock, [*hanging, healthy], **many) as orchestrator:
+            running = asyncio.create_task(orchestrator.execute())
+            await clock.sleep(alone * 2)
+            job = (await orchestrator.store.jobs.list())[0].id
+            counts = await orchestrator.store.queue.counts(job)
+            orchestrator.interrupt()
+            await running
+
+    assert counts[ItemState.STORED] == COUNT
+    assert span(healthy) <= alone * 1.05
+
+
+class HangingButOne(Link):
+    """Domains that never answer, and one that does."""
+
+    def __init__(self, healthy: str) -> None:
+        self._healthy = healthy
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        if not request.url.startswith(self._healthy):
+            await asyncio.sleep(1000)
+        return Page(request.url, 200, {}, b"here", 0.0)
+
+
+async def test_leases_are_left_for_a_domain_that_comes_after_many_that_hang(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    sites = [f"http://host{number:03}.test" for number in range(101)]
+    async with Orchestrator(
+        "many:Many",
+        {"sites": sites, "count": COUNT},
+        home=tmp_path,
+        clock=clock,
+        transport=HangingButOne(sites[-1]),
+        rate="unlimited",
+        timeout=900.0,
+        ignore_robots=[site.removeprefix("http://") for site in sites],
+    ) as orchestrator:
+        running = asyncio.create_task(orchestrator.execute())
+        await clock.sleep(60)
+        job = (await orchestrator.store.jobs.list())[0].id
+        counts = await orchestrator.store.queue.counts(job)
+        running.cancel()
+        await asyncio.wait([running])
+
+    assert counts[ItemState.STORED] == COUNT

@@ -14,8 +14,8 @@ from longline.errors import StoreGone
 from longline.stores import waiting
 from longline.stores.database import Database
 from longline.stores.sqlite import SqliteBackend
-from longline.stores.threads import Threads
 from longline.stores.waiting import Patience, Waiting
+from longline.threads import Threads
 
 # A process one of whose readers never gets its answer.
 HANGING = """

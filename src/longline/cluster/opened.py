@@ -14,6 +14,7 @@ from longline.config.settings import Settings
 from longline.config.spec import make_spec
 from longline.engines.chunked import ChunkEngine
 from longline.engines.options import options_of
+from longline.fetching.connections import ConnectionLimit
 from longline.jobs.collector import Collector
 from longline.model import OPEN_STATES, Job
 from longline.stores.store import Store
@@ -54,6 +55,7 @@ class OpenJobs:
         self._settings = settings
         self._store = store
         self._keepers = keepers
+        self._connections = ConnectionLimit()
         self._clock = clock
         self._reports = reports
         self._on_trouble = on_trouble
@@ -143,6 +145,7 @@ class OpenJobs:
                     self._store,
                     job=job.id,
                     keepers=self._keepers,
+                    connections=self._connections,
                     since=since,
                     on_trouble=lambda problem: self._on_trouble(f"{job.id}: {problem}"),
                 )

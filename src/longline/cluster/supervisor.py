@@ -30,7 +30,7 @@ from longline.jobs.stopping import handling_signals
 from longline.model import Job
 from longline.resilience.keepers.redis import open_redis_keepers
 from longline.stores.store import Store, open_store
-from longline.stores.threads import Threads
+from longline.threads import Threads
 
 INTERRUPTED = 130
 """The exit code after a second signal: everything was ended at once."""

@@ -31,6 +31,7 @@ from longline.stores.store import Store
 _PARKED_LOOK = 3.0  # seconds between looks at a job whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
 _WIDEST = 64  # domains with a full stock at the same time
+_RESERVED = 1024  # more leases for domains beyond that, one at a time: hanging ones hold up none
 
 
 class LocalEngine:
@@ -140,7 +141,10 @@ class LocalEngine:
 
     async def _lease(self, job: str, lanes: Lanes) -> bool:
         now = self._clock.now()
-        stock = _STOCK * self._options.concurrency
+        stock = full = _STOCK * self._options.concurrency
+        room = _WIDEST * full - self._in_hand
+        if room < full:
+            stock, room = 1, room + _RESERVED
         claim = Claim(
             job,
             self._owner,
@@ -150,7 +154,7 @@ class LocalEngine:
             holds=lanes.waiting(),
             resting=self._rests.resting(now),
             last=self._last_lane,
-            room=_WIDEST * stock - self._in_hand,
+            room=room,
         )
         leases = await self._store.queue.lease(claim)
         self._in_hand += len(leases)

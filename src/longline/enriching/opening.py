@@ -54,7 +54,7 @@ async def open_enricher(
 async def _connected(
     task: EnrichTask, limiter: RateLimiter, clock: Clock
 ) -> AsyncIterator[Enricher]:
-    options = HttpOptions(timeout=task.server.timeout, connections=task.concurrency + 1)
+    options = HttpOptions(timeout=task.server.timeout)
     transport = HttpTransport(options, clock)
     speaker = Speaker(task.server, Pacing(transport, limiter, clock))
     try:

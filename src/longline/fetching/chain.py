@@ -10,6 +10,7 @@ retry → redirects → statuses → archive → robots → authentication → i
 - Cache and join stand before budget, breaker and pace: an answer that nobody has to be asked for
   costs nothing.
 - Room for a limited number at once is waited for before the pace: who holds a slot goes.
+- A connection is waited for together with the pace, before the deadline of the request begins.
 - A budget is looked at before a request stands in line, and taken from when it goes.
 
 A link whose policy is None is not built.
@@ -32,6 +33,7 @@ from longline.fetching.breaking import Breaking
 from longline.fetching.budgeting import BudgetCheck, BudgetSpending
 from longline.fetching.cache.base import HttpCache
 from longline.fetching.caching import Caching
+from longline.fetching.connections import ConnectionLimit
 from longline.fetching.crowding import Crowding
 from longline.fetching.identity import Identity
 from longline.fetching.joining import Joining
@@ -75,6 +77,7 @@ class Policies:
     archive: Archive | None = None
     job: str = ""
     doorman: Doorman | None = None
+    connections: ConnectionLimit | None = None
 
 
 def build_chain(
@@ -103,7 +106,7 @@ def _sending(transport: Link, policies: Policies, clock: Clock) -> Link:
     chain: Link = Bans(transport, expects=policies.manners.expects)
     if policies.budgets:
         chain = BudgetSpending(chain, policies.budgets)
-    chain = Pacing(chain, policies.limiter, clock)
+    chain = Pacing(chain, policies.limiter, clock, policies.connections)
     if policies.doorman:
         chain = Crowding(chain, policies.doorman)
     chain = Breaking(chain, policies.breaker)

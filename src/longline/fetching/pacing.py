@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longline.clock import Clock
+from longline.fetching.connections import ConnectionLimit
 from longline.fetching.headers import retry_after
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, Sent
@@ -27,25 +28,57 @@ class Pacing(Link):
     """Every request takes a token of its domain; what the site says about its limit is obeyed.
 
     A 429, a 503 or Retry-After stops the domain for all, and so does a quota that is used up,
-    before the site has to refuse anything.
+    before the site has to refuse anything. With `connections`, a request also takes a connection,
+    before its deadline begins.
     """
 
-    def __init__(self, inner: Link, limiter: RateLimiter, clock: Clock) -> None:
+    def __init__(
+        self,
+        inner: Link,
+        limiter: RateLimiter,
+        clock: Clock,
+        connections: ConnectionLimit | None = None,
+    ) -> None:
         self._inner = inner
         self._limiter = limiter
         self._clock = clock
+        self._connections = connections
         self._outstanding: Counter[str] = Counter()
 
     async def __call__(self, request: Request, account: Account) -> Page:
+        grant = await self._acquire(request, account)
+        if self._connections is None:
+            return await self._ask(request, grant, account)
+        if not self._connections.try_acquire(request.domain):
+            begun = self._clock.now()
+            with account.waiting:
+                await self._connections.acquire(request.domain)
+            account.waits += 1
+            account.waited += self._clock.now() - begun
+            try:
+                # Requests that waited together must not leave together: each takes a new slot.
+                grant = await self._acquire(request, account)
+            except BaseException:
+                self._connections.release(request.domain)
+                raise
+        try:
+            return await self._ask(request, grant, account)
+        finally:
+            self._connections.release(request.domain)
+
+    async def _acquire(self, request: Request, account: Account) -> Grant:
         domain = request.domain
         if self._limiter.is_free(domain):
-            grant = Grant(domain, self._clock.now(), 0.0, is_paced=False)
-        else:
-            with account.waiting:
-                grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
+            return Grant(domain, self._clock.now(), 0.0, is_paced=False)
+        with account.waiting:
+            grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
         if grant.waited:
             account.waits += 1
             account.waited += grant.waited
+        return grant
+
+    async def _ask(self, request: Request, grant: Grant, account: Account) -> Page:
+        domain = grant.domain
         self._outstanding[domain] += 1
         try:
             if grant.is_paced:

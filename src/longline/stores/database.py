@@ -16,10 +16,10 @@ from longline.errors import LonglineError, StoreUnreachable
 from longline.stores import postgres, sqlite
 from longline.stores.backend import ABSENT, Backend, Trouble
 from longline.stores.migrate import bring_up_to_date
-from longline.stores.threads import Threads
 from longline.stores.transacting import Transactor
 from longline.stores.waiting import IsHasty, Patience, Waiting, never
 from longline.stores.writer import Writer
+from longline.threads import Threads
 
 T = TypeVar("T")
 _READERS = 3

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from longline.errors import StoreBusy, StoreGone
-from longline.stores.threads import have_ended
+from longline.threads import have_ended
 
 _LARGEST_GROUP = 512
 

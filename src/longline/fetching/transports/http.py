@@ -14,6 +14,7 @@ from longline.clock import Clock
 from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut, UnknownHost
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, with_query
+from longline.fetching.transports.resolving import Resolver
 from longline.model import Account
 
 _TOO_MANY = 429
@@ -26,7 +27,6 @@ class HttpOptions:
     timeout: float = 30.0
     largest_body: int = 50_000_000
     user_agent: str = "longline"
-    connections: int = 100
     is_timed: bool = True
     """Whether to note when each request really left, which a limited pace learns from."""
 
@@ -38,6 +38,7 @@ class HttpTransport(Link):
         self._options = options
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._resolver = Resolver()
         self._answered: set[str] = set()
 
     async def __call__(self, request: Request, account: Account) -> Page:
@@ -62,13 +63,15 @@ class HttpTransport(Link):
         if self._session is not None:
             await self._session.close()
             self._session = None
+        await self._resolver.close()
 
     def _open(self) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(self._note_sent)
         traces = [trace] if self._options.is_timed else []
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._options.connections),
+            # Connections are limited where they are waited for without a deadline: in Pacing.
+            connector=aiohttp.TCPConnector(limit=0, resolver=self._resolver),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._options.user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
