@@ -12,6 +12,7 @@ from cli.terminal import Terminal
 from longline.clock import SystemClock
 from longline.fetching.archives.files import packed
 from longline.fetching.archives.warc import open_warc
+from longline.orchestrator import Orchestrator
 from longline.stores.store import open_store
 from scripted_site import ScriptedSite
 
@@ -53,6 +54,34 @@ def job(home: Path) -> str:
                 return found.id
 
     return asyncio.run(collect())
+
+
+MANIFEST = """
+manifest: html
+name: rows
+start: {site}/
+rate: unlimited
+key: "@id"
+items: {{elements: {items}}}
+fields: {{name: {name}}}
+"""
+ROWS = "".join(f"<p id=r{n}><b>name {n}</b><i>title {n}</i></p>" for n in range(3))
+
+
+@pytest.fixture
+def manifest_job(home: Path, tmp_path: Path) -> tuple[str, Path, str]:
+    """A job of a manifest with three elements: its id, the manifest, and the site's address."""
+    path = tmp_path / "rows.yaml"
+
+    async def collect() -> tuple[str, str]:
+        async with ScriptedSite() as site:
+            site.says("/", ROWS)
+            path.write_text(MANIFEST.format(site=site.url, items="p", name="b"))
+            async with Orchestrator(str(path), home=home, archive=True) as longline:
+                return (await longline.execute()).job, site.url
+
+    job, url = asyncio.run(collect())
+    return job, path, url
 
 
 @pytest.fixture
@@ -103,6 +132,47 @@ def test_a_source_that_fails_exits_with_3(longline: Terminal, job: str, tmp_path
     assert answer.code == 3
     assert "2 failed" in answer.out
     assert "failed 0: layer page raised ValueError: no [/b] price" in answer.out
+
+
+def test_a_manifest_is_read_again_from_its_file(
+    longline: Terminal, manifest_job: tuple[str, Path, str]
+) -> None:
+    job, path, site = manifest_job
+    path.write_text(MANIFEST.format(site=site, items="p", name="i"))
+
+    answer = longline("reextract", job, "--json")
+
+    told = answer.last
+    assert (answer.code, told["items"], told["changed"], told["requests"]) == (0, 3, 3, 0)
+    assert told["changes"]["r1"] == [{"field": "name", "old": "name 1", "new": "title 1"}]
+    assert told["discovery"] == {"repeated": True, "problem": None}
+
+
+def test_items_that_are_not_found_any_more_exit_with_3(
+    longline: Terminal, manifest_job: tuple[str, Path, str]
+) -> None:
+    job, path, site = manifest_job
+    path.write_text(MANIFEST.format(site=site, items="'p:not(#r1)'", name="b"))
+
+    answer = longline("reextract", job, "--json")
+    shown = longline("reextract", job)
+
+    assert (answer.code, shown.code) == (3, 3)
+    assert (answer.last["same"], answer.last["removed"]) == (2, 1)
+    assert list(answer.last["not_found"]) == ["r1"]
+    assert "removed r1" in shown.out
+
+
+def test_a_manifest_that_is_gone_is_named(
+    longline: Terminal, manifest_job: tuple[str, Path, str]
+) -> None:
+    job, path, _ = manifest_job
+    path.unlink()
+
+    answer = longline("reextract", job, "--json")
+
+    assert (answer.code, answer.last["same"]) == (0, 3)
+    assert str(path) in answer.err
 
 
 def test_a_job_without_an_archive_says_how_to_get_one(longline: Terminal, shop: Path) -> None:

@@ -16,13 +16,14 @@ from longline.cli.options import COUNT, JOB, Pair, home_option, json_option, pri
 from longline.cli.reading import with_store
 from longline.clock import SystemClock
 from longline.jobs.comparison import Change, Finding, Reextraction
-from longline.jobs.reextraction import reextract, source_for
+from longline.jobs.reextraction import is_without_its_file, reextract, source_for
 from longline.stores.store import Store
 from longline.wiring import open_archive
 
 _SHOWN = 20  # items of each kind; --json has them all
 _LONGEST = 60  # characters of a value
-_WORDS = {Finding.NEW: "newly possible"}
+_COPY = "{} is not there any more; the job's own copy of it is used"
+_WORDS = {Finding.NEW: "newly possible", Finding.REMOVED: "not found any more"}
 
 
 @click.command("reextract")
@@ -31,7 +32,7 @@ _WORDS = {Finding.NEW: "newly possible"}
     "--source", help="Extract with this source instead: a name, .py, .yaml, or mod:Class."
 )
 @click.option("--set", "options", type=Pair(), multiple=True, help="A setting that differs.")
-@click.option("--limit", type=COUNT, help="Take only so many items.")
+@click.option("--limit", type=COUNT, help="Extract only the first N items of the job.")
 @click.option("--write", is_flag=True, help="Store what is new or changed as new versions.")
 @home_option
 @json_option
@@ -47,12 +48,15 @@ def command(
 ) -> None:
     """Extract a job's items again from archived answers, and compare.
 
-    Not one request is made. The job must have been run with --archive. Exits with 3 when an item
-    could not be extracted.
+    Not one request is made. The job must have been run with --archive. Without --source, a
+    manifest is read again from its file. Discovery is repeated on the archived pages, too. Exits
+    with 3 when an item could not be extracted or compared, or is not found any more.
     """
 
     async def again(store: Store) -> Reextraction:
         found = await store.jobs.get(job)
+        if source is None and is_without_its_file(found):
+            click.echo(_COPY.format(found.settings["source"]), err=True)
         made = source_for(found, source, dict(options))
         async with open_archive(settings_of(home)) as archive:
             return await reextract(
@@ -68,14 +72,25 @@ def command(
 
 
 def _show(result: Reextraction, *, is_written: bool) -> None:
-    told = result.as_dict()
+    told = result.as_dict()  # its counts add up to the number of items
     counts = ", ".join(f"{told[one.value]} {_WORDS.get(one, one.value)}" for one in Finding)
     click.echo(f"{told['items']} items of {result.job}: {counts}; {told['requests']} requests")
     if told["superseded"]:
         click.echo(f"{told['superseded']} were seen by a later job since and are never replaced")
+    if result.unfinished:
+        click.echo(f"{result.unfinished} items were never finished and are not compared")
+    if result.discovery_problem:
+        click.echo(f"discovery could not be repeated to its end: {result.discovery_problem}")
+    if told["renamed"]:
+        click.echo(
+            f"{len(told['renamed'])} have another key now; records under their old keys stay"
+        )
     _show_changes(result)
-    for one in result.of(Finding.FAILED)[:_SHOWN]:
-        click.echo(f"failed {one.key}: {one.reason}")
+    for finding in (Finding.FAILED, Finding.REMOVED):
+        for one in result.of(finding)[:_SHOWN]:
+            click.echo(f"{finding.value} {one.key}: {one.reason}")
+        if (more := len(result.of(finding)) - _SHOWN) > 0:
+            click.echo(f"and {more} {finding.value} more; --json shows them all")
     if is_written:
         click.echo(f"{result.written} written")
     elif told["changed"] or told["new"]:
@@ -88,6 +103,8 @@ def _show_changes(result: Reextraction) -> None:
         return
     table = Table(Column("item", no_wrap=True), "field", "before", "now", box=None)
     for one in changed[:_SHOWN]:
+        if one.new_key:
+            table.add_row(*(escape(text) for text in (one.key, "(key)", one.key, one.new_key)))
         for change in one.changes:
             values = (_shown(change, side) for side in ("old", "new"))
             table.add_row(*(escape(text) for text in (one.key, change.field, *values)))

@@ -18,6 +18,7 @@ class Finding(StrEnum):
     SAME = "same"
     CHANGED = "changed"
     NEW = "new"
+    REMOVED = "removed"
     SKIPPED = "skipped"
     FAILED = "failed"
 
@@ -38,6 +39,7 @@ class Change:
 class Comparison:
     """One item: what was found, the fields that differ, why it failed.
 
+    `new_key` is the key that the source gives it now, if that is another one.
     `is_superseded` says that a later job has seen the record since: it is compared with what that
     one stored, but for the volatile fields, and never replaced.
     """
@@ -48,15 +50,29 @@ class Comparison:
     reason: str | None = None
     is_superseded: bool = False
     requests: int = 0
+    new_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reextraction:
-    """What came of extracting the items of a job again."""
+    """What came of extracting the items of a job again.
+
+    Attributes:
+        job: its id.
+        comparisons: one of each item, those that only the source of now finds included.
+        written: how many records were written.
+        unfinished: how many items of the job were never finished, and are not compared.
+        discovery_problem: why it is unknown whether the source finds other items now.
+        is_discovery_repeated: whether discovery was repeated; if not, nothing is known of items
+            that the source would find now.
+    """
 
     job: str
     comparisons: tuple[Comparison, ...]
     written: int = 0
+    unfinished: int = 0
+    discovery_problem: str | None = None
+    is_discovery_repeated: bool = True
 
     @property
     def requests(self) -> int:
@@ -65,8 +81,9 @@ class Reextraction:
 
     @property
     def exit_code(self) -> int:
-        """0 when all could be extracted, 3 when some could not."""
-        return 3 if self.of(Finding.FAILED) else 0
+        """0 when all could be extracted and compared, 3 when some could not."""
+        is_partial = self.of(Finding.FAILED) or self.of(Finding.REMOVED) or self.discovery_problem
+        return 3 if is_partial else 0
 
     def of(self, finding: Finding) -> list[Comparison]:
         """Return the items of which this was found."""
@@ -81,11 +98,18 @@ class Reextraction:
             "superseded": sum(one.is_superseded for one in self.comparisons),
             "written": self.written,
             "requests": self.requests,
+            "unfinished": self.unfinished,
+            "discovery": {
+                "repeated": self.is_discovery_repeated,
+                "problem": self.discovery_problem,
+            },
             "changes": {
                 one.key: [change.as_dict() for change in one.changes]
                 for one in self.of(Finding.CHANGED)
             },
+            "renamed": {one.key: one.new_key for one in self.comparisons if one.new_key},
             "failures": {one.key: one.reason for one in self.of(Finding.FAILED)},
+            "not_found": {one.key: one.reason for one in self.of(Finding.REMOVED)},
         }
 
 

@@ -123,6 +123,9 @@ class Source:
     pipeline: ClassVar[tuple[Any, ...]] = ()
     """What becomes of the composed data before it is a record: stages, in the order they run."""
 
+    can_repeat_discovery: ClassVar[bool] = True
+    """Whether `discover` requests only through its visit: then an archive can repeat it."""
+
     bookmarks: Any = None
     """Where the last complete run ended, by name; given by whoever runs the source."""
 
@@ -185,6 +188,27 @@ class Source:
         holds the last one. An item yielded twice is queued once.
         """
         raise NotImplementedError  # the one method every source must write
+
+    def cursor_to_repeat(self, last: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the cursor to repeat the discovery of a job from its first request.
+
+        `last` is the last cursor of that job. None begins as a new job does.
+        """
+        del last
+        return None
+
+    def identity_of(self, item: Item) -> str | None:
+        """Return what identifies the element or record that discovery made an item of.
+
+        It does not depend on the extraction rules, so it finds the item again after they have
+        changed, even if the key has. None when the key and the address are all there is.
+        """
+        del item
+        return None
+
+    def carries_values(self, item: Item) -> bool:
+        """Return whether the item carries values that discovery or another item extracted."""
+        return bool(item.data)
 
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Make the record's data of the layers' results; as it stands, all fields side by side."""

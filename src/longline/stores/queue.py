@@ -145,6 +145,13 @@ class Queue:
         count: int | None = await self._database.write(_skip_before, (job, key, reason))
         return count
 
+    async def rows(self, job: str) -> list[dict[str, Any]]:
+        """Return all items as rows, in the order in which they were found."""
+        query = select(items).where(items.c.job_id == job).order_by(items.c.id)
+        return await self._database.read(
+            lambda connection: [dict(row) for row in connection.execute(query).mappings()]
+        )
+
     async def finished(self, job: str, *, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the finished items as rows, in the order in which they were found."""
         query = (

@@ -77,8 +77,8 @@ class ApiSource(Source):
         if visit.cursor:
             progress = Progress.of(visit.cursor)
         else:
-            first = [self._discovery.first(n, await self._begin(n)) for n in self._discovery.roots]
-            progress = Progress(list(reversed(first)), visit.clock.now())
+            since = {name: await self._begin(name) for name in self._discovery.roots}
+            progress = self._discovery.start(since, visit.clock.now())
             may_be_empty = may_be_empty or await self._asks_for_the_latest()
         stream = self._discovery.run(visit, progress)
         if not may_be_empty:
@@ -86,6 +86,16 @@ class ApiSource(Source):
         async with aclosing(stream) as found:
             async for one in found:
                 yield one
+
+    def cursor_to_repeat(self, last: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the first cursor with the bookmarks of that job: they have moved on since."""
+        since = (last or {}).get("since")
+        return (
+            self._discovery.start(since, last["started"]).cursor().value if last and since else None
+        )
+
+    def identity_of(self, item: Item) -> str | None:
+        return digest(item.data["record"]) if "record" in item.data else None
 
     async def finished(self, visit: Visit) -> None:
         """Move the bookmarks on, once every record of a complete run is committed.

@@ -68,17 +68,23 @@ class Progress:
     tasks: list[Task]
     started: float
     marks: dict[str, float] = field(default_factory=dict)
+    since: Mapping[str, str | int] = field(default_factory=dict)
+    """Where the incremental lists began, by endpoint: what it takes to repeat the discovery."""
 
     def cursor(self) -> Cursor:
         """Return it as what is committed with the items found so far."""
-        tasks = [task.as_dict() for task in self.tasks]
-        return Cursor({"tasks": tasks, "started": self.started, "marks": dict(self.marks)})
+        where: dict[str, Any] = {
+            "tasks": [task.as_dict() for task in self.tasks],
+            "started": self.started,
+            "marks": dict(self.marks),
+        }
+        return Cursor({**where, "since": dict(self.since)} if self.since else where)
 
     @classmethod
     def of(cls, cursor: Mapping[str, Any]) -> Progress:
         """Return what was committed."""
         tasks = [Task.of(values) for values in cursor["tasks"]]
-        return cls(tasks, cursor["started"], dict(cursor["marks"]))
+        return cls(tasks, cursor["started"], dict(cursor["marks"]), cursor.get("since", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +131,14 @@ class Discovery:
         self._is_one_of_many = sum(one.collect for one in lists.values()) > 1
         self.roots = [name for name, one in lists.items() if one.parent is None]
 
-    def first(self, name: str, since: str | int | None) -> Task:
-        """Return the task that a list without a parent begins with."""
-        return Task(name, since=since, place=beginning(self._endpoints[name].pagination))
+    def start(self, since: Mapping[str, str | int | None], at: float) -> Progress:
+        """Return where a discovery begins: the first page of each list without a parent."""
+        tasks = [
+            Task(name, since=since.get(name), place=beginning(self._endpoints[name].pagination))
+            for name in reversed(self.roots)
+        ]
+        begun = {name: value for name, value in since.items() if value is not None}
+        return Progress(tasks, at, since=begun)
 
     async def run(self, visit: Visit, progress: Progress) -> AsyncGenerator[Item | Cursor, None]:
         """Yield the items of what is left to do, and a cursor after each step."""

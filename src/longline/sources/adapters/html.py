@@ -14,7 +14,7 @@ from longline.model import Cursor, Item
 from longline.sources.adapters.emptiness import not_empty
 from longline.sources.adapters.html_discovery import Walk, from_starts
 from longline.sources.adapters.html_fields import AnyReader, Reading, read_fields, readers_of
-from longline.sources.adapters.html_items import ItemFinder
+from longline.sources.adapters.html_items import ELEMENT, ItemFinder
 from longline.sources.adapters.html_scope import whole
 from longline.sources.adapters.html_sitemaps import from_sitemaps
 from longline.sources.adapters.manifested import attributes_of
@@ -79,6 +79,10 @@ class HtmlSource(Source):
         if carried is None:
             return _told(reading, visit)
         return {**_told(carried, visit), **_told(reading, visit)}
+
+    def identity_of(self, item: Item) -> str | None:
+        identity: str | None = item.data.get(ELEMENT)
+        return identity
 
     def read(self, page: Page) -> Reading:
         """Return what a page holds."""

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from selectolax.lexbor import LexborHTMLParser
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.config.manifests.html import HtmlManifest
 from longline.fetching.messages import Page
@@ -19,6 +19,8 @@ from longline.sources.adapters.html_fields import FieldReader, Reading, read_fie
 from longline.sources.adapters.html_links import Links, joined, key_of
 from longline.sources.adapters.html_scope import PageScope, Scope
 
+ELEMENT = "element"
+"""The name under which an item carries the identity of its element: a hash of its HTML."""
 _NO_TREE = LexborHTMLParser("")
 _NO_PAGE = PageScope(Page("", 200, {}, b""))
 
@@ -105,7 +107,9 @@ class ItemFinder:
         if not is_wanted:
             return
         key = self._read_key(found, scope) or key_of(scope.address, _home(scope.page.address))
-        data = read_fields(self._readers, scope).to_carry() if self._readers else {}
+        data: dict[str, Any] = {}
+        if self._readers:
+            data = {**read_fields(self._readers, scope).to_carry(), ELEMENT: _identity(scope)}
         found.items.append(Item(key, scope.address, data=data))
 
     def _take_whole(self, found: Found, scope: Scope) -> None:
@@ -115,7 +119,8 @@ class ItemFinder:
         mark = _mark(reading.fields, self._volatile)
         key = self._read_key(found, scope) or mark
         found.candidates.append(key)
-        found.items.append(Item(key, scope.address, data={**reading.to_carry(), "mark": mark}))
+        data = {**reading.to_carry(), "mark": mark, ELEMENT: _identity(scope)}
+        found.items.append(Item(key, scope.address, data=data))
 
     def _read_key(self, found: Found, scope: Scope) -> str | None:
         if self._key is None:
@@ -167,6 +172,15 @@ class Marks:
 def _mark(fields: Mapping[str, Any], volatile: frozenset[str]) -> str:
     lasting = {name: value for name, value in fields.items() if name not in volatile}
     text = orjson.dumps(lasting, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def _identity(scope: Scope) -> str:
+    """Return a hash of the element, or the JSON record, as the site sent it."""
+    if isinstance(scope.node, LexborNode):
+        text = (scope.node.html or "").encode("utf-8", "surrogatepass")
+    else:
+        text = orjson.dumps(scope.record, default=str, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 

@@ -28,6 +28,8 @@ Key = Callable[[Mapping[str, Any]], Any]
 class RecordSource(Source):
     """A source whose items bring their records along."""
 
+    can_repeat_discovery = False  # others' code, which may ask by itself
+
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
         """Return the record that came with the item.
@@ -40,6 +42,9 @@ class RecordSource(Source):
             raise UnexpectedShape(visit.item.key, data[_PROBLEM])
         result: Mapping[str, Any] = data[_RECORD]
         return result
+
+    def carries_values(self, item: Item) -> bool:
+        return _RECORD in item.data or _PROBLEM in item.data
 
 
 class Keying:

@@ -1,0 +1,174 @@
+"""Discovery repeated from archived answers, and the items of a job paired with what it finds."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from longline.errors import LonglineError, NotArchived, StoreError
+from longline.fetching.archives.base import Archive
+from longline.fetching.transports.replay import build_replay
+from longline.jobs.collector import Collector
+from longline.jobs.straying import is_of_the_process, no_stray_cancellation
+from longline.jobs.timeline import Timeline
+from longline.model import Item, Job
+from longline.sources.base import Source
+from longline.stores.keys import kept_key
+from longline.stores.store import Store
+
+ROUNDING = 1e-5  # seconds; the times in an archive's files are whole microseconds
+Row = Mapping[str, Any]
+_MANIFESTS = frozenset({"html", "api"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rediscovery:
+    """What a source finds on the archived pages of a job.
+
+    Attributes:
+        items: what it found, in order, each key once.
+        problem: why it could not find all; None when it came to its end.
+        is_unarchived: whether the problem is a page that the archive does not hold.
+        is_repeated: whether discovery was repeated at all.
+    """
+
+    items: tuple[Item, ...] = ()
+    problem: str | None = None
+    is_unarchived: bool = False
+    is_repeated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The items of a job as the source finds them now: by row key, and those without a row."""
+
+    items: Mapping[str, Item] = field(default_factory=dict)
+    new: Sequence[Item] = ()
+
+
+def is_manifest(source: Source) -> bool:
+    """Return whether all items of a source come from its discovery, and its code is ours."""
+    return source.kind in _MANIFESTS
+
+
+async def rediscover(
+    store: Store, archive: Archive, job: Job, source: Source, rows: Sequence[Row]
+) -> Rediscovery:
+    """Repeat the discovery of a job with a source, from archived answers alone.
+
+    Sources of manifests are always repeated, since any of their rules may have changed. Discovery
+    written in Python is repeated only if items carry values from it.
+    """
+    if not source.can_repeat_discovery:
+        return Rediscovery(is_repeated=False)
+    if not (is_manifest(source) or any(source.carries_values(item_of(row)) for row in rows)):
+        return Rediscovery(is_repeated=False)
+    events = await store.journal.events(job.id, kind="job.discovered")
+    until = max((event.at for event in events), default=None)
+    seat = Timeline().take_seat()
+    link = build_replay(
+        archive,
+        job.id,
+        seat,
+        until=None if until is None else until + ROUNDING,
+        arrive=seat.reach,
+    )
+    collector = Collector(source, link, seat, job.settings.get("params") or {})
+    found: dict[str, Item] = {}
+    try:
+        await _discover(collector, job, found)
+    except StoreError:
+        raise
+    except BaseException as error:  # whatever a source raises ends its discovery
+        if is_of_the_process(error):
+            raise
+        problem = str(error) if isinstance(error, LonglineError) else repr(error)
+        return Rediscovery(tuple(found.values()), problem, isinstance(error, NotArchived))
+    finally:
+        seat.leave()
+    return Rediscovery(tuple(found.values()))
+
+
+async def _discover(collector: Collector, job: Job, found: dict[str, Item]) -> None:
+    source, limit = collector.source, job.settings.get("limit")
+    visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
+    with no_stray_cancellation():
+        await source.prepare(visit)
+        stream = source.discover(visit)
+        try:
+            async for one in stream:
+                if isinstance(one, Item):
+                    found.setdefault(kept_key(one.key), one)
+                if limit is not None and len(found) >= limit:
+                    return
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+
+def pair(source: Source, rows: Sequence[Row], found: Sequence[Item], limit: int | None) -> Pairs:
+    """Pair the rows of a job with the items that a source finds now.
+
+    An item is the same one if its key and its element are; if its element is, under another key; if
+    its key is; or if its address has as many items as before, in their order.
+
+    Args:
+        source: which found them.
+        rows: all items of the job, in the order in which they were found.
+        found: the items, each key once.
+        limit: that of the job; no more items than that belong to it.
+    """
+    pairing = _Pairing(rows, found)
+
+    def identity(item: Item) -> Hashable:
+        return source.identity_of(item)
+
+    def key_and_identity(item: Item) -> Hashable:
+        return kept_key(item.key), identity(item)
+
+    pairing.match(key_and_identity)
+    pairing.match(identity)
+    pairing.match(lambda item: kept_key(item.key))
+    pairing.match(lambda item: item.url, only_equal_counts=True)
+    new = pairing.found if limit is None else pairing.found[: max(0, limit - len(rows))]
+    return Pairs(pairing.paired, new)
+
+
+class _Pairing:
+    """Rows and items that have no counterpart yet, and those that have."""
+
+    def __init__(self, rows: Sequence[Row], found: Sequence[Item]) -> None:
+        self._rows = [item_of(row) for row in rows]
+        self.found = list(found)
+        self.paired: dict[str, Item] = {}
+
+    def match(self, name: Callable[[Item], Hashable], *, only_equal_counts: bool = False) -> None:
+        """Pair what has the same name, in order; None is not a name."""
+        waiting: defaultdict[Hashable, deque[Item]] = defaultdict(deque)
+        for item in self.found:
+            waiting[name(item)].append(item)
+        waiting.pop(None, None)
+        if only_equal_counts:
+            counts: defaultdict[Hashable, int] = defaultdict(int)
+            for row in self._rows:
+                counts[name(row)] += 1
+            for one in [one for one, items in waiting.items() if len(items) != counts[one]]:
+                del waiting[one]
+        taken: set[int] = set()
+        rows, self._rows = self._rows, []
+        for row in rows:
+            items = waiting.get(name(row))
+            if not items:
+                self._rows.append(row)
+                continue
+            item = items.popleft()
+            taken.add(id(item))
+            self.paired[row.key] = item
+        self.found = [item for item in self.found if id(item) not in taken]
+
+
+def item_of(row: Row) -> Item:
+    """Return the item of a row."""
+    return Item(row["key"], row["url"], row["priority"], row["data"])

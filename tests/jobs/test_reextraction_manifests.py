@@ -1,0 +1,444 @@
+"""Manifests extracted again from archived pages: discovery is repeated, no value is taken over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from longline.clock import Clock
+from longline.config.settings import Settings
+from longline.jobs.comparison import Finding, Reextraction
+from longline.jobs.reextraction import reextract, source_for
+from longline.model import Job
+from longline.orchestrator import Orchestrator
+from longline.stores.records import RecordQuery
+from longline.stores.store import Store
+from longline.wiring import open_archive
+from scripted_site import ScriptedSite
+from virtual import VirtualClock
+
+PAGES, PER_PAGE = 3, 4
+ALL = PAGES * PER_PAGE
+QUOTES = """
+manifest: html
+name: quotes
+start: {site}/
+pages: .next a@href
+items: {{elements: div.quote}}
+fields:
+  text: {{css: .text, required: true}}
+  author: .author
+"""
+GOODS = """
+manifest: api
+name: goods
+base_url: {site}
+endpoints:
+  goods:
+    path: /goods
+    records: items
+    key: id
+    pagination: {{kind: cursor, path: next, parameter: after}}
+    fields: {{id: id, name: name}}
+"""
+
+
+@dataclass
+class Past:
+    """A home, and a manifest that is run, changed and run again on what the home has kept."""
+
+    site: ScriptedSite
+    home: Path
+    clock: Clock
+    job: Job | None = None
+
+    @property
+    def manifest(self) -> Path:
+        return self.home / "source.yaml"
+
+    def write(self, text: str) -> None:
+        self.manifest.parent.mkdir(exist_ok=True)
+        self.manifest.write_text(text.format(site=self.site.url))
+
+    async def run(self, text: str, **spec: Any) -> Job:
+        self.write(text)
+        spec = {"archive": True, "rate": "unlimited", **spec}
+        async with Orchestrator(
+            str(self.manifest), home=self.home, clock=self.clock, **spec
+        ) as longline:
+            report = await longline.execute()
+            self.job = await longline.store.jobs.get(report.job)
+        self.site.hits.clear()
+        return self.job
+
+    async def again(self, text: str | None = None, **how: Any) -> Reextraction:
+        if text is not None:
+            self.write(text)
+        assert self.job is not None
+        async with self.store() as store, open_archive(Settings(home=self.home)) as archive:
+            source = source_for(self.job, None, {})
+            result = await reextract(store, archive, self.job, source, self.clock, **how)
+        assert self.site.hits.total() == 0
+        told = result.as_dict()
+        assert sum(told[finding.value] for finding in Finding) == told["items"]
+        return result
+
+    async def records(self) -> dict[str, Any]:
+        async with self.store() as store:
+            return {row["key"]: row["data"] for row in await store.records.list(RecordQuery())}
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[Store]:
+        async with Orchestrator("n8n", home=self.home, clock=self.clock) as longline:
+            yield longline.store
+
+
+def quote(number: int) -> str:
+    return (
+        f'<div class="quote" id="q{number}"><b class="text">Text {number}</b>'
+        f'<i class="author">Author {number}</i><i class="full">Full name {number}</i></div>'
+    )
+
+
+def listed(numbers: list[int], following: str | None = None) -> str:
+    link = f'<p class="next"><a href="{following}">Next</a></p>' if following else ""
+    return f"<main>{''.join(quote(number) for number in numbers)}</main>{link}"
+
+
+@pytest.fixture
+def past(tmp_path: Path, site: ScriptedSite, clock: VirtualClock) -> Past:
+    for page in range(PAGES):
+        numbers = list(range(page * PER_PAGE, (page + 1) * PER_PAGE))
+        following = f"/page{page + 1}" if page + 1 < PAGES else None
+        site.says("/" if page == 0 else f"/page{page}", listed(numbers, following))
+    site.answers["/goods"] = goods
+    return Past(site, tmp_path / "home", clock)
+
+
+async def goods(request: web.Request) -> web.StreamResponse:
+    page = int(request.query.get("after", 0))
+    numbers = range(page * PER_PAGE, (page + 1) * PER_PAGE)
+    items = [{"id": n, "name": f"name {n}", "title": f"title {n}", "sku": f"s{n}"} for n in numbers]
+    following = page + 1 if page + 1 < PAGES else None
+    return web.json_response({"items": items, "next": following})
+
+
+def counts(result: Reextraction) -> dict[str, int]:
+    return {finding.value: n for finding in Finding if (n := len(result.of(finding)))}
+
+
+def keyed(text: str) -> str:
+    return text.replace("items: {{", "key: '@id'\nitems: {{")
+
+
+# ---------------------------------------------------------------- elements
+
+
+async def test_elements_that_are_read_alike_are_the_same(past: Past) -> None:
+    await past.run(QUOTES)
+
+    result = await past.again()
+
+    assert counts(result) == {"same": ALL}
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("text", [QUOTES, keyed(QUOTES)], ids=["unnamed", "keyed"])
+async def test_a_changed_selector_of_elements_shows_in_every_item(past: Past, text: str) -> None:
+    await past.run(text)
+
+    result = await past.again(text.replace(".author", ".full"))
+
+    assert counts(result) == {"changed": ALL}
+    changes = result.as_dict()["changes"].values()
+    assert sorted(change["new"] for (change,) in changes) == sorted(
+        f"Full name {number}" for number in range(ALL)
+    )
+
+
+async def test_changed_elements_can_be_written_and_are_the_same_then(past: Past) -> None:
+    await past.run(keyed(QUOTES))
+    changed = keyed(QUOTES).replace(".author", ".full")
+
+    result = await past.again(changed, write=True)
+
+    assert result.written == ALL
+    assert (await past.records())["q7"]["author"] == "Full name 7"
+    assert counts(await past.again()) == {"same": ALL}
+
+
+async def test_unnamed_elements_are_written_under_the_key_that_a_run_would_give(
+    past: Past,
+) -> None:
+    await past.run(QUOTES)
+    changed = QUOTES.replace(".author", ".full")
+
+    result = await past.again(changed, write=True)
+
+    renamed = result.as_dict()["renamed"]
+    assert (len(renamed), result.written) == (ALL, ALL)
+    again = await past.again()
+    assert (counts(again), again.as_dict()["renamed"]) == ({"same": ALL}, {})
+    await past.run(changed)
+    assert len(await past.records()) == 2 * ALL  # as many as after two runs, and none twice
+
+
+async def test_a_changed_key_is_a_change_of_each_item(past: Past) -> None:
+    await past.run(keyed(QUOTES))
+
+    result = await past.again(QUOTES.replace("items: {{", "key: .text\nitems: {{"))
+
+    assert counts(result) == {"changed": ALL}
+    assert result.as_dict()["renamed"]["q3"] == "Text 3"
+
+
+async def test_a_narrower_selector_of_items_misses_those_it_does_not_find(past: Past) -> None:
+    await past.run(keyed(QUOTES))
+
+    result = await past.again(keyed(QUOTES).replace("div.quote", "div.quote:not(#q2)"))
+
+    assert counts(result) == {"same": ALL - 1, "removed": 1}
+    assert list(result.as_dict()["not_found"]) == ["q2"]
+    assert result.exit_code == 3
+
+
+async def test_a_wider_selector_of_items_finds_new_ones(past: Past) -> None:
+    await past.run(keyed(QUOTES).replace("div.quote", "div.quote:not(#q2)"))
+
+    result = await past.again(keyed(QUOTES), write=True)
+
+    assert counts(result) == {"same": ALL - 1, "new": 1}
+    assert result.exit_code == 0
+    assert (await past.records())["q2"]["author"] == "Author 2"
+    assert counts(await past.again()) == {"same": ALL}
+
+
+async def test_a_selector_that_finds_nothing_leaves_nothing_the_same(past: Past) -> None:
+    await past.run(QUOTES)
+
+    result = await past.again(QUOTES.replace("div.quote", "div.cite"))
+
+    assert counts(result) == {"failed": ALL}
+    assert result.exit_code == 3
+
+
+async def test_a_required_field_that_is_not_there_fails_each_item(past: Past) -> None:
+    await past.run(QUOTES)
+
+    result = await past.again(QUOTES.replace("css: .text", "css: .missing"))
+
+    assert counts(result) == {"failed": ALL}
+
+
+async def test_pages_that_were_never_fetched_are_named_and_not_passed_over(past: Past) -> None:
+    await past.run(keyed(QUOTES).replace("pages: .next a@href\n", ""))
+
+    result = await past.again(keyed(QUOTES))
+
+    assert counts(result) == {"same": PER_PAGE}
+    assert "/page1" in (result.discovery_problem or "")
+    assert result.exit_code == 3
+
+
+async def test_elements_on_a_page_that_the_archive_has_lost_cannot_be_compared(
+    past: Past,
+) -> None:
+    await past.run(QUOTES)
+    # The start page answers under another address now: the archive does not hold that one.
+    result = await past.again(QUOTES.replace("{site}/", "{site}/index"))
+
+    assert counts(result) == {"failed": ALL}
+    assert all("/index" in reason for reason in result.as_dict()["failures"].values())
+
+
+async def test_a_limited_job_has_no_more_items_than_its_limit(past: Past) -> None:
+    await past.run(QUOTES, limit=6)
+
+    assert counts(await past.again()) == {"same": 6}
+    changed = await past.again(QUOTES.replace(".author", ".full"))
+    assert (counts(changed), changed.exit_code) == ({"changed": 6}, 0)
+
+
+async def test_a_limit_of_the_command_compares_the_first_items(past: Past) -> None:
+    await past.run(QUOTES)
+
+    result = await past.again(QUOTES.replace(".author", ".full"), limit=2)
+
+    assert counts(result) == {"changed": 2}
+
+
+async def test_the_same_element_on_two_pages_is_one_item(past: Past) -> None:
+    past.site.says("/page1", listed([3, 4, 5, 6, 7], "/page2"))
+    await past.run(QUOTES)
+
+    assert counts(await past.again()) == {"same": ALL}
+    assert counts(await past.again(QUOTES.replace(".author", ".full"))) == {"changed": ALL}
+
+
+async def test_elements_that_share_a_key_are_told_apart_by_what_they_are(past: Past) -> None:
+    shared = QUOTES.replace("items: {{", "key: '@class'\nitems: {{")
+    await past.run(shared)
+
+    assert counts(await past.again()) == {"same": ALL}
+    changed = await past.again(shared.replace(".author", ".full"))
+    assert counts(changed) == {"changed": ALL}
+    values = [change["new"] for one in changed.as_dict()["changes"].values() for change in one]
+    assert len(set(values)) == ALL
+
+
+async def test_the_copy_of_the_job_is_used_when_the_manifest_is_gone(past: Past) -> None:
+    await past.run(QUOTES)
+    past.manifest.unlink()
+
+    assert counts(await past.again()) == {"same": ALL}
+
+
+# ---------------------------------------------------------------- elements with pages
+
+
+LINKED = """
+manifest: html
+name: quotes
+start: {site}/shelf
+items:
+  elements: li
+  link: a
+  fields: {{shelf: .place}}
+fields: {{title: h1}}
+"""
+
+
+@pytest.fixture
+def shelf(past: Past) -> Past:
+    rows = "".join(
+        f'<li><a href="/book{n}">b{n}</a><i class="place">p{n}</i><i class="row">r{n}</i></li>'
+        for n in range(3)
+    )
+    past.site.says("/shelf", f"<ul>{rows}</ul>")
+    for number in range(3):
+        past.site.says(f"/book{number}", f"<h1>Book {number}</h1><h2>Sub {number}</h2>")
+    return past
+
+
+async def test_fields_of_the_list_and_of_the_page_are_both_extracted_again(shelf: Past) -> None:
+    await shelf.run(LINKED)
+
+    assert counts(await shelf.again()) == {"same": 3}
+    listed = await shelf.again(LINKED.replace(".place", ".row"))
+    paged = await shelf.again(LINKED.replace("title: h1", "title: h2"))
+
+    assert counts(listed) == {"changed": 3}
+    assert listed.as_dict()["changes"]["/book1"] == [{"field": "shelf", "old": "p1", "new": "r1"}]
+    assert counts(paged) == {"changed": 3}
+    assert paged.as_dict()["changes"]["/book1"][0]["new"] == "Sub 1"
+
+
+async def test_a_page_that_was_never_fetched_is_not_the_same(shelf: Past) -> None:
+    await shelf.run(LINKED.replace("elements: li", "elements: 'li:first-child'"))
+
+    result = await shelf.again(LINKED)
+
+    assert counts(result) == {"same": 1, "failed": 2}
+    assert result.exit_code == 3
+
+
+async def test_a_changed_key_of_pages_is_found_by_their_address(shelf: Past) -> None:
+    await shelf.run(LINKED)
+
+    result = await shelf.again(LINKED.replace("items:", "key: .row\nitems:"))
+
+    assert result.as_dict()["renamed"] == {f"/book{n}": f"r{n}" for n in range(3)}
+
+
+# ---------------------------------------------------------------- records of an API
+
+
+async def test_changed_fields_of_list_records_show(past: Past) -> None:
+    await past.run(GOODS)
+
+    assert counts(await past.again()) == {"same": ALL}
+    changed = await past.again(GOODS.replace("name: name", "name: title"))
+
+    assert counts(changed) == {"changed": ALL}
+    assert changed.as_dict()["changes"]["5"] == [
+        {"field": "name", "old": "name 5", "new": "title 5"}
+    ]
+
+
+async def test_a_changed_key_of_records_is_a_change_of_each(past: Past) -> None:
+    await past.run(GOODS)
+
+    result = await past.again(GOODS.replace("key: id", "key: sku"))
+
+    assert counts(result) == {"changed": ALL}
+    assert result.as_dict()["renamed"]["5"] == "s5"
+
+
+async def test_another_path_to_the_records_finds_another_set(past: Past) -> None:
+    await past.run(GOODS)
+
+    result = await past.again(GOODS.replace("records: items", "records: 'items[?id!=`2`]'"))
+
+    assert counts(result) == {"same": ALL - 1, "removed": 1}
+    assert list(result.as_dict()["not_found"]) == ["2"]
+
+
+async def test_a_list_that_begins_at_a_bookmark_is_repeated_from_there(past: Past) -> None:
+    incremental = GOODS.replace(
+        "    fields:",
+        "    incremental: {{field: id, parameter: since, type: integer, start: 0}}\n    fields:",
+    )
+    await past.run(incremental)
+    job = await past.run(incremental)
+    assert job.cursor is not None
+
+    assert counts(await past.again()) == {"same": ALL}
+    changed = await past.again(incremental.replace("name: name", "name: title"))
+    assert counts(changed) == {"changed": ALL}
+
+
+async def test_a_record_without_a_key_is_found_under_its_new_one(past: Past) -> None:
+    past.site.says("/goods", json.dumps({"items": [{"id": 1, "name": "a"}, {"sku": 2}]}))
+    await past.run(GOODS)
+
+    result = await past.again(GOODS.replace("key: id", "key: id || sku"))
+
+    assert counts(result) == {"same": 1, "new": 1}
+    assert list(result.as_dict()["renamed"].values()) == ["2"]
+
+
+# ---------------------------------------------------------------- other sources
+
+
+async def test_records_that_a_function_made_before_are_never_called_the_same(
+    past: Past,
+) -> None:
+    code = """
+        async def quotes(fetch):
+            page = await fetch("{site}/")
+            for node in page.tree.css("div.quote"):
+                yield {{"id": node.attributes["id"], "text": node.css_first("{css}").text()}}
+    """
+    path = past.home / "functions.py"
+    past.home.mkdir()
+    path.write_text(dedent(code).format(site=past.site.url, css=".text"))
+    async with Orchestrator(
+        f"{path}:quotes", home=past.home, clock=past.clock, archive=True, rate="unlimited"
+    ) as longline:
+        report = await longline.execute()
+        past.job = await longline.store.jobs.get(report.job)
+    past.site.hits.clear()
+    path.write_text(dedent(code).format(site=past.site.url, css=".author"))
+
+    result = await past.again()
+
+    assert counts(result) == {"failed": PER_PAGE}
+    assert result.exit_code == 3
