@@ -195,7 +195,7 @@ def start(path: Path, home: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_told_to_stop_finishes_what_it_has_and_can_go_on(
     tmp_path: Path, longline: Terminal, number: signal.Signals
 ) -> None:

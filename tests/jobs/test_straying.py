@@ -59,6 +59,20 @@ async def test_an_item_whose_code_raises_what_would_end_its_task_fails_as_a_bug(
     assert [row["kind"] for row in items] == [None, FailureKind.BUG, None]
 
 
+@pytest.mark.real_time
+async def test_a_keyboard_interrupt_of_a_layer_is_a_bug_of_its_item(tmp_path: Path) -> None:
+    path = tmp_path / "odd.py"
+    path.write_text(ODD.format(found=3, end="pass", error="KeyboardInterrupt"))
+
+    async with Orchestrator(settings=Settings(home=tmp_path)) as longline:
+        with longline.handling_signals():
+            report = await longline.execute(str(path))
+        items = await longline.store.queue.finished(report.job)
+
+    assert report.state is JobState.PARTIAL
+    assert [row["kind"] for row in items] == [None, FailureKind.BUG, None]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [

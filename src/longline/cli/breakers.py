@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
+from longline.cli.showing import echo_line, plain_console
 from longline.clock import SystemClock, moment
 from longline.config.settings import prepare_home
 from longline.errors import BadOption
@@ -40,8 +39,8 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
         return
     table = Table("domain", "phase", "failures", "rate", "trips", "until (UTC)", "reason", box=None)
     for row in rows:
-        table.add_row(*(escape(text) for text in _words(row)))
-    Console().print(table if rows else "no site has failed so far")
+        table.add_row(*_words(row))
+    plain_console().print(table if rows else "no site has failed so far")
 
 
 @command.command("show")
@@ -56,9 +55,9 @@ def show(domain: str, *, home: Path | None, as_json: bool) -> None:
         return
     for name, value in row.items():
         if name != "history":
-            click.echo(f"{name:10} {'' if value is None else value}")
+            echo_line(f"{name:10} {'' if value is None else value}")
     for change in row["history"]:
-        click.echo(f"  {change['at']}  {change['old']} -> {change['new']}  {change['reason']}")
+        echo_line(f"  {change['at']}  {change['old']} -> {change['new']}  {change['reason']}")
 
 
 @command.command("reset")

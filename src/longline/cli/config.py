@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.configured import Problem, entry_of, problems_of, set_in_file, values_behind
@@ -22,6 +20,7 @@ from longline.cli.options import (
     profile_option,
     settings_of,
 )
+from longline.cli.showing import plain_console
 from longline.config.differences import differences
 from longline.config.layers import Explained
 from longline.config.library import survey
@@ -150,8 +149,8 @@ def _broken(problem: ConfigError) -> dict[str, Any]:
 def _print(columns: tuple[str, ...], rows: Iterable[dict[str, Any]], empty: str) -> None:
     table = Table(*columns, box=None)
     for row in rows:
-        table.add_row(*(escape(_words(row[name])) for name in columns))
-    Console(soft_wrap=True).print(table if table.row_count else escape(empty))
+        table.add_row(*(_words(row[name]) for name in columns))
+    plain_console(soft_wrap=True).print(table if table.row_count else empty)
 
 
 def _print_problems(count: int, problems: list[Problem]) -> None:

@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.cli.showing import Listing, cleaned, number
+from longline.cli.showing import Listing, cleaned, number, plain_console
 from longline.config.settings import prepare_home
 from longline.lifecycle.moving import Move, Moved, move
 from longline.stores.copying import Copied
@@ -81,7 +80,7 @@ def _print_tables(copied: Copied) -> None:
     listing = Listing("table", "rows", "checksum", right=("rows",))
     for one in copied.tables:
         listing.add(one.name, number(one.rows), one.checksum)
-    Console().print(listing)
+    plain_console().print(listing)
 
 
 def _next(moved: Moved) -> str:
@@ -111,4 +110,4 @@ def _print_description(address: str, found: Description) -> None:
     listing = Listing("table", "rows", right=("rows",))
     for name, rows in found.rows.items():
         listing.add(name, number(rows))
-    Console().print(listing)
+    plain_console().print(listing)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from longline.cli.options import home_option, json_option, print_json, profile_given
-from longline.cli.showing import cleaned
+from longline.cli.showing import cleaned, plain_console
 from longline.lifecycle.doctor import diagnose
 from longline.lifecycle.doctor_base import Finding, Verdict
 
@@ -36,9 +36,10 @@ def command(*, home: Path | None, as_json: bool) -> None:
 
 
 def _print(finding: Finding) -> None:
-    is_terminal = sys.stdout.isatty()
-    sign = _SIGNS[finding.verdict] if is_terminal else f"{finding.verdict.value:8}"
-    line = cleaned(f"{finding.about:16} {finding.sentence}", is_line=True)
-    click.echo(f"{click.style(sign, fg=_COLOURS[finding.verdict])} {line}")
+    console = plain_console(soft_wrap=True)
+    sign = _SIGNS[finding.verdict] if console.is_terminal else f"{finding.verdict.value:8}"
+    console.print(sign, style=_COLOURS[finding.verdict], end=" ")
+    console.print(cleaned(f"{finding.about:16} {finding.sentence}", is_line=True))
     if finding.remedy is not None:
-        click.echo(f"{'':{len(sign)}} {'':16} → {cleaned(finding.remedy, is_line=True)}")
+        remedy = cleaned(finding.remedy, is_line=True)
+        console.print(f"{'':{len(sign)}} {'':16} → {remedy}")

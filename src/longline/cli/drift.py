@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.options import JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
-from longline.cli.showing import cleaned
+from longline.cli.showing import cleaned, plain_console
 from longline.clock import SystemClock, moment
 from longline.jobs.drift_view import drift_of, sources_watched
 from longline.jobs.drifting import accept
@@ -75,7 +73,7 @@ def _list(home: Path | None, *, as_json: bool) -> None:
     for row in rows:
         texts = (row["source"], row["job"], _moment(row["at"])[:16], str(row["records"]))
         table.add_row(*(_shown(text) for text in (*texts, _verdict(row))))
-    Console().print(table if rows else "no run has ended yet; try: longline demo")
+    plain_console().print(table if rows else "no run has ended yet; try: longline demo")
 
 
 def _print_fields(seen: dict[str, Any]) -> None:
@@ -88,7 +86,7 @@ def _print_fields(seen: dict[str, Any]) -> None:
         before, now = _words(row["before"]), _words(row["now"])
         pairs = (text for pair in zip(before, now, strict=True) for text in pair)
         table.add_row(*(_shown(text) for text in (row["field"], *pairs)))
-    Console().print(table)
+    plain_console().print(table)
     click.echo(f"drift: {cleaned(_verdict(seen), is_line=True)}")
 
 
@@ -109,7 +107,7 @@ def _words(figures: dict[str, Any] | None) -> tuple[str, str, str]:
 
 
 def _shown(text: str) -> str:
-    return escape(cleaned(text, is_line=True))
+    return cleaned(text, is_line=True)
 
 
 def _moment(at: float) -> str:

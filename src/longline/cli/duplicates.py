@@ -8,13 +8,11 @@ from typing import Any
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
 from longline.cli.options import COUNT, home_option, json_option, print_json
 from longline.cli.reading import with_store
-from longline.cli.showing import cleaned
+from longline.cli.showing import cleaned, plain_console
 from longline.clock import SystemClock
 from longline.config.matching import read_rules
 from longline.errors import BadOption
@@ -205,7 +203,7 @@ def _print_doubts(found: Found) -> None:
 
 
 def _print_list(rows: list[dict[str, Any]], total: int) -> None:
-    console = Console()
+    console = plain_console()
     if not rows:
         console.print("no duplicates are known; try: longline duplicates find")
         return
@@ -224,7 +222,7 @@ def _print_list(rows: list[dict[str, Any]], total: int) -> None:
     for row in rows:
         names = row["records"]
         told = (str(len(names)), ", ".join(row["sources"]), f"{row['score']:g}", row["title"])
-        table.add_row(_cell(row["kind"]), escape(_plain(names[0])), *map(_cell, told))
+        table.add_row(_cell(row["kind"]), _plain(names[0]), *map(_cell, told))
     console.print(table)
     if len(rows) < total:
         click.echo(f"{len(rows):,} of {total:,}; --limit shows more")
@@ -236,11 +234,11 @@ def _whole(name: str, cells: list[str]) -> Column:
 
 
 def _print_records(told: dict[str, Any]) -> None:
-    console = Console()
+    console = plain_console()
     by_name = {one["record"]: one for one in told["records"]}
     for start in range(0, len(by_name), _SIDE_BY_SIDE):
         names = list(by_name)[start : start + _SIDE_BY_SIDE]
-        heads = (Column(escape(_plain(name)), overflow="fold") for name in names)
+        heads = (Column(_plain(name), overflow="fold") for name in names)
         table = Table("field", "all in one", *heads, box=None)
         for field in told["merged"]:
             values = (by_name[name]["data"].get(field["name"]) for name in names)
@@ -248,7 +246,7 @@ def _print_records(told: dict[str, Any]) -> None:
         console.print(table)
     for field in told["merged"]:
         if field["note"]:
-            console.print(f"{_cell(field['name'])}: {_cell(field['note'])}", highlight=False)
+            console.print(f"{_cell(field['name'])}: {_cell(field['note'])}")
 
 
 def _one_view(field: dict[str, Any]) -> str:
@@ -259,11 +257,11 @@ def _one_view(field: dict[str, Any]) -> str:
 
 
 def _print_pairs(pairs: list[dict[str, Any]]) -> None:
-    console = Console()
+    console = plain_console()
     for pair in pairs:
         said = pair["decision"] or ("match" if pair["is_match"] else "contradict each other")
-        line = f"\n[bold]{_both(pair)}[/]: {said}, {pair['score']:g} points"
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(f"\n{_both(pair)}", style="bold", end="", soft_wrap=True)
+        console.print(f": {said}, {pair['score']:g} points", soft_wrap=True)
         table = Table("field", "points", "verdict", "", "", box=None)
         for one in pair["evidence"]:
             told = (one["field"], f"{one['points']:+g}", one["verdict"], one["left"], one["right"])
@@ -274,22 +272,22 @@ def _print_pairs(pairs: list[dict[str, Any]]) -> None:
 
 
 def _print_parted(parted: list[dict[str, Any]]) -> None:
-    console = Console()
+    console = plain_console()
     for pair in parted:
         reasons = "; ".join(
-            f"{escape(_plain(left))} and {escape(_plain(right))}"
-            for left, right in pair["rejected"]
+            f"{_plain(left)} and {_plain(right)}" for left, right in pair["rejected"]
         )
-        line = f"\n[bold]{_both(pair)}[/]: confirmed, but kept apart, since rejected are: {reasons}"
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(f"\n{_both(pair)}", style="bold", end="", soft_wrap=True)
+        line = f": confirmed, but kept apart, since rejected are: {reasons}"
+        console.print(line, soft_wrap=True)
 
 
 def _both(pair: dict[str, Any]) -> str:
-    return f"{escape(_plain(pair['left']))} and {escape(_plain(pair['right']))}"
+    return f"{_plain(pair['left'])} and {_plain(pair['right'])}"
 
 
 def _cell(value: Any) -> str:
-    return escape(_cell_text(value))
+    return _cell_text(value)
 
 
 def _cell_text(value: Any) -> str:

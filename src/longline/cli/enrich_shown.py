@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self
 
 import orjson
-from rich.console import Console
-from rich.markup import escape
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from longline.cli.showing import cleaned
+from longline.cli.showing import SafeLive, cleaned, error_console, plain_console
 from longline.clock import moment
 from longline.enriching.report import PhaseProgress, PhaseReport, PhaseState
 from longline.stores.asking import QuestionState
@@ -34,13 +32,16 @@ class PhaseDisplay:
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._is_quiet = is_quiet
-        self._console = Console(stderr=True)
+        self._console = error_console()
         is_live = self._console.is_terminal and not is_quiet
-        self._status = self._console.status("queueing") if is_live else None
+        self._spinner = Spinner("dots", Text("queueing"))
+        self._live = SafeLive(self._spinner, console=self._console, transient=True)
+        self._is_live = is_live
         self._last: float | None = None
 
     def __enter__(self) -> Self:
-        (self._status or nullcontext()).__enter__()
+        if self._is_live:
+            self._live.start()
         return self
 
     def __exit__(
@@ -49,12 +50,14 @@ class PhaseDisplay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        (self._status or nullcontext()).__exit__(kind, error, trace)
+        del kind, error, trace
+        if self._is_live:
+            self._live.stop()
 
     def update(self, progress: PhaseProgress) -> None:
         """Show how far it is."""
-        if self._status is not None:
-            self._status.update(escape(line(progress)))
+        if self._is_live:
+            self._spinner.update(text=Text(line(progress)))
         elif self._last is None or progress.seconds - self._last >= _LINE_EVERY:
             self._last = progress.seconds
             self.say(line(progress))
@@ -62,13 +65,13 @@ class PhaseDisplay:
     def say(self, text: str) -> None:
         """Say something beside the progress."""
         if not self._is_quiet:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(text, soft_wrap=True)
 
     def warn(self, sentences: Iterable[str]) -> None:
         """Say what is odd, to programs as well."""
         for one in sentences:
             told = f"warning: {clean(one)}"
-            self._console.print(told, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(told, soft_wrap=True)
 
     def stopping(self) -> None:
         """Say what happens after the first ctrl-c."""
@@ -87,16 +90,14 @@ def line(progress: PhaseProgress) -> str:
 
 def print_report(report: PhaseReport) -> None:
     """Print how a run ended."""
-    console = Console(highlight=False)
+    console = plain_console()
     state = Text(report.state.value, style=_COLOURS.get(report.state, ""))
     console.print(state, end="  ")
-    console.print(line(report.progress), markup=False, soft_wrap=True)
+    console.print(line(report.progress), soft_wrap=True)
     if report.reason:
-        console.print(clean(report.reason), markup=False, soft_wrap=True)
+        console.print(clean(report.reason), soft_wrap=True)
     if report.progress.records.get(QuestionState.FAILED):
-        console.print(
-            f"why some failed: longline enrich status {report.progress.task}", markup=False
-        )
+        console.print(f"why some failed: longline enrich status {report.progress.task}")
 
 
 def print_standing(rows: Sequence[dict[str, Any]]) -> None:
@@ -106,22 +107,22 @@ def print_standing(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         found = row["states"]
         table.add_row(
-            escape(clean(row["task"])),
+            clean(row["task"]),
             *(f"{found[state]['records']:,}" if state in found else "" for state in states),
             f"{sum(one['questions'] for one in found.values()):,}",
             f"{row['tokens']:,}",
         )
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(table if rows else "no task was run yet; see docs/enrichment.md")
     for row in rows:
         for one in row["reasons"]:
             told = f"  {one['records']:,} {one['state']}: {clean(one['reason'])}"
-            console.print(told, markup=False, soft_wrap=True)
+            console.print(told, soft_wrap=True)
 
 
 def print_shown(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
     """Print what machines have said about a record."""
-    console = Console(markup=False, highlight=False)  # what is said may look like markup
+    console = plain_console()
     name = clean(f"{record['source']}/{record['key']}")
     console.print(name, style="bold", soft_wrap=True)
     if not rows:

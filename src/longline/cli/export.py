@@ -29,6 +29,7 @@ from longline.exports.incremental import Fresh
 from longline.exports.jsons import as_text
 from longline.exports.known_secrets import known_secrets, stand_in_key
 from longline.exports.redaction import Redactor
+from longline.output import binary_stdout, sanitize_json
 from longline.stores.records import ENRICHMENTS
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store, open_store
@@ -228,8 +229,9 @@ def _written(wish: Wish, rows: Rows) -> Exported:
     if wish.output != STDOUT:
         return export(wish, rows)
     try:
-        written = export_stream(sys.stdout.buffer, rows, wish)
-        sys.stdout.buffer.flush()
+        target = binary_stdout()
+        written = export_stream(target, rows, wish)
+        target.flush()
     except OSError as error:
         give_up_stdout()
         if isinstance(error, BrokenPipeError):  # whoever reads has had enough, such as head
@@ -248,7 +250,7 @@ def _tell(
     """Say what was written; beside the records if they are on standard output themselves."""
     if as_json:
         said = asdict(done) if done else {"path": None, "records": 0}
-        click.echo(as_text(said), err=is_streamed)
+        click.echo(sanitize_json(as_text(said)), err=is_streamed)
     elif done is None:
         click.echo(f"nothing is new since the last export {incremental!r}", err=is_streamed)
     elif not is_streamed or done.notes or done.redacted is not None:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
+from longline.cli.showing import cleaned, plain_console
 from longline.clock import moment
 from longline.errors import FailureKind
 from longline.model import ItemState
@@ -75,20 +74,21 @@ def _print_kinds(kinds: dict[str, dict[str, int]]) -> None:
     table = Table("kind", *columns, box=None)
     for kind, counts in kinds.items():
         table.add_row(kind, *(str(counts.get(name, 0) or "") for name in columns))
-    Console().print(table if kinds else "nothing has failed in this job")
+    plain_console().print(table if kinds else "nothing has failed in this job")
 
 
 def _print_items(items: list[Unlucky], *, has_attempts: bool) -> None:
-    console = Console()
+    console = plain_console()
     for one in items:
         answer = f", last answer {one.status}" if one.status else ""
         told = f"{one.state}, {one.kind}, {one.tries} tries, {one.requests} requests{answer}"
-        console.print(f"[bold]{escape(one.key)}[/] {told}\n  {escape(one.reason or '')}")
+        console.print(cleaned(one.key, is_line=True), style="bold", end=" ", soft_wrap=True)
+        console.print(told, soft_wrap=True)
+        console.print(f"  {cleaned(one.reason or '', is_line=True)}")
         for attempt in one.attempts if has_attempts else ():
             status = attempt["status"] or "no answer"
             console.print(
                 f"    {moment(attempt['at']):%Y-%m-%d %H:%M:%S}  {attempt['kind']}  {status}  "
-                f"{attempt['seconds']:.2f} s  {escape(attempt['step'])}: "
-                f"{escape(attempt['reason'])}",
-                highlight=False,
+                f"{attempt['seconds']:.2f} s  {attempt['step']}: "
+                f"{attempt['reason']}",
             )

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from longline.cli.fitting import Fitting
 from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
 from longline.cli.orders_shown import orders_of, print_orders
 from longline.cli.reading import with_store
-from longline.cli.showing import cleaned
+from longline.cli.showing import cleaned, plain_console
 from longline.clock import SystemClock, moment
 from longline.jobs.owner import is_abandoned
 from longline.model import ItemState, Job
@@ -46,7 +45,7 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
     shown = told | {"state": f"{state_of(told)}{note}"}
     for name, value in shown.items():
         if name not in {"events", "is_abandoned", "orders"}:
-            click.echo(f"{name:12} {value}")
+            click.echo(cleaned(f"{name:12} {value}", is_line=True))
     for event in told["events"]:
         said = cleaned(str(event["data"]), is_line=True)
         click.echo(f"  {moment(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {said}")
@@ -116,4 +115,4 @@ def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
             str(row["failed"] + row["quarantined"]),
             row["reason"] or (_NOBODY if row["is_abandoned"] else ""),
         )
-    Console(highlight=False).print(listing)
+    plain_console().print(listing)

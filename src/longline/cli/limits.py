@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.showing import plain_console
 from longline.clock import SystemClock, moment
 from longline.config.settings import prepare_home
 from longline.errors import BadOption
@@ -127,7 +126,7 @@ def _show(rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
     )
     for name, row in rows.items():
         table.add_row(
-            escape(name),
+            name,
             _figure(row["rate"]),
             str(row["burst"]),
             row["known"],
@@ -136,7 +135,7 @@ def _show(rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
             _figure(row["ceiling"]),
             (row["changed_at"] or "")[:16],
         )
-    Console().print(table if rows else "no limits are known yet")
+    plain_console().print(table if rows else "no limits are known yet")
 
 
 def _figure(value: float | None) -> str:

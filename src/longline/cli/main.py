@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import click
+
+from longline.cli.leaving import give_up_stdout
+from longline.output import OutputFailed, protected_output, sanitize, sanitize_error
+
+FAILED, INTERRUPTED = 1, 130
+_TRACEBACK = "LONGLINE_TRACEBACK"
+_NO_MEMORY = (
+    "out of memory; this process is not allowed more memory or threads (see `ulimit -a` and the "
+    "limits of its container). What was stored is safe: raise the limit and run it again"
+)
 
 COMMANDS = {
     "run": "Collect from SOURCE; run the same command again to resume it.",
@@ -69,8 +83,7 @@ class _LazyGroup(click.Group):
             sentence = _own_server_away(error, ctx)
             if sentence is None:
                 raise
-            click.echo(f"longline: {sentence}", err=True)
-            sys.exit(getattr(error, "exit_code", 1))
+            sys.exit(_fail(sentence, getattr(error, "exit_code", FAILED)))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
@@ -108,20 +121,94 @@ def _own_server_away(error: Exception, context: click.Context) -> str | None:
 
 
 def main() -> None:
-    """Run the command line; every error of ours becomes one sentence and its exit code."""
+    """Run the command line; every error becomes one sentence and its exit code."""
+    with protected_output() as stdout:
+        code = _run()
+        try:
+            stdout.flush()
+        except OSError as error:
+            code = _output_failed(error, code)
+        sys.stderr.flush()
+    if code:
+        sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command; return its exit code."""
     try:
+        _check_arguments()
         cli.main(prog_name="longline", standalone_mode=False)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; run the same command again to go on", err=True)
-        sys.exit(130)
-    except Exception as error:
-        # Imported only now, so that --help stays quick.
-        from longline.errors import LonglineError  # noqa: PLC0415
+        return _fail("interrupted; run the same command again to go on", INTERRUPTED, prefix="")
+    except BaseException as error:  # noqa: BLE001  # the edge of the program
+        return _explain(error)
+    return 0
 
-        if not isinstance(error, LonglineError):
-            raise
-        click.echo(f"longline: {error}", err=True)
-        sys.exit(error.exit_code)
+
+def _check_arguments() -> None:
+    """Refuse arguments that are not text: no database, address or file of ours could hold them.
+
+    Raises:
+        click.UsageError: one is not valid in the encoding of the locale.
+    """
+    for place, word in enumerate(sys.argv[1:], 1):
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            raise click.UsageError(
+                f"argument {place} ({sanitize(word[:100], is_line=True)}) is not valid UTF-8; "
+                "rename the file, or write the text in UTF-8"
+            )
+
+
+def _explain(error: BaseException) -> int:
+    """Print what happened as one sentence; return the exit code."""
+    # Imported only now, so that --help stays quick.
+    from longline.errors import LonglineError  # noqa: PLC0415
+
+    if isinstance(error, OutputFailed):
+        return _output_failed(error, FAILED)
+    if isinstance(error, LonglineError):
+        return _fail(sanitize_error(error), error.exit_code)
+    if os.environ.get(_TRACEBACK):
+        traceback.print_exception(error)
+    if _is_memory(error):
+        return _fail(_NO_MEMORY, FAILED)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(sanitize_error(f"{where}{error.strerror or error}"), FAILED)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    return _fail(
+        sanitize_error(f"internal error ({told}, at {place}); {_TRACEBACK}=1 shows its traceback"),
+        FAILED,
+    )
+
+
+def _is_memory(error: BaseException) -> bool:
+    """Say whether an error means that the process may not have more memory or threads."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN):
+        return True
+    signs = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
+    text = str(error)
+    return isinstance(error, ImportError | RuntimeError) and any(one in text for one in signs)
+
+
+def _output_failed(error: OSError, code: int) -> int:
+    """Report that standard output cannot be written; a reader that left needs no report."""
+    give_up_stdout()
+    if isinstance(error, BrokenPipeError):
+        return code
+    problem = error.strerror or str(error)
+    return _fail(f"standard output cannot be written ({problem})", code or FAILED)
+
+
+def _fail(sentence: str, code: int, *, prefix: str = "longline: ") -> int:
+    click.echo(f"{prefix}{sentence}", err=True)
+    return code

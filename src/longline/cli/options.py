@@ -11,6 +11,8 @@ import orjson
 
 from longline.config.settings import Settings, load_settings
 from longline.errors import BadOption
+from longline.exports.jsons import as_text
+from longline.output import sanitize_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _PROFILE = "longline.profile"
@@ -156,7 +158,7 @@ def _typed(text: str) -> Any:
 
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
-    click.echo(orjson.dumps(value, default=str).decode())
+    click.echo(sanitize_json(as_text(value)))
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -22,6 +22,7 @@ from longline.cli.options import (
     source_options,
     values_of,
 )
+from longline.cli.showing import echo_line
 from longline.clock import SystemClock
 from longline.config.settings import Settings
 from longline.config.spec import JobSpec
@@ -96,7 +97,7 @@ def _tell(plan: Plan) -> None:
     click.echo(f"  waits for {plan.bound}")
     click.echo(f"  this plan took {plan.spent} requests")
     for note in plan.notes:
-        click.echo(f"  note: {note}")
+        echo_line(f"  note: {note}")
 
 
 def duration(seconds: float) -> str:

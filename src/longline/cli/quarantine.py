@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
 from longline.cli.options import JOB, home_option, json_option, print_json
 from longline.cli.reading import with_store
-from longline.cli.showing import cleaned
+from longline.cli.showing import cleaned, echo_line, plain_console
 from longline.clock import SystemClock, moment
 from longline.errors import FailureKind
 from longline.jobs.quarantine import Replay, replay, source_now
@@ -56,7 +55,7 @@ def list_groups(
     for one in groups:
         texts = (str(one.count), one.job, one.reason, ", ".join(one.keys))
         table.add_row(*(Text(cleaned(text)) for text in texts))
-    Console().print(table if groups else "nothing is in quarantine")
+    plain_console().print(table if groups else "nothing is in quarantine")
 
 
 @command.command("show")
@@ -142,7 +141,7 @@ def _storable(value: Any) -> Any:
 
 
 def _print(told: dict[str, Any]) -> None:
-    console = Console(markup=False, highlight=False)  # what sites write may look like markup
+    console = plain_console()
     console.print(cleaned(f"{told['job']} {told['key']}"), style="bold", end=" ", soft_wrap=True)
     console.print(cleaned(told["url"]), soft_wrap=True)
     for problem in told["problems"]:
@@ -166,7 +165,7 @@ def _print_replay(result: Replay) -> None:
     counts = ", ".join(parts)
     click.echo(f"{result.items} items of {result.job}: {counts or 'nothing done'}; no request")
     for key, reason in [*result.still.items(), *result.left.items()][:_SHOWN]:
-        click.echo(f"still in quarantine {cleaned(key)}: {cleaned(reason)}")
+        echo_line(f"still in quarantine {key}: {reason}")
     if (more := len(result.still) + len(result.left) - _SHOWN) > 0:
         click.echo(f"and {more} items more; --json shows them all")
     if not result.is_dry:

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from longline.cli.columns import columns_of, picked, value_of
@@ -24,7 +22,7 @@ from longline.cli.reading import with_store
 from longline.cli.records_figures import quality, stats
 from longline.cli.records_history import changes, diff, history
 from longline.cli.records_shown import print_record, print_said
-from longline.cli.showing import Listing, cleaned, one_line, written
+from longline.cli.showing import Listing, cleaned, one_line, plain_console, written
 from longline.exports.rows import outward
 from longline.stores.selecting import RecordQuery
 from longline.stores.store import Store
@@ -86,7 +84,7 @@ def _list(
         for row in rows:
             print_json(picked(row, names) if names else outward(row))
     elif rows:
-        Console().print(_picked_table(rows, names) if names else _table(rows))
+        plain_console().print(_picked_table(rows, names) if names else _table(rows))
     else:
         click.echo("no records match")
 
@@ -96,10 +94,10 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         shown = outward(row)
         table.add_row(
-            escape(cleaned(f"{shown['source']}/{shown['key']}")),
-            escape(_title(shown)),
+            cleaned(f"{shown['source']}/{shown['key']}", is_line=True),
+            _title(shown),
             _score(shown["score"]),
-            escape(shown["grade"] or ""),
+            shown["grade"] or "",
             str(shown["version"]),
             shown["changed_at"][:16],
         )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
 
 from longline.cli.options import home_option, json_option, print_json
 from longline.cli.querying import asked, query_of, query_options
@@ -82,7 +81,7 @@ def _print_sources(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         grades = ", ".join(f"{name} {count}" for name, count in sorted(row["grades"].items()))
         mean = "" if row["mean_score"] is None else f"{row['mean_score']:.1f}"
         table.add(row["source"], row["records"], mean, grades)
-    Console().print(table if rows else "no records yet; try: longline demo")
+    plain_console().print(table if rows else "no records yet; try: longline demo")
 
 
 def _print_fields(figures: Figures) -> None:

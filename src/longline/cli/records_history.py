@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from longline.cli.finding import found_record
 from longline.cli.options import COUNT, home_option, json_option, print_json
@@ -15,6 +14,7 @@ from longline.cli.querying import check_source, moment_of
 from longline.cli.reading import with_store
 from longline.cli.showing import (
     Listing,
+    SafeConsole,
     bar,
     date_time,
     note,
@@ -78,7 +78,7 @@ def history(key: str, field: str, *, source: str | None, home: Path | None, as_j
     if as_json:
         print_json([asdict(point) for point in points])
     else:
-        Console().print(_timeline(field, points))
+        plain_console().print(_timeline(field, points))
 
 
 @click.command("changes")
@@ -148,7 +148,7 @@ async def _print_since(store: Store, then: float, query: RecordQuery, *, as_json
         console.print("nothing has changed since")
 
 
-def _print_step(console: Console, step: Step) -> None:
+def _print_step(console: SafeConsole, step: Step) -> None:
     name = one_line(f"{step.source}/{step.key}", _VALUE)
     versions = "is new" if step.older is None else f"version {step.older} to {step.newer}"
     job = f"  job {step.job}" if step.job else ""
@@ -203,7 +203,7 @@ def _print_changes(found: Changes) -> None:
         _print_fate(console, found, fate)
 
 
-def _print_fate(console: Console, found: Changes, fate: Fate) -> None:
+def _print_fate(console: SafeConsole, found: Changes, fate: Fate) -> None:
     told = found.of(fate)
     if not told:
         return

@@ -18,11 +18,12 @@ def print_record(row: dict[str, Any]) -> None:
     """Print a record, why its quality is what it is, and where its fields come from."""
     shown, about = outward(row), row["about"]
     console = plain_console()  # what sites write may look like markup
-    console.print(f"{shown['source']}/{shown['key']}", style="bold", end=" ", soft_wrap=True)
-    console.print(shown["url"], soft_wrap=True)
+    name = cleaned(f"{shown['source']}/{shown['key']}", is_line=True)
+    console.print(name, style="bold", end=" ", soft_wrap=True)
+    console.print(cleaned(shown["url"], is_line=True), soft_wrap=True)
     table = Table.grid(padding=(0, 2))
     for name, value in shown["data"].items():
-        table.add_row(Text(name), Text(_shortened(str(value))))
+        table.add_row(Text(cleaned(name, is_line=True)), Text(_shortened(str(value))))
     console.print(table)
     if quality := about.get("quality"):
         console.print(f"\nquality {quality['score']:.1f} ({quality['grade']})", style="bold")

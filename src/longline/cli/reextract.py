@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
 from longline.cli.options import COUNT, JOB, Pair, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
+from longline.cli.showing import echo_line, plain_console
 from longline.clock import SystemClock
 from longline.jobs.comparison import Change, Finding, Reextraction
 from longline.jobs.reextraction import is_without_its_file, reextract, source_for
@@ -88,7 +87,7 @@ def _show(result: Reextraction, *, is_written: bool) -> None:
     _show_changes(result)
     for finding in (Finding.FAILED, Finding.REMOVED):
         for one in result.of(finding)[:_SHOWN]:
-            click.echo(f"{finding.value} {one.key}: {one.reason}")
+            echo_line(f"{finding.value} {one.key}: {one.reason}")
         if (more := len(result.of(finding)) - _SHOWN) > 0:
             click.echo(f"and {more} {finding.value} more; --json shows them all")
     if is_written:
@@ -104,11 +103,11 @@ def _show_changes(result: Reextraction) -> None:
     table = Table(Column("item", no_wrap=True), "field", "before", "now", box=None)
     for one in changed[:_SHOWN]:
         if one.new_key:
-            table.add_row(*(escape(text) for text in (one.key, "(key)", one.key, one.new_key)))
+            table.add_row(one.key, "(key)", one.key, one.new_key)
         for change in one.changes:
             values = (_shown(change, side) for side in ("old", "new"))
-            table.add_row(*(escape(text) for text in (one.key, change.field, *values)))
-    Console().print(table)
+            table.add_row(one.key, change.field, *values)
+    plain_console().print(table)
     if len(changed) > _SHOWN:
         click.echo(f"and {len(changed) - _SHOWN} items more; --json shows them all")
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.showing import echo_line
 from longline.clock import SystemClock, moment
 from longline.config.settings import Settings, prepare_home
 from longline.errors import BadOption
@@ -40,7 +41,7 @@ def command(url: str, *, agent: str, fresh: bool, home: Path | None, as_json: bo
     else:
         click.echo(f"{url} is {'' if verdict.is_allowed else 'not '}allowed for {agent}")
         for name, value in _facts(verdict).items():
-            click.echo(f"  {name:12} {value}")
+            echo_line(f"  {name:12} {value}")
     sys.exit(0 if verdict.is_allowed else _NOT_ALLOWED)
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.live import Live
 
 from longline.cli.fitting import Fitting
 from longline.cli.options import print_json
 from longline.cli.show import line
-from longline.cli.showing import note
+from longline.cli.showing import SafeLive, echo_line, error_console, note, plain_console
 from longline.cli.sites_table import site_row, sites_table
 from longline.errors import LonglineError
 from longline.fleet import SiteEnd
@@ -31,14 +29,14 @@ class Board:
     """The sites that run, as a table on a terminal and as lines elsewhere."""
 
     def __init__(self, sources: Sequence[str], *, is_quiet: bool) -> None:
-        self._console = Console(stderr=True)
+        self._console = error_console()
         self._is_quiet = is_quiet
         self._progress: dict[str, Progress | None] = dict.fromkeys(sources)
         self._told_at: dict[str, float] = {}
         self._troubles: dict[str, set[str]] = {}  # what was said, and by which sites
-        self._live: Live | None = None
+        self._live: SafeLive | None = None
         if self._console.is_terminal and not is_quiet:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live = SafeLive(console=self._console, auto_refresh=False, transient=True)
 
     def context(self) -> AbstractContextManager[object]:
         return self._live or nullcontext()
@@ -51,7 +49,7 @@ class Board:
 
     def say(self, text: str, *, is_trouble: bool = False) -> None:
         if is_trouble or not self._is_quiet:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(text, soft_wrap=True)
 
     def _trouble(self, source: str, text: str) -> None:
         """Say once what several sites have to say; from the same site it is something new."""
@@ -158,11 +156,11 @@ def _print_ends(ends: Sequence[SiteEnd]) -> None:
     rows = [
         site_row(_short(end.source), end.report.progress if end.report else None) for end in ends
     ]
-    Console().print(sites_table(rows))
+    plain_console().print(sites_table(rows))
     for problem, sources in _problems(ends).items():
         names = [_short(one) for one in sources]
         is_one = len(names) == 1
-        click.echo(_prefixed(sources[0], problem) if is_one else f"{', '.join(names)}: {problem}")
+        echo_line(_prefixed(sources[0], problem) if is_one else f"{', '.join(names)}: {problem}")
 
 
 def _problems(ends: Sequence[SiteEnd]) -> dict[str, list[str]]:

@@ -64,7 +64,7 @@ def command(*, host: str, port: int, rate: float | str, **options: object) -> No
 async def _serve(web: PracticeWeb) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     try:
         await web.start()

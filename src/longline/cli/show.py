@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Self
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from longline.cli.showing import SafeLive, error_console, plain_console
 from longline.clock import moment
 from longline.jobs.progress import PaceStatus, Progress
 from longline.jobs.report import JobReport
@@ -34,11 +33,11 @@ class Display:
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_quiet = is_quiet
-        self._console = Console(stderr=True)
-        self._live: Live | None = None
+        self._console = error_console()
+        self._live: SafeLive | None = None
         self._last_line: float | None = None
         if self._console.is_terminal and not is_quiet:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live = SafeLive(console=self._console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._context().__enter__()
@@ -62,7 +61,7 @@ class Display:
     def say(self, text: str, *, is_trouble: bool = False) -> None:
         """Say something beside the progress; of a trouble even those who want no progress hear."""
         if is_trouble or not self._is_quiet:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(text, soft_wrap=True)
 
     def _context(self) -> AbstractContextManager[object]:
         return self._live or nullcontext()
@@ -154,11 +153,11 @@ def duration(seconds: float) -> str:
 
 def print_summary(report: JobReport, *, echo: Callable[[str], None] = click.echo) -> None:
     """Print how a run ended, with counts that add up and what to do next."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    console = plain_console(soft_wrap=True)
     values = report.as_dict()
     colour = _COLOURS.get(report.state, "white")
     reason = f" — {report.reason}" if report.reason else ""
-    console.print(f"[bold {colour}]{report.state.value}[/]", end="")
+    console.print(report.state.value, style=f"bold {colour}", end="")
     echo(f"{reason}  ({report.job}, {duration(report.seconds)})")
     names = ("stored", "unchanged", "skipped", "failed", "quarantined", "remaining")
     parts = [f"{values[name]} {name}" for name in names if values[name] or name == "stored"]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, TextIO, cast
 
 import click
-import orjson
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.file_proxy import FileProxy
+from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from longline.clock import moment
+from longline.exports.jsons import as_text
+from longline.output import SafeStream, sanitize, trusted
 
-# Control characters, and those that turn the direction of the text after them.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 NOTHING = "—"
@@ -29,8 +31,7 @@ _LEAD = 8  # characters that two texts share and are shown before they differ
 
 def cleaned(text: str, *, is_line: bool = False) -> str:
     """Return text that cannot steer a terminal; as a line, it has no ends of lines either."""
-    plain = _CONTROLS.sub("�", text)
-    return plain.replace("\n", "�").replace("\t", "�") if is_line else plain
+    return sanitize(text, is_line=is_line)
 
 
 def one_line(text: str, length: int) -> str:
@@ -71,7 +72,7 @@ def written(value: Any) -> str:
         return NOTHING
     if isinstance(value, str):
         return value
-    return orjson.dumps(value, default=str).decode()
+    return as_text(value)
 
 
 def number(value: float | None) -> str:
@@ -186,11 +187,62 @@ def shared(wanted: Sequence[int], room: int) -> list[int]:
     return widths
 
 
+def echo_line(text: str) -> None:
+    """Print one line, whatever a site put into it."""
+    line = sanitize(text, is_line=True)
+    click.echo(line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…")
+
+
 def note(text: str) -> None:
     """Tell people something beside the answer, where programs do not look for it."""
     click.echo(f"note: {one_line(text, _SENTENCE)}", err=True)
 
 
-def plain_console() -> Console:
-    """Return a console that takes text for text."""
-    return Console(markup=False, highlight=False)
+class SafeConsole(Console):
+    """The only console: it sanitises text and takes none of it for markup, emoji or links."""
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
+        super().__init__(
+            stderr=stderr, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False
+        )
+
+    @property  # type: ignore[misc]  # rich's can be set, and nothing here may set this one
+    def file(self) -> IO[str]:
+        """The stream behind the safe ones, since this console adds escape sequences of its own."""
+        stream: Any = sys.stderr if self.stderr else sys.stdout
+        while isinstance(stream, SafeStream | FileProxy):
+            stream = trusted(stream) if isinstance(stream, SafeStream) else stream.rich_proxied_file
+        return cast("IO[str]", stream)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render as rich does, with text that cannot control the terminal."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            if control:  # rich's own movements of the cursor
+                yield segment
+            elif style is not None and style.link:
+                yield Segment(sanitize(text), style.update_link(None))
+            else:
+                yield Segment(sanitize(text), style)
+
+
+class SafeLive(Live):
+    """A live display; what others print meanwhile is sanitised before rich reads it."""
+
+    def start(self, refresh: bool = False) -> None:  # noqa: FBT001, FBT002  # as in rich
+        super().start(refresh)
+        for name in ("stdout", "stderr"):
+            if isinstance(stream := getattr(sys, name), FileProxy):
+                setattr(sys, name, SafeStream(cast("TextIO", stream)))
+
+
+def plain_console(*, soft_wrap: bool = False) -> SafeConsole:
+    """Return a console on standard output."""
+    return SafeConsole(soft_wrap=soft_wrap)
+
+
+def error_console() -> SafeConsole:
+    """Return a console on standard error."""
+    return SafeConsole(stderr=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
-import orjson
 
 from longline.authoring.checking import Check, CheckedField, Checks
 from longline.authoring.exchanges import Exchange
 from longline.authoring.recording import CaseResult
+from longline.cli.showing import echo_line, one_line, written
 from longline.fetching.messages import Page
 from longline.model import Quality, Verdict
 
@@ -26,12 +26,12 @@ _ENDS = {
 
 def tell_checks(checks: Checks) -> None:
     """Print what the first items of a source came to."""
-    click.echo(f"{checks.source}, version {checks.version}")
+    echo_line(f"{checks.source}, version {checks.version}")
     if checks.discovery:
         click.echo(f"\nfinding items, {checks.seconds:.2f} s")
         _tell_exchanges(checks.discovery)
     for note in checks.notes:
-        click.echo(f"  note: {note.field}: {note.text}")
+        echo_line(f"  note: {note.field}: {note.text}")
     for one in checks.items:
         _tell_check(one)
 
@@ -40,21 +40,23 @@ def tell_result(result: CaseResult) -> None:
     """Print what a replayed case came to."""
     click.echo(f"{result.folder}: {'same' if result.is_same else 'differs'}")
     for difference in result.differences:
-        click.echo(f"  {difference}")
+        echo_line(f"  {difference}")
 
 
 def _tell_check(check: Check) -> None:
-    click.echo(f"\nitem {check.item.key}, {check.item.url}")
+    click.echo()
+    echo_line(f"item {check.item.key}, {check.item.url}")
     for layer in check.layers:
         took = "" if layer.seconds is None else f"{layer.seconds:.2f} s"
-        click.echo(f"  layer {layer.name:14} {took:>8}  {layer.end}")
+        echo_line(f"  layer {layer.name:14} {took:>8}  {layer.end}")
     click.echo("\nfields")
     for field in check.fields:
         _tell_field(field, max(len(one.name) for one in check.fields))
     click.echo("\nrequests")
     _tell_exchanges(check.exchanges)
     reason = f": {check.reason}" if check.reason else ""
-    click.echo(f"\n{_ENDS[check.verdict]}{reason}")
+    click.echo()
+    echo_line(f"{_ENDS[check.verdict]}{reason}")
     if check.found:
         click.echo(f"its page leads to {check.found} more items")
     if check.quality:
@@ -63,19 +65,19 @@ def _tell_check(check: Check) -> None:
 
 def _tell_field(field: CheckedField, width: int) -> None:
     value = "(empty)" if field.value is None else shortened(field.value)
-    click.echo(f"  {field.name:{width}}  {value}")
+    echo_line(f"  {field.name:{width}}  {value}")
     if field.origin:
-        click.echo(f"  {'':{width}}    from {field.origin}")
+        echo_line(f"  {'':{width}}    from {field.origin}")
     for note in field.notes:
-        click.echo(f"  {'':{width}}    note: {note}")
+        echo_line(f"  {'':{width}}    note: {note}")
 
 
 def _tell_exchanges(exchanges: Sequence[Exchange]) -> None:
     if not exchanges:
         click.echo("  none")
     for one in exchanges:
-        click.echo(f"  {one.request.method} {one.request.url}")
-        click.echo(f"      {', '.join(_facts(one))}")
+        echo_line(f"  {one.request.method} {one.request.url}")
+        echo_line(f"      {', '.join(_facts(one))}")
 
 
 def _facts(exchange: Exchange) -> Iterable[str]:
@@ -97,11 +99,9 @@ def _tell_quality(quality: Quality) -> None:
     click.echo(f"quality {quality.score:g} of 100, {quality.grade}")
     for part in quality.parts:
         for reason in part.reasons:
-            click.echo(f"  {part.name}: {reason}")
+            echo_line(f"  {part.name}: {reason}")
 
 
 def shortened(value: Any) -> str:
     """Return a value on one line of bearable length."""
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-    text = " ".join(text.split())
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+    return one_line(written(value), _WIDTH)

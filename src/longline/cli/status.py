@@ -8,12 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from longline.cli.fitting import Fitting
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.show import duration
-from longline.cli.showing import NOTHING, written
+from longline.cli.showing import NOTHING, plain_console, written
 from longline.config.settings import Settings
 from longline.lifecycle.base import Part
 from longline.lifecycle.needed import check_extra, has_cluster, sqlite_part
@@ -78,7 +77,7 @@ def _print(parts: list[Part]) -> None:
             NOTHING if one.memory_bytes is None else f"{one.memory_bytes / _MEGABYTE:.0f} MB",
             one.note or _doing(one.doing) or (one.address if one.port is None else ""),
         )
-    Console(highlight=False).print(listing)
+    plain_console().print(listing)
 
 
 def _advised(part: Part) -> Part:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from longline.cli.fitting import Fitting
 from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.cli.showing import cleaned
+from longline.cli.showing import SafeConsole, SafeLive, cleaned, plain_console
 from longline.cli.sites_table import row_of, sites_table
 from longline.clock import SystemClock, moment
 from longline.config.settings import Settings
@@ -49,7 +48,7 @@ def command(*, once: bool, every: float, home: Path | None, as_json: bool) -> No
     With --json it is one picture, as with --once.
     """
     settings = settings_of(home)
-    console = Console()
+    console = plain_console()
     if as_json:
         print_json(asyncio.run(_one(settings)).as_dict())
     elif once or not console.is_terminal:
@@ -91,11 +90,11 @@ async def _one(settings: Settings) -> Picture:
         return await picture(settings, store)
 
 
-async def _watch(settings: Settings, console: Console, every: float) -> None:
+async def _watch(settings: Settings, console: SafeConsole, every: float) -> None:
     before: Picture | None = None
     with (
         Store(open_database(settings.database, patience=_PATIENCE)) as store,
-        Live(console=console, screen=True, auto_refresh=False) as live,
+        SafeLive(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
             begun, pause = time.monotonic(), every

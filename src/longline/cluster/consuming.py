@@ -22,6 +22,7 @@ from longline.cluster.plan import WorkerPlan
 from longline.cluster.reports import Reports
 from longline.cluster.tasks import add_tasks
 from longline.config.settings import Settings
+from longline.output import protected_output
 
 _LOG = logging.getLogger("longline.worker")
 
@@ -81,4 +82,5 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with protected_output():
+        sys.exit(main())

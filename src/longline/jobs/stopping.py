@@ -7,7 +7,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TOGETHER = 0.5  # seconds; `timeout` signals a program and its group: that is one wish, not two
 
 
@@ -15,7 +15,9 @@ _TOGETHER = 0.5  # seconds; `timeout` signals a program and its group: that is o
 def handling_signals(
     interrupt: Callable[[], None], on_stop: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Call `interrupt` at the first SIGINT or SIGTERM, and cancel this task at a later second one.
+    """Call `interrupt` at the first SIGINT, SIGTERM or SIGHUP; cancel this task at a later second.
+
+    SIGHUP says that the terminal is gone. Under `nohup` it is ignored, and stays so.
 
     Args:
         interrupt: stops what runs, well.
@@ -37,10 +39,12 @@ def handling_signals(
         if on_stop:
             on_stop()
 
-    for number in _SIGNALS:
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    handled = [one for one in _SIGNALS if not (one is signal.SIGHUP and is_ignored)]
+    for number in handled:
         loop.add_signal_handler(number, stop)
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number in handled:
             loop.remove_signal_handler(number)

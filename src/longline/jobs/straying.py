@@ -39,14 +39,19 @@ def no_stray_cancellation() -> Iterator[None]:
 def is_of_the_process(error: BaseException) -> bool:
     """Say whether an error is no bug of the code it came out of, but is to end what runs it.
 
-    A SystemExit is a bug, unless a signal's handler raised it: that ends the process, not an item.
+    SystemExit and KeyboardInterrupt are bugs, unless the handler of a signal raised them: that ends
+    the process, not an item.
     """
     if isinstance(error, GeneratorExit):
         # The code raised it itself, unless its coroutine is being closed: then no task is at it.
         return _current_task() is None
     if isinstance(error, SystemExit):
         return _is_of_a_signal(error)
-    return isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
+    if isinstance(error, KeyboardInterrupt):
+        # Python's own handler leaves no frame. Where a loop handles SIGINT, it is not installed.
+        is_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        return is_python or _is_of_a_signal(error)
+    return isinstance(error, asyncio.CancelledError)
 
 
 def _is_of_a_signal(error: BaseException) -> bool:

@@ -15,7 +15,12 @@ from longline.fetching.transports.browser_options import check_browser
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
 
 _PREFIX = "LONGLINE_"
-_OTHERS = (FILE_VARIABLE, PROFILE_VARIABLE, "LONGLINE_UP")  # variables that are no settings
+_OTHERS = (  # variables that are not settings
+    FILE_VARIABLE,
+    PROFILE_VARIABLE,
+    "LONGLINE_TRACEBACK",
+    "LONGLINE_UP",
+)
 
 
 def settings_file(ground: Ground) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    for name in (signal.SIGINT, signal.SIGTERM):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # it ends with the one it works for, not before
     with suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,187 @@
+"""Terminal output: remove what text from outside could do to the terminal that shows it.
+
+`protected_output` replaces stdout and stderr by streams that sanitise everything written to them,
+so a command cannot print past it. Colours and cursor movements come only from `SafeConsole` in
+`cli/showing.py`, which sanitises each piece of text before it adds its own.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, TextIO, cast
+
+_REPLACEMENT = "�"
+# C0 but for tab and newline, DEL and C1: with ESC, CSI and OSC among them, what a terminal obeys.
+# Marks, embeddings, overrides and isolates of direction; invisible characters that hide or split
+# words; line and paragraph separators; surrogates; noncharacters; tags. The joiners U+200C and
+# U+200D stay: Persian, Indic scripts and emoji are written with them.
+_UNSAFE_CLASS = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f"
+)
+_UNSAFE = re.compile(f"[{_UNSAFE_CLASS}]")
+_UNSAFE_IN_LINE = re.compile(f"[\t\n{_UNSAFE_CLASS}]")
+_LONGEST_ERROR = 4000  # characters of one error; the rest is cut
+
+
+def sanitize(text: str, *, is_line: bool = False) -> str:
+    """Return text that cannot control a terminal; each unsafe character becomes U+FFFD.
+
+    With `is_line`, newlines and tabs are unsafe, too: the text stays one line.
+    """
+    return (_UNSAFE_IN_LINE if is_line else _UNSAFE).sub(_REPLACEMENT, text)
+
+
+def sanitize_error(error: object) -> str:
+    """Return the text of an error as it may be shown: safe, and not endless."""
+    text = sanitize(str(error))
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…"
+
+
+def sanitize_json(text: str) -> str:
+    """Return the same JSON document with unsafe characters written as escapes.
+
+    Nothing is lost: a JSON parser reads the same value. JSON escapes C0 by itself.
+    """
+    return _UNSAFE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    units = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+class Outlet(io.TextIOBase):
+    """Standard output or error as the process was given it.
+
+    What cannot be written to standard error is dropped: there is nobody to tell. It has no
+    `buffer`, so that click and others cannot write bytes past `SafeStream`.
+    """
+
+    def __init__(self, stream: TextIO, *, is_dispensable: bool = False) -> None:
+        super().__init__()
+        self.stream = stream
+        self._is_dispensable = is_dispensable
+
+    def write(self, text: str) -> int:
+        with self._failing():
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._failing():
+            self.stream.flush()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Keep the stream open: it belongs to the interpreter."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a plain attribute in typeshed
+        return getattr(self.stream, "encoding", None) or "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]  # a plain attribute in typeshed
+        return getattr(self.stream, "errors", None) or "strict"
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            if not self._is_dispensable:
+                raise  # click ends the command quietly
+        except OSError as error:
+            if not self._is_dispensable:
+                raise OutputFailed(error.errno, error.strerror) from error
+
+
+class OutputFailed(OSError):
+    """Standard output cannot be written."""
+
+
+class SafeStream(Outlet):
+    """A text stream that sanitises what is written to it."""
+
+    def write(self, text: str) -> int:
+        super().write(sanitize(text))
+        return len(text)
+
+
+@contextmanager
+def protected_output() -> Iterator[TextIO]:
+    """Sanitise all that is written to stdout and stderr in this block; yield the new stdout."""
+    before = sys.stdout, sys.stderr
+    sys.stdout = stdout = _safe(Outlet(_opened(sys.stdout)))
+    sys.stderr = _safe(Outlet(_opened(sys.stderr), is_dispensable=True))
+    try:
+        yield stdout
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _safe(outlet: Outlet) -> TextIO:
+    return cast("TextIO", SafeStream(cast("TextIO", outlet)))
+
+
+def _opened(stream: TextIO | None) -> TextIO:
+    if stream is None:  # the descriptor was closed before this process began
+        stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # until the end
+    if isinstance(stream, io.TextIOWrapper):  # ASCII cannot show everything, and must not raise
+        with suppress(ValueError, OSError):
+            stream.reconfigure(errors="replace")
+    return stream
+
+
+def trusted(stream: Any) -> TextIO:
+    """Return the stream behind all safe ones, for text that is sanitised already."""
+    while isinstance(stream, SafeStream):
+        stream = stream.stream
+    return cast("TextIO", stream)
+
+
+def binary_stdout() -> BinaryIO:
+    """Return standard output for bytes, such as an export.
+
+    A file or a program gets them unchanged; a terminal gets sanitised text.
+    """
+    stream: Any = sys.stdout
+    if stream.isatty():
+        return cast("BinaryIO", _TerminalBytes(stream))
+    while isinstance(stream, Outlet):
+        stream = stream.stream
+    return cast("BinaryIO", stream.buffer)
+
+
+class _TerminalBytes(io.RawIOBase):
+    """Bytes of UTF-8 text on their way to a terminal, which sanitises them."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._terminal.write(self._decoder.decode(bytes(data)))
+        return len(data)
+
+    def flush(self) -> None:
+        self._terminal.flush()

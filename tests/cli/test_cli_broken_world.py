@@ -1,0 +1,74 @@
+"""Streams, memory and arguments that fail: one sentence and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostile_world import env_of
+from invocations import ForkServer, Result
+
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer() as server:
+        yield server
+
+
+def run(server: ForkServer, folder: Path, *words: str, **how: Any) -> Result:
+    env = env_of(folder, LONGLINE_HOME=str(folder / "home"))
+    return server.run(*words, env=env, cwd=str(folder), **how)
+
+
+def sentences(answer: Result) -> list[str]:
+    assert b"Traceback" not in answer.err
+    return answer.err.decode().splitlines()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("jobs",), ("jobs", "--json"), ("sources",)])
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_full_output_is_an_error(
+    server: ForkServer, tmp_path: Path, words: tuple[str, ...], *, is_fresh: bool
+) -> None:
+    answer = run(server, tmp_path, *words, output="full", is_fresh=is_fresh)
+
+    assert answer.code == 1
+    assert len(sentences(answer)) == 1
+
+
+@pytest.mark.parametrize("output", ["closed", "left"])
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_output_that_is_gone_leaves_nothing_on_stderr(
+    server: ForkServer, tmp_path: Path, output: str, *, is_fresh: bool
+) -> None:
+    answer = run(server, tmp_path, "jobs", output=output, is_fresh=is_fresh)
+
+    assert answer.code in {0, 1}
+    assert sentences(answer) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("jobs", "\udcff"), ("--home", "\udcfe"), ("robots", "http://\udc80/")]
+)
+def test_arguments_that_are_not_text_are_refused(
+    server: ForkServer, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    answer = run(server, tmp_path, *words, is_fresh=True)
+
+    assert answer.code == 2
+    assert len(sentences(answer)) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("megabytes", [60, 100, 140, 180, 220, 300])
+def test_little_memory_is_no_traceback(server: ForkServer, tmp_path: Path, megabytes: int) -> None:
+    memory = megabytes * MEGABYTE
+    answer = run(server, tmp_path, "doctor", is_fresh=True, memory=memory)
+
+    assert answer.code in {0, 1}
+    assert len(sentences(answer)) <= 1
