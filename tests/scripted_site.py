@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -16,10 +17,13 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ScriptedSite:
     """Answers each path by the handler in `answers`; others get 404. Counts what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", *, tls: ssl.SSLContext | None = None) -> None:
+        self._host = host
+        self._tls = tls
         self.answers: dict[str, Answer] = {}
         self.hits: Counter[str] = Counter()
         self.log: list[tuple[str, float]] = []
+        self.credentials: list[str] = []
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -30,9 +34,9 @@ class ScriptedSite:
             app, access_log=None, keepalive_timeout=1e6, shutdown_timeout=0.01
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, self._host, 0, ssl_context=self._tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"{'https' if self._tls else 'http'}://{self._host}:{self.port}"
         return self
 
     async def __aexit__(
@@ -43,6 +47,12 @@ class ScriptedSite:
     ) -> None:
         assert self._runner is not None
         await self._runner.cleanup()
+
+    @property
+    def port(self) -> int:
+        assert self._runner is not None
+        port: int = self._runner.addresses[0][1]
+        return port
 
     @property
     def moments(self) -> list[float]:
@@ -70,6 +80,8 @@ class ScriptedSite:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.hits[request.path] += 1
+        if sent := request.headers.get("Authorization"):
+            self.credentials.append(sent)
         self.log.append((request.path, asyncio.get_running_loop().time()))
         handler = self.answers.get(request.path)
         return await handler(request) if handler else web.Response(status=404)

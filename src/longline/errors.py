@@ -51,6 +51,8 @@ LonglineError                  the command line prints its sentence and exits wi
 │   │   ├── ServerFailed       server (other 5xx): retried
 │   │   ├── Refused            refused (401, 403 and other 4xx): never retried
 │   │   └── Gone               gone (404, 410): skipped
+│   ├── PrivateAddress         refused: a site led to a private address: never retried
+│   ├── BadCertificate         refused: the TLS certificate is not trusted: never retried
 │   ├── RobotsDisallowed       refused: asks for an explicit override
 │   ├── AuthFailed             refused: no token, or the login did not work
 │   ├── Rejected               a rule of the source calls the answer a failure
@@ -671,6 +673,39 @@ class UnknownHost(FetchError):
 
     def __str__(self) -> str:
         return f"there is no host {self.host}, for {self.url} ({self.problem})"
+
+
+class PrivateAddress(FetchError):
+    """A job that starts at a public host was led to a private address; nothing was sent."""
+
+    kind = FailureKind.REFUSED
+
+    def __init__(self, url: str, address: str) -> None:
+        super().__init__(url, address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} was not requested: it leads to {self.address}, which is not a public "
+            "address. If the source may go there, add the host to its private_hosts"
+        )
+
+
+class BadCertificate(FetchError):
+    """The TLS certificate of the host is not trusted: expired, of another host, or self-signed."""
+
+    kind = FailureKind.REFUSED
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} was not requested: the TLS certificate of {self.host} is not trusted "
+            f"({self.problem}). Check the address; if a certificate authority of your own signed "
+            "it, set ca_file to the certificate of that authority"
+        )
 
 
 class TimedOut(FetchError):

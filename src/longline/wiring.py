@@ -15,6 +15,7 @@ from longline.config.manifests.browser import BrowserSpec
 from longline.config.settings import Settings
 from longline.config.spec import BudgetSpec, JobSpec, make_spec
 from longline.errors import BadOption, LayerFailed, MissingExtra
+from longline.fetching.addresses import AddressPolicy, JobStart
 from longline.fetching.archives.base import Archive
 from longline.fetching.archives.warc import open_warc
 from longline.fetching.cache.base import HttpCache
@@ -28,7 +29,8 @@ from longline.fetching.subrequests import Subrequests
 from longline.fetching.transports.browser import BrowserTransport
 from longline.fetching.transports.browser_options import BrowserOptions
 from longline.fetching.transports.choosing import Choosing
-from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.fetching.transports.http import HttpOptions, HttpTransport, ssl_context
+from longline.fetching.transports.resolving import Resolver
 from longline.jobs.collector import Collector
 from longline.jobs.finished import note_teardown, tear_down
 from longline.resilience.budget import Budget, Budgets, Spent
@@ -65,6 +67,7 @@ class Keepers:
     robots: Cells[RobotsText]
     budgets: Cells[Spent]
     bookmarks: Cells[Bookmark]
+    starts: Cells[JobStart]
 
 
 @asynccontextmanager
@@ -109,6 +112,7 @@ async def open_keepers(
             store.cells("robots", RobotsText, clock),
             store.cells("budget", Spent, clock),
             store.cells("bookmarks", Bookmark, clock),
+            store.cells("starts", JobStart, clock),
         )
 
 
@@ -120,9 +124,10 @@ def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> Keepers:
     robots = SqliteCells(file, "robots", RobotsText, clock)
     budgets = SqliteCells(file, "budget", Spent, clock)
     bookmarks = SqliteCells(file, "bookmarks", Bookmark, clock)
-    for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks):
+    starts = SqliteCells(file, "starts", JobStart, clock)
+    for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks, starts):
         ends.push_async_callback(one.close)
-    return Keepers(paces, breakers, rooms, limits, robots, budgets, bookmarks)
+    return Keepers(paces, breakers, rooms, limits, robots, budgets, bookmarks, starts)
 
 
 @asynccontextmanager
@@ -183,9 +188,17 @@ async def open_fetching(
         )
         breaker = CircuitBreaker(clock=clock, keeper=keepers.breakers)
         budgets = _budgets(spec, job, keepers, clock, since)
+        addresses = None
         if transport is None:
-            options = _http_options(settings, spec, is_timed=rate is not None)
-            http = HttpTransport(options, clock)
+            resolver = Resolver()
+            addresses = AddressPolicy(
+                private_hosts_of(settings, spec, source),
+                starts=keepers.starts,
+                job=job,
+                resolver=resolver,
+            )
+            options = _http_options(settings, spec, source, is_timed=rate is not None)
+            http = HttpTransport(options, clock, addresses, resolver)
             ends.push_async_callback(http.close)
             transport = http
             if source.transport != "http":
@@ -220,6 +233,7 @@ async def open_fetching(
             job=job,
             doorman=_doorman(spec.at_once or source.at_once, keepers, clock),
             connections=connections or ConnectionLimit(),
+            addresses=addresses,
         )
         link = build_chain(transport, policies, clock, ends)
         bookmarks = CellBookmarks(keepers.bookmarks)
@@ -280,6 +294,27 @@ def manners_of(spec: JobSpec, source: type[Source]) -> Manners:
     )
 
 
+def ca_file_of(settings: Settings, spec: JobSpec, source: type[Source]) -> Path | None:
+    """Return the file of the certificate authorities that a run trusts beside the system's.
+
+    Raises:
+        BadOption: it cannot be used.
+    """
+    file = spec.ca_file or source.ca_file or settings.ca_file
+    ssl_context(file)
+    return None if file is None else Path(file)
+
+
+def private_hosts_of(settings: Settings, spec: JobSpec, source: type[Source]) -> tuple[str, ...]:
+    """Return the hosts that may be reached at private addresses, whoever lists them.
+
+    Raises:
+        BadOption: the source lists something else.
+    """
+    own = make_spec({"source": source.name, "private_hosts": source.private_hosts})
+    return (*settings.private_hosts, *spec.private_hosts, *own.private_hosts)
+
+
 def _doorman(at_once: int | None, keepers: Keepers, clock: Clock) -> Doorman | None:
     return None if at_once is None else Doorman(at_once, clock=clock, keeper=keepers.rooms)
 
@@ -297,8 +332,11 @@ def _budget(spec: BudgetSpec) -> Budget:
     return Budget(spec.requests, spec.bytes, spec.seconds)
 
 
-def _http_options(settings: Settings, spec: JobSpec, *, is_timed: bool) -> HttpOptions:
+def _http_options(
+    settings: Settings, spec: JobSpec, source: type[Source], *, is_timed: bool
+) -> HttpOptions:
     return HttpOptions(
+        ca_file=ca_file_of(settings, spec, source),
         is_timed=is_timed,
         timeout=spec.timeout or settings.timeout,
         user_agent=user_agent_of(settings),
@@ -325,6 +363,7 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     source = kind.with_options(spec.options)
     check_needs(kind, chromium)
     manners_of(spec, kind)
+    ssl_context(spec.ca_file or kind.ca_file)
     return kind, source
 
 

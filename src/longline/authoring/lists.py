@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.authoring.selecting import ancestors, classes_of, group_selector, own_selectors
-from longline.fetching.messages import Page
+from longline.fetching.messages import Page, without_userinfo
 from longline.sources.adapters.html_text import text_of
 
 _FEWEST = 3  # elements that are alike are a list from here on
@@ -139,7 +139,7 @@ def _address(page: Page, link: LexborNode) -> str | None:
     if not href or href.startswith(("#", "javascript:", "mailto:", "tel:")):
         return None
     try:
-        address = urljoin(page.url, href).partition("#")[0]
+        address = urljoin(page.url, without_userinfo(href)).partition("#")[0]
         is_same = urlsplit(address).netloc == urlsplit(page.url).netloc
     except ValueError:
         return None

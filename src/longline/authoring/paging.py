@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 from selectolax.lexbor import LexborNode
 
 from longline.authoring.selecting import classes_of, group_selector, unique_selector
-from longline.fetching.messages import Page
+from longline.fetching.messages import Page, without_userinfo
 from longline.sources.adapters.html_text import text_of
 
 _NEXT_WORDS = """
@@ -160,6 +160,6 @@ def _replaced_last(address: str) -> str:
 
 def _joined(page: Page, href: str) -> str:
     try:
-        return urljoin(page.url, href)
+        return urljoin(page.url, without_userinfo(href))
     except ValueError:
         return ""

@@ -15,10 +15,12 @@ from longline.cli.showing import echo_line
 from longline.clock import SystemClock, moment
 from longline.config.settings import Settings, prepare_home
 from longline.errors import BadOption
+from longline.fetching.addresses import AddressCheck, AddressPolicy
 from longline.fetching.messages import origin_of
 from longline.fetching.robots_reading import RobotsReader, Verdict
 from longline.fetching.robots_text import AGENT
 from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.fetching.transports.resolving import Resolver
 from longline.wiring import open_keepers, user_agent_of
 
 _NOT_ALLOWED = 4
@@ -48,11 +50,15 @@ def command(url: str, *, agent: str, fresh: bool, home: Path | None, as_json: bo
 async def _judge(settings: Settings, url: str, agent: str, *, is_fresh: bool) -> Verdict:
     prepare_home(settings)
     clock = SystemClock()
-    options = HttpOptions(timeout=settings.timeout, user_agent=user_agent_of(settings))
+    options = HttpOptions(
+        timeout=settings.timeout, user_agent=user_agent_of(settings), ca_file=settings.ca_file
+    )
     async with open_keepers(settings, clock) as keepers:
-        http = HttpTransport(options, clock)
+        resolver = Resolver()
+        addresses = AddressPolicy(settings.private_hosts, resolver=resolver)
+        http = HttpTransport(options, clock, addresses, resolver)
         try:
-            reader = RobotsReader(http, clock, keepers.robots)
+            reader = RobotsReader(AddressCheck(http, addresses), clock, keepers.robots)
             return await reader.judge(url, agent=agent, is_fresh=is_fresh)
         finally:
             await http.close()

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ByteSize, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from longline.config.layers import Explained, Layers, explained, read_layers
+from longline.config.private_hosts import PrivateHosts
 from longline.config.services import read_services
 from longline.errors import BadOption, HomeReadOnly, HomeUnwritable, StoreFull
 
@@ -65,6 +66,12 @@ class Settings(BaseSettings):
     )
     hard_limit: float = Field(
         default=720.0, gt=0, description="seconds until a worker process that hangs is killed"
+    )
+    ca_file: Path | None = Field(
+        default=None, description="certificate authorities to trust beside the system's (PEM)"
+    )
+    private_hosts: Annotated[PrivateHosts, NoDecode] = Field(
+        default=(), description="hosts that a site may lead to at private addresses"
     )
     parallel: bool = Field(default=True, description="many sites side by side, or one by one")
 

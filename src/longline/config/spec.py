@@ -11,6 +11,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, fi
 from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers
+from longline.config.private_hosts import PrivateHosts
 from longline.config.written import Written
 from longline.errors import BadFile, BadOption
 
@@ -45,6 +46,10 @@ class JobSpec(BaseModel):
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)
     ignore_robots: tuple[str, ...] = ()
+    ca_file: Path | None = None
+    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    private_hosts: PrivateHosts = ()
+    """Hosts that may be reached at private addresses although the job starts at a public one."""
     headers: Headers = Field(default_factory=dict)
     cookies: Cookies | None = None
     auth: Auth | None = None

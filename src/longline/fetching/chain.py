@@ -1,7 +1,7 @@
 """The way of a request: which links it passes, in which order.
 
-retry → redirects → statuses → archive → robots → authentication → identity → cache → join
-→ budget → breaker → room → pace → budget → bans → transport
+retry → redirects → addresses → statuses → archive → robots → authentication → identity → cache
+→ join → budget → breaker → room → pace → budget → bans → transport
 
 - Retries and redirects stand outside the rest, so every attempt and every hop is judged anew and
   pays for its own token.
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from longline.clock import Clock
 from longline.config.auth import Auth, mark_of
 from longline.config.identity import StartCookies
+from longline.fetching.addresses import AddressCheck, AddressPolicy
 from longline.fetching.archives.base import Archive
 from longline.fetching.archiving import Archiving
 from longline.fetching.authentication import Authentication
@@ -78,6 +79,7 @@ class Policies:
     job: str = ""
     doorman: Doorman | None = None
     connections: ConnectionLimit | None = None
+    addresses: AddressPolicy | None = None
 
 
 def build_chain(
@@ -97,6 +99,8 @@ def build_chain(
     if policies.archive:
         chain = Archiving(chain, policies.archive, policies.job, clock)
     chain = Statuses(chain, clock)
+    if policies.addresses:
+        chain = AddressCheck(chain, policies.addresses)
     chain = Redirects(chain)
     return Retrying(chain, policies.retry, clock)
 

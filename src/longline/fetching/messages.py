@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -9,11 +10,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import orjson
+from multidict import CIMultiDict, CIMultiDictProxy
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.errors import UnexpectedShape
 from longline.fetching.charset import decode
 from longline.fetching.json_text import read_json
+
+_USERINFO = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -146,6 +150,23 @@ def origin_of(url: str) -> tuple[str, str]:
     scheme, _, rest = url.partition("://")
     host = rest.partition("/")[0].partition("?")[0].partition("#")[0]
     return scheme.lower(), host.rpartition("@")[2].lower()
+
+
+def without_userinfo(url: str) -> str:
+    """Return an address that a site wrote without the user and password in it.
+
+    They would be sent as a secret of ours, and be shown wherever the address is.
+    """
+    return _USERINFO.sub(r"\1", url) if "@" in url else url
+
+
+def without_userinfo_in(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
+    """Return the headers of an answer, a redirect's target without user and password."""
+    if "@" not in headers.get("location", ""):
+        return headers
+    cleaned = CIMultiDict(headers)
+    cleaned["Location"] = without_userinfo(headers["location"])
+    return CIMultiDictProxy(cleaned)
 
 
 def with_query(url: str, params: Mapping[str, str | int] | None) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 from longline.errors import BadAnswer
 from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request, origin_of
+from longline.fetching.messages import Page, Request, origin_of, without_userinfo
 from longline.model import Account
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -34,6 +34,7 @@ class Redirects(Link):
             target = page.headers.get("location")
             if page.status not in _REDIRECTS or not target or page.status in request.accept:
                 return page
+            target = without_userinfo(target)
             current = _onward(current, urljoin(current.url, target), page.status)
         raise BadAnswer(request.url, f"more than {_MOST_HOPS} redirects")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -102,6 +103,13 @@ class Source:
     """How the source proves who it is, as in a job file; secrets only by reference."""
     cache: ClassVar[bool] = False
     """Whether answers are kept and validated as HTTP says (RFC 9111)."""
+    ca_file: ClassVar[Path | None] = None
+    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    private_hosts: ClassVar[tuple[str, ...]] = ()
+    """Hosts that may be reached at private addresses although the source starts at a public one.
+
+    Names, addresses and networks: `("wiki.corp", "10.0.0.0/8")`.
+    """
     expects: ClassVar[tuple[str, ...]] = ()
     """CSS selectors of which a page of this site has one; a ban page has none of them."""
     quality_rules: ClassVar[QualityRules | None] = None

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from longline.fetching.json_text import read_json
+from longline.fetching.messages import without_userinfo
 from longline.sources.values_dates import read_date, read_datetime
 from longline.sources.values_floors import read_floor, read_floors
 from longline.sources.values_measures import read_area, read_duration
@@ -98,7 +99,7 @@ def _url(value: Any, _locale: str | None, _form: str | None) -> str:
         raise ValueError("it is no address") from None
     if not text or scheme not in _SCHEMES or any(char.isspace() for char in text):
         raise ValueError("it is no address of a page")
-    return text
+    return without_userinfo(text)
 
 
 def _json(value: Any, _locale: str | None, _form: str | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from longline.config.auth import Auth
 from longline.config.identity import Cookies, Headers
 from longline.config.manifests.pipeline import Pipeline
+from longline.config.private_hosts import PrivateHosts
 from longline.config.spec import Rate
 from longline.config.written import Written, wrong
 
@@ -66,6 +68,12 @@ class Manifest(Written):
     cookies: Cookies | None = None
     auth: Auth | None = None
     cache: bool = False
+    ca_file: Path | None = Field(
+        default=None, description="certificate authorities to trust beside the system's (PEM)"
+    )
+    private_hosts: PrivateHosts = Field(
+        default=(), description="hosts that the site may lead to at private addresses"
+    )
     expects: tuple[str, ...] = ()
     """CSS selectors of which every page of the site has one; a ban page has none of them."""
     volatile: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 from selectolax.lexbor import LexborNode
 
-from longline.fetching.messages import Page
+from longline.fetching.messages import Page, without_userinfo
 
 PASSWORD = "input[type=password i]"  # noqa: S105  # a selector
 _NEVER_SENT = frozenset({"button", "reset", "image", "file"})
@@ -34,7 +34,7 @@ def read_form(page: Page, selector: str | None = None) -> Form | None:
     action = (node.attributes.get("action") or "").strip()
     method = (node.attributes.get("method") or "get").strip().upper()
     # Without an action a form is sent to the page itself, whatever its base is.
-    target = urljoin(base, action) if action else page.url
+    target = urljoin(base, without_userinfo(action)) if action else page.url
     return Form(page.url, target.partition("#")[0], method, dict(_fields(node)))
 
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Response
 from yarl import URL
 
 from longline.clock import Clock
 from longline.config.manifests.browser import Steps
-from longline.errors import BadAnswer, ConnectFailed, FetchError
-from longline.fetching.messages import Request, with_query
+from longline.errors import BadAnswer, BadCertificate, ConnectFailed, FetchError
+from longline.fetching.messages import Request, with_query, without_userinfo, without_userinfo_in
 from longline.fetching.transports.browser_page import BrowserPage, with_captured
 from longline.fetching.transports.browser_redirects import Hops
 from longline.fetching.transports.browser_steps import Stage
@@ -57,7 +57,8 @@ class Load:
         except PlaywrightError as error:
             if hops.found is not None:
                 found = hops.found
-                return BrowserPage(self.request.url, found.status, found.headers, b"")
+                headers = without_userinfo_in(CIMultiDictProxy(found.headers))
+                return BrowserPage(self.request.url, found.status, headers, b"")
             return await self._without_a_page(error)
         await hops.stop()
         await self._act()
@@ -124,7 +125,7 @@ class Load:
 
     def _address(self) -> str:
         """Return where the page is now, without the parameters that nobody may see."""
-        url = self.page.url
+        url = without_userinfo(self.page.url)
         if url == with_query(self.request.url, self.request.hidden):
             return self.request.url
         return (
@@ -138,6 +139,8 @@ def problem_of(url: str, error: PlaywrightError) -> FetchError:
     code = found[1] if found else ""
     if code in _NO_ADDRESS or "invalid URL" in error.message:
         return BadAnswer(url, "not an address that can be asked")
+    if code.startswith("ERR_CERT_"):
+        return BadCertificate(url, code.removeprefix("ERR_").replace("_", " ").lower())
     if code:
         return ConnectFailed(url, code.removeprefix("ERR_").replace("_", " ").lower())
     if is_lost(error):

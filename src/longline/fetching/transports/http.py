@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 
 from longline.clock import Clock
-from longline.errors import BadAnswer, BodyCut, ConnectFailed, FetchError, TimedOut, UnknownHost
+from longline.errors import (
+    BadAnswer,
+    BadCertificate,
+    BadOption,
+    BodyCut,
+    ConnectFailed,
+    FetchError,
+    PrivateAddress,
+    TimedOut,
+    UnknownHost,
+)
+from longline.fetching.addresses import AddressPolicy
 from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request, with_query
+from longline.fetching.messages import Page, Request, with_query, without_userinfo_in
 from longline.fetching.transports.resolving import Resolver
 from longline.model import Account
 
@@ -27,18 +42,45 @@ class HttpOptions:
     timeout: float = 30.0
     largest_body: int = 50_000_000
     user_agent: str = "longline"
+    ca_file: Path | None = None
+    """Certificates of authorities that are trusted beside those of the system, as PEM."""
     is_timed: bool = True
     """Whether to note when each request really left, which a limited pace learns from."""
 
 
-class HttpTransport(Link):
-    """Sends requests over kept-open connections. Open it as a context manager."""
+@dataclass(slots=True)
+class _Connecting:
+    """The request that a connection is made for, and the refusal it met with."""
 
-    def __init__(self, options: HttpOptions, clock: Clock) -> None:
+    url: str
+    refusal: PrivateAddress | None = None
+
+
+_connecting: ContextVar[_Connecting] = ContextVar("_connecting")
+
+
+class HttpTransport(Link):
+    """Sends requests over kept-open connections. Open it as a context manager.
+
+    Args:
+        options: How requests are made.
+        clock: What answers are timed by.
+        addresses: Checks the address of each connection; without it, any may be connected to.
+        resolver: Looks up host names; by default the system's.
+    """
+
+    def __init__(
+        self,
+        options: HttpOptions,
+        clock: Clock,
+        addresses: AddressPolicy | None = None,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
         self._options = options
         self._clock = clock
+        self._addresses = addresses
+        self._resolver = resolver or Resolver()
         self._session: aiohttp.ClientSession | None = None
-        self._resolver = Resolver()
         self._answered: set[str] = set()
 
     async def __call__(self, request: Request, account: Account) -> Page:
@@ -70,14 +112,31 @@ class HttpTransport(Link):
         trace.on_request_headers_sent.append(self._note_sent)
         traces = [trace] if self._options.is_timed else []
         return aiohttp.ClientSession(
-            # Connections are limited where they are waited for without a deadline: in Pacing.
-            connector=aiohttp.TCPConnector(limit=0, resolver=self._resolver),
+            connector=aiohttp.TCPConnector(
+                # Connections are limited where they are waited for without a deadline: in Pacing.
+                limit=0,
+                ssl=ssl_context(self._options.ca_file),
+                resolver=self._resolver,
+                socket_factory=None if self._addresses is None else self._checked_socket,
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._options.user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
             trace_configs=traces,
             middlewares=(_no_hidden_retry,),
         )
+
+    def _checked_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        """Return a socket for one address of a host, if it may be connected to."""
+        family, kind, protocol, _, address = info
+        asked = _connecting.get()
+        assert self._addresses is not None  # noqa: S101  # only called with a policy
+        try:
+            self._addresses.check(asked.url, str(address[0]))
+        except PrivateAddress as error:
+            asked.refusal = error
+            raise ConnectionRefusedError(str(error)) from error  # the next address is tried
+        return socket.socket(family, kind, protocol)
 
     async def _note_sent(
         self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
@@ -87,6 +146,8 @@ class HttpTransport(Link):
 
     async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Page:
         started = self._clock.now()
+        connecting = _Connecting(request.url)
+        _connecting.set(connecting)
         try:
             async with session.request(
                 request.method,
@@ -106,12 +167,17 @@ class HttpTransport(Link):
             # A name that was known before is a trouble of the name servers, and passes.
             kind = ConnectFailed if request.domain in self._answered else UnknownHost
             raise kind(request.url, _sentence(error)) from error
+        except _Untrusted as error:
+            raise BadCertificate(request.url, str(error)) from error
         except aiohttp.ClientError as error:
+            if connecting.refusal is not None:
+                raise connecting.refusal from None
             raise ConnectFailed(request.url, _sentence(error)) from error
         except OSError as error:
             raise ConnectFailed(request.url, _sentence(error)) from error
         seconds = self._clock.now() - started
-        return Page(request.url, response.status, response.headers, body, seconds)
+        headers = without_userinfo_in(response.headers)
+        return Page(request.url, response.status, headers, body, seconds)
 
     async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
@@ -141,6 +207,27 @@ class _Nameless(_Broken):
     """The same, because nobody knows a host of that name."""
 
 
+class _Untrusted(_Broken):
+    """The same, because the certificate of the host is not trusted."""
+
+
+def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """Return what verifies certificates: by the system's authorities, and those of a file.
+
+    Raises:
+        BadOption: the file cannot be read, or holds no certificate.
+    """
+    if ca_file is None:
+        return True
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        problem = "it holds no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
+        raise BadOption("ca_file", f"{ca_file}: {problem}") from error
+    return context
+
+
 async def _no_hidden_retry(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
@@ -150,6 +237,10 @@ async def _no_hidden_retry(
     """
     try:
         return await handler(request)
+    except aiohttp.ClientConnectorCertificateError as error:
+        cause = error.certificate_error
+        problem = getattr(cause, "verify_message", "") or "it does not belong to this host"
+        raise _Untrusted(problem) from error
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         kind = _Nameless if _is_nameless(error) else _Broken
         raise kind(_sentence(error)) from error

@@ -18,6 +18,7 @@ from longline.config.manifests.api_checks import parts_of
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.api_paths import find
 from longline.errors import FailureKind, FetchError, SkipItem, UnexpectedShape
+from longline.fetching.messages import without_userinfo
 from longline.model import Cursor, Item
 from longline.sources.adapters.api_asking import Asker
 from longline.sources.adapters.api_paging import Answered, Place, beginning, following, turn_of
@@ -229,7 +230,7 @@ class Discovery:
         try:
             said = find(endpoint.url, record) if endpoint.url else None
             if isinstance(said, str) and said:
-                return urljoin(listed.url, said)
+                return urljoin(listed.url, without_userinfo(said))
             if endpoint.detail:
                 scope = scope_below(record, listed.task.above)
                 return self._calls.make(endpoint.detail, scope).url

@@ -16,7 +16,7 @@ from longline.config.manifests.api import ApiManifest
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.templates import fill
 from longline.errors import UnexpectedShape
-from longline.fetching.messages import origin_of
+from longline.fetching.messages import origin_of, without_userinfo
 from longline.sources.adapters.api_templates import fill_address, fill_value
 
 _FORM = "application/x-www-form-urlencoded"
@@ -74,7 +74,7 @@ class Calls:
         Raises:
             UnexpectedShape: it leads to a host that was not named.
         """
-        url = urljoin(page_url, address.strip())
+        url = urljoin(page_url, without_userinfo(address.strip()))
         self._check(url, page_url)
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
@@ -89,7 +89,7 @@ class Calls:
             return turn.url
         path = fill_address(endpoint.path, scope)
         if path.startswith(("http://", "https://")):
-            url = path
+            url = without_userinfo(path)
             self._check(url, self.base_url)
         else:
             url = f"{self.base_url}/{path.lstrip('/')}" if path else self.base_url

@@ -8,6 +8,7 @@ from urllib.parse import urljoin, urlsplit
 from selectolax.lexbor import LexborNode
 
 from longline.config.manifests.fields import split_selector
+from longline.fetching.messages import without_userinfo
 from longline.sources.adapters.html_places import nodes_in, taking
 from longline.sources.adapters.html_scope import PageScope
 
@@ -15,7 +16,7 @@ from longline.sources.adapters.html_scope import PageScope
 def joined(base: str, link: str) -> str | None:
     """Return the whole address of a link, without its fragment; None when it leads to no page."""
     try:
-        url = urljoin(base, link.strip())
+        url = urljoin(base, without_userinfo(link.strip()))
     except ValueError:
         return None
     url = url.partition("#")[0]

@@ -13,7 +13,7 @@ import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.fetching.json_text import read_json, whole_number
-from longline.fetching.messages import Page
+from longline.fetching.messages import Page, without_userinfo
 
 _LD = 'script[type="application/ld+json"]'
 # Line breaks in texts are common, and harmless.
@@ -34,7 +34,7 @@ class PageScope:
         """The address that relative ones start from."""
         node = self.tree.css_first("base[href]")
         href = node.attributes.get("href") if node else None
-        return urljoin(self.address, href) if href else self.address
+        return urljoin(self.address, without_userinfo(href)) if href else self.address
 
     @cached_property
     def ld(self) -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ def attributes_of(manifest: Manifest) -> dict[str, Any]:
         "cookies": True if manifest.cookies is None else manifest.cookies,
         "auth": manifest.auth,
         "cache": manifest.cache,
+        "ca_file": manifest.ca_file,
+        "private_hosts": manifest.private_hosts,
         "expects": manifest.expects,
         "volatile": manifest.volatile,
         "transport": manifest.transport,

@@ -31,6 +31,7 @@ from longline.errors import (
     UnexpectedShape,
     bad_status,
 )
+from longline.fetching.messages import without_userinfo
 from longline.model import Cursor, Item
 from longline.sources.adapters.records import GUESSED, RecordSource, fingerprint
 from longline.sources.adapters.scrapy_messages import outgoing, response_of
@@ -203,6 +204,8 @@ class _Emitting:
 
     def _of_request(self, request: Request) -> Item:
         crawl = self._crawl
+        if (address := without_userinfo(request.url)) != request.url:
+            request = request.replace(url=address)
         data: dict[str, Any] = {"request": pack_request(request, crawl.spider)}
         if crawl.jars is not None and (kept := crawl.jars.kept(request)):
             data["cookies"] = kept

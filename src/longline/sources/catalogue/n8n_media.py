@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from longline.errors import BadStatus, FetchError
-from longline.fetching.messages import Page
+from longline.fetching.messages import Page, without_userinfo
 from longline.sources.catalogue.n8n_metadata import TakeNote
 from longline.sources.catalogue.videos import watch_address
 from longline.sources.visit import Visit
@@ -53,7 +53,7 @@ def _resolve(address: str, files: Mapping[str, str], page_url: str) -> str | Non
     if address.lower().startswith(_FILE):
         return files.get(address[len(_FILE) :].strip())
     try:
-        absolute = urljoin(page_url, address)
+        absolute = urljoin(page_url, without_userinfo(address))
         is_web = urlsplit(absolute).scheme in {"http", "https"} and urlsplit(absolute).netloc
     except ValueError:  # a bracket in the host
         return None
