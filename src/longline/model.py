@@ -170,6 +170,33 @@ class Failure:
     status: int | None = None
 
 
+CUT = "discovery.cut"
+"""The event that discovery ended before it had found everything, with its reason."""
+WARNING = "discovery.warning"
+"""The event that discovery met something doubtful, which does not change the job's state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caveats:
+    """What a reader of a job's counts has to know.
+
+    `cuts` are the reasons why discovery did not find everything; each of them makes the job
+    partial. `warnings` change no state. `limit` is the limit that the user set and the job reached.
+    """
+
+    cuts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    limit: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "cuts": list(self.cuts),
+            "warnings": list(self.warnings),
+            "limited_to": self.limit,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Happening:
     """Something a link of the request chain wants to be remembered; becomes an event of the job."""

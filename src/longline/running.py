@@ -194,6 +194,7 @@ class JobRun:
             reason=(await store.jobs.get(job)).reason,
             is_interrupted=self.is_interrupted,
             closed_host=engine.closed_host,
+            caveats=await store.jobs.caveats(job),
         )
 
     async def _note_end(self, seconds: float) -> None:

@@ -165,7 +165,10 @@ async def test_what_still_does_not_fit_stays_with_its_new_reason(
 
     assert result.ends == {"stored": SOME - EACH, "quarantined": EACH}
     assert (result.exit_code, len(result.still)) == (3, EACH)
-    assert (job.state, job.reason) == (JobState.PARTIAL, f"{EACH} quarantined of {SOME} items")
+    assert (job.state, job.reason) == (
+        JobState.PARTIAL,
+        f"{EACH} quarantined of {SOME} items; limited to {SOME} items, as asked",
+    )
     assert (group.reason, group.count) == ("title: is missing", EACH)
     assert (rest.ends, ended.state) == ({"stored": EACH}, JobState.COMPLETE)
 

@@ -85,6 +85,8 @@ class Bench:
         self.cursors: list[Cursor] = []
         self.account = Account()
         self.notes: list[str] = []
+        self.cuts: list[str] = []
+        self.warnings: list[str] = []
         self.source: ApiSource | None = None
 
     def open(
@@ -132,6 +134,7 @@ class Bench:
         finally:
             self.account = visit.account
             self.notes = [f"{note.field}: {note.text}" for note in visit.notes]
+            self.cuts, self.warnings = visit.cuts, visit.warnings
         return items
 
     def _chain(self, auth: Auth | None) -> Any:

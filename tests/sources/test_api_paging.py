@@ -83,7 +83,7 @@ async def test_numbered_pages_end_as_the_manifest_says(
 
     assert found == ALL
     assert [query["page"] for query in api.queries] == [str(n + 1) for n in range(requests)]
-    assert bench.notes == []
+    assert bench.notes == bench.cuts == []
 
 
 async def test_the_size_of_a_page_is_asked_for(api: ApiSite, bench: Bench) -> None:
@@ -113,11 +113,11 @@ async def test_a_total_written_as_text_ends_the_offsets(api: ApiSite, bench: Ben
     assert len(api.asked) == 2
 
 
-async def test_a_list_shorter_than_its_total_is_noted(api: ApiSite, bench: Bench) -> None:
+async def test_a_list_shorter_than_its_total_is_cut(api: ApiSite, bench: Bench) -> None:
     api.says("/products", {"items": PRODUCTS[:2], "total": 9}, {"items": [], "total": 9})
 
     assert await keys(bench, manifest("{kind: page, total: total}")) == ["1", "2"]
-    assert bench.notes == ["products: the API says 9 records, and listed 2"]
+    assert bench.cuts == ["products: the API says 9 records, and listed 2"]
 
 
 async def test_an_api_that_ignores_the_page_is_not_asked_for_ever(
@@ -127,7 +127,7 @@ async def test_an_api_that_ignores_the_page_is_not_asked_for_ever(
 
     assert set(await keys(bench, manifest("{kind: page}"))) == set(ALL)
     assert len(api.asked) == 2
-    assert "same page again and again" in bench.notes[0]
+    assert len(bench.cuts) == 1
 
 
 async def test_no_more_pages_are_asked_for_than_allowed(api: ApiSite, bench: Bench) -> None:
@@ -136,7 +136,7 @@ async def test_no_more_pages_are_asked_for_than_allowed(api: ApiSite, bench: Ben
     found = await keys(bench, manifest("{kind: page, most_pages: 2}"))
 
     assert found == ALL[:6]
-    assert "ended after 2 pages, as most_pages says" in bench.notes[0]
+    assert len(bench.cuts) == 1
 
 
 async def test_a_page_number_may_stand_in_the_body(api: ApiSite, bench: Bench) -> None:
@@ -202,7 +202,7 @@ async def test_a_cursor_that_stays_while_records_change_is_followed(
     )
 
     assert await keys(bench, manifest(CURSOR)) == ALL
-    assert bench.notes == []
+    assert bench.notes == bench.cuts == []
 
 
 async def test_cursors_in_a_circle_end(api: ApiSite, bench: Bench) -> None:
@@ -214,7 +214,7 @@ async def test_cursors_in_a_circle_end(api: ApiSite, bench: Bench) -> None:
 
     assert set(await keys(bench, manifest(CURSOR))) == set(ALL[:5])
     assert len(api.asked) < 20
-    assert "again and again" in bench.notes[0]
+    assert len(bench.cuts) == 1
 
 
 async def test_a_cursor_that_is_an_object_is_told(api: ApiSite, bench: Bench) -> None:

@@ -250,14 +250,14 @@ async def test_a_start_address_that_is_gone_is_an_error(clock: VirtualClock) -> 
         await found_keys(LINKS, {}, clock)
 
 
-async def test_of_several_start_addresses_one_that_is_gone_is_noted(clock: VirtualClock) -> None:
+async def test_of_several_start_addresses_one_that_is_gone_is_a_cut(clock: VirtualClock) -> None:
     text = f"start: [{SITE}/a, {SITE}/b]\nitems: h3 a"
     visit = Visit(ScriptedWeb({f"{SITE}/b": linked("/p/1")}), clock)
 
     found = [one async for one in source_of(text).discover(visit)]
 
     assert [one.key for one in found if isinstance(one, Item)] == ["/p/1"]
-    assert f"{SITE}/a" in notes_on(visit, "discovery")[0]
+    assert f"{SITE}/a" in visit.cuts[0]
 
 
 async def test_following_goes_on_after_a_crash_without_what_was_read(clock: VirtualClock) -> None:
@@ -306,7 +306,7 @@ async def test_a_run_reads_no_more_index_pages_than_it_may(clock: VirtualClock) 
     found = [one async for one in source_of(text).discover(visit)]
 
     assert len([one for one in found if isinstance(one, Item)]) == 3
-    assert "most_pages" in notes_on(visit, "discovery")[0]
+    assert "most_pages" in visit.cuts[0]
 
 
 # ---------------------------------------------------------------- sitemaps

@@ -7,7 +7,7 @@ import pytest
 from longline.model import Item
 from longline.sources.visit import Visit
 from sources.manifested import SITE, found_keys, linked, source_of
-from sources.scripted import ScriptedWeb, discovered, notes_on
+from sources.scripted import ScriptedWeb, discovered
 from virtual import VirtualClock
 
 LIST = f"{SITE}/list"
@@ -51,13 +51,13 @@ async def test_a_next_link_that_points_back_ends_the_list(back: str, clock: Virt
     assert await asked(paged("a.next"), script, clock) == ["/list?page=2"]
 
 
-async def test_a_next_page_that_is_gone_ends_the_list_and_is_noted(clock: VirtualClock) -> None:
+async def test_a_next_page_that_is_gone_ends_the_list_and_is_a_cut(clock: VirtualClock) -> None:
     visit = Visit(ScriptedWeb({LIST: linked("/p/1", more=next_link("/x"))}), clock)
 
     found = [one async for one in source_of(paged("a.next")).discover(visit)]
 
     assert [one.key for one in found if isinstance(one, Item)] == ["/p/1"]
-    assert f"{SITE}/x" in notes_on(visit, "discovery")[0]
+    assert f"{SITE}/x" in visit.cuts[0]
 
 
 async def test_each_list_has_pages_of_its_own(clock: VirtualClock) -> None:
@@ -160,7 +160,7 @@ async def test_no_list_is_read_further_than_its_most_pages(clock: VirtualClock) 
     ]
 
     assert len([one for one in found if isinstance(one, Item)]) == 4
-    assert "goes on after 4 pages" in notes_on(visit, "discovery")[0]
+    assert len(visit.cuts) == 1
 
 
 async def test_pages_go_on_after_a_crash_with_the_next_one(clock: VirtualClock) -> None:

@@ -192,7 +192,9 @@ async def test_the_search_is_paged_until_all_were_seen(clock: VirtualClock) -> N
     items, cursors = await discovered(N8n.with_options({**SEARCHING, "rows": 2}), web, clock)
 
     assert [item.key for item in items] == ["5", "4", "3", "2", "1"]
-    assert cursors == [Cursor({"page": 1}), Cursor({"page": 2}), Cursor({"page": 3})]
+    assert cursors == [
+        Cursor({"page": n, "before": before}) for n, before in ((1, 0), (2, 2), (3, 4))
+    ]
     assert len(web.requests) == 3
 
 
@@ -212,7 +214,7 @@ async def test_an_empty_page_ends_the_search_whatever_the_total_says(clock: Virt
     found = [entry async for entry in N8n.with_options(SEARCHING).discover(visit)]
 
     assert len(found) == 3 + 2
-    assert [note.text for note in visit.notes] == ["the search counts 100 templates, its pages 3"]
+    assert visit.cuts == ["the search counts 100 templates, its pages 3"]
 
 
 async def test_discovery_goes_on_with_the_page_it_was_at(clock: VirtualClock) -> None:

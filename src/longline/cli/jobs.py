@@ -19,7 +19,7 @@ from longline.model import ItemState, Job
 from longline.stores.store import Store
 
 # Kinds of events; those of items are too many.
-_SHOWN = ("job.", "lease", "checkpoint.", "export.", "source.")
+_SHOWN = ("job.", "lease", "checkpoint.", "export.", "source.", "discovery.")
 _NOBODY = "nobody works on it"
 
 
@@ -75,6 +75,7 @@ async def _one(store: Store, name: str) -> dict[str, Any]:
     events = await store.journal.events(job.id, with_items=False)
     return {
         **await _row(store, job),
+        **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
         "statistics": await store.journal.statistics(job.id),
         "orders": await orders_of(store, job),

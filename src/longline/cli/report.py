@@ -48,4 +48,6 @@ async def _audit(store: Store, name: str | None) -> Audit:
         raise NothingYet
     job = newest[0] if name is None else await store.jobs.get(name)
     progress = await ProgressTracker(store, job.id).snapshot()
-    return audit(progress, await store.findings(job.id, job.source))
+    findings = await store.findings(job.id, job.source)
+    caveats = await store.jobs.caveats(job.id)
+    return audit(progress, findings, reason=job.reason, caveats=caveats)

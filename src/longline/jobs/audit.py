@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from longline.clock import moment
 from longline.jobs.progress import Progress
-from longline.model import ItemState
+from longline.model import Caveats, ItemState
 from longline.stores.audit import Findings
 
 _WANTED_SUCCESS = 0.95
@@ -16,6 +16,7 @@ _LONGEST_MEAN = 10.0
 _FEWEST_AN_HOUR = 100
 _MOST_MEMORY = 1_000_000_000
 _SHOWN = 10
+_NAMED = 3  # cuts that stand in the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Audit:
     figures: dict[str, Any]
     checks: tuple[Check, ...]
     failures: tuple[tuple[str, str, str, str | None], ...]
+    reason: str | None = None
+    caveats: Caveats = field(default_factory=Caveats)
 
     @property
     def is_good(self) -> bool:
@@ -45,15 +48,36 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return asdict(self) | {"is_good": self.is_good}
+        values = asdict(self)
+        del values["caveats"]
+        return values | self.caveats.as_dict() | {"is_good": self.is_good}
 
 
-def audit(progress: Progress, findings: Findings) -> Audit:
-    """Judge a job by what was committed."""
+def audit(
+    progress: Progress,
+    findings: Findings,
+    *,
+    reason: str | None = None,
+    caveats: Caveats | None = None,
+) -> Audit:
+    """Judge a job by what was committed, and by what it reported at its end."""
+    caveats = caveats or Caveats()
     figures = _figures(progress, findings)
-    checks = (*_validation(progress, findings), *_performance(progress, figures))
+    whole = Check(
+        "discovery was not cut short",
+        not caveats.cuts and progress.is_discovered,
+        "; ".join(caveats.cuts[:_NAMED]) or ("whole" if progress.is_discovered else "not finished"),
+    )
+    checks = (whole, *_validation(progress, findings), *_performance(progress, figures))
     return Audit(
-        progress.job, progress.source, progress.state.value, figures, checks, findings.failures
+        progress.job,
+        progress.source,
+        progress.state.value,
+        figures,
+        checks,
+        findings.failures,
+        reason,
+        caveats,
     )
 
 
@@ -159,6 +183,7 @@ def as_markdown(result: Audit, at: float) -> str:
             f"Source {result.source}, state {result.state}, written "
             f"{moment(at):%Y-%m-%d %H:%M} UTC by `longline report`."
         ),
+        *_caveats(result.caveats),
         "",
         "| check | holds | found |",
         "|---|---|---|",
@@ -178,6 +203,14 @@ def as_markdown(result: Audit, at: float) -> str:
             for state, kind, key, reason in result.failures[:_SHOWN]
         ]
     return "\n".join([*lines, ""])
+
+
+def _caveats(caveats: Caveats) -> list[str]:
+    lines = [f"- cut short: {one}" for one in caveats.cuts]
+    if caveats.limit is not None:
+        lines.append(f"- limited to {caveats.limit} items, as asked")
+    lines += [f"- warning: {one}" for one in caveats.warnings]
+    return ["", *lines] if lines else []
 
 
 def _shown(value: Any) -> str:

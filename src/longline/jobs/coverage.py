@@ -10,7 +10,7 @@ from longline.model import OPEN_STATES, Job
 from longline.stores.store import Store
 
 _SCOPE = {"set": "--set", "params": "--param"}
-_PAGES = "most_pages"  # the setting that ends a list early
+_PAGES = "most_pages"  # in notes of jobs that ran before cuts were events of their own
 # What a manifest says of pace and words, and of what a record keeps once it was found. All else,
 # what later versions add included, may decide which items are found.
 _ASIDE = {
@@ -40,6 +40,8 @@ async def coverage_of(store: Store, job: Job) -> Coverage:
         str(event.data.get("text", ""))
         for event in await store.journal.events(job.id, kind="discovery.note")
     ]
+    cuts = (await store.jobs.caveats(job.id)).cuts
+    gaps += [f"was cut short: {cut}" for cut in cuts if cut != job.shortfall]
     gaps += [f"was cut short: {note}" for note in notes if _PAGES in note]
     rest = [f"{job.id} noted: {note}" for note in dict.fromkeys(notes) if _PAGES not in note]
     return Coverage(tuple(gaps), tuple(rest))

@@ -82,12 +82,13 @@ async def terms_after(store: Store, source: Source, job: Job) -> Terms:
     limit = job.settings.get("limit")
     is_limited = limit is not None and found >= limit
     is_list = await _is_list(store, job)
+    is_short = job.shortfall is not None or bool((await store.jobs.caveats(job.id)).cuts)
     scope = _scope(source, job)
     return Terms(
         f"{_LIST}{scope}" if is_list else scope,
         _definitions(source),
         found - left_out,
-        is_cut=is_limited or is_list or bool(left_out) or job.shortfall is not None,
+        is_cut=is_limited or is_list or bool(left_out) or is_short,
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from longline.jobs.progress import Progress
-from longline.model import ItemState, JobState
+from longline.model import Caveats, ItemState, JobState
 
 _EXIT_CODES = {
     JobState.COMPLETE: 0,
@@ -30,6 +30,8 @@ class JobReport:
     is_interrupted: bool = False
     closed_host: str | None = None
     """The host whose robots.txt stopped it: going on needs an override for it."""
+    caveats: Caveats = field(default_factory=Caveats)
+    """What was cut, warned of and limited: what the counts alone do not say."""
     unwritten: str | None = None
     """Why its records are not where they were to be written."""
 
@@ -76,6 +78,7 @@ class JobReport:
             "rate_limited": progress.figure("rate_limited"),
             "seconds": round(self.seconds, 3),
             "success_rate": None if rate is None else round(rate, 4),
+            **self.caveats.as_dict(),
             "output": self.output,
             **({"unwritten": self.unwritten} if self.unwritten else {}),
         }

@@ -11,7 +11,7 @@ import orjson
 from longline.clock import Clock
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, with_query
-from longline.model import Account, Item, Note
+from longline.model import CUT, WARNING, Account, Item, Note
 
 T = TypeVar("T")
 
@@ -40,6 +40,9 @@ class Visit:
         self.origins: dict[str, str] = {}
         """Where single fields come from, in place of the layer and its address."""
         self.notes: list[Note] = []
+        self.cuts: list[str] = []
+        """Why discovery did not find everything, in the order in which `cut` reported it."""
+        self.warnings: list[str] = []
         self.found: list[Item] = []
         self.account = Account()
         self.address: str | None = None
@@ -107,6 +110,22 @@ class Visit:
     def note(self, field: str, text: str) -> None:
         """Say why a field is empty, or what was odd about it."""
         self.notes.append(Note(field, text))
+
+    def cut(self, reason: str) -> None:
+        """Report that items are missing because discovery ended early: the job becomes partial.
+
+        Call it before the cursor that leads past the missing items is yielded: both are committed
+        together, so the reason survives a crash. The same reason counts once per job.
+        """
+        if reason not in self.cuts:
+            self.cuts.append(reason)
+            self.account.tell(CUT, reason=reason)
+
+    def warn(self, text: str) -> None:
+        """Report something doubtful that belongs in the job's summary; its state stays the same."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.account.tell(WARNING, reason=text)
 
     def add(self, item: Item) -> None:
         """Queue another item; it is committed together with this item's outcome."""

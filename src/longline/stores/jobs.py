@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -13,15 +13,27 @@ from sqlalchemy import Connection, Row, exists, func, insert, or_, select, updat
 
 from longline.clock import moment
 from longline.errors import FailureKind, UnknownJob
-from longline.model import OPEN_STATES, ChunkState, ItemState, Job, JobState
+from longline.model import (
+    CUT,
+    OPEN_STATES,
+    WARNING,
+    Caveats,
+    ChunkState,
+    ItemState,
+    Job,
+    JobState,
+)
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
 from longline.stores.locking import lock_job, lock_name
 from longline.stores.orders import Order, OrderKind, place
 from longline.stores.profiles import Ending, keep
 from longline.stores.queue import counts
-from longline.stores.schema import chunks, items, jobs
+from longline.stores.schema import chunks, events, items, jobs
 from longline.stores.texts import kept_text
+
+_MOST_CAVEATS = 20  # cuts, and warnings, that the end of a job lists; the events have them all
+_MOST_NAMED = 3  # of them that stand in the reason, which is one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,10 @@ class Jobs:
     async def fail(self, job: str, at: float, reason: str) -> None:
         """End a job that could not do its work."""
         await self._database.write(_end, (job, at, JobState.FAILED, reason))
+
+    async def caveats(self, job: str) -> Caveats:
+        """Return what was cut, warned of and limited; for an open job, what is known so far."""
+        return await self._database.read(lambda connection: _caveats(connection, job))
 
     async def is_over(self, job: str) -> bool:
         """Say whether `finish` would end a job: all is found, and every item is finished."""
@@ -255,7 +271,11 @@ def _pause(connection: Connection, argument: tuple[str, float, str]) -> None:
         _end(connection, (job, at, JobState.PAUSED, reason))
 
 
-def _end(connection: Connection, argument: tuple[str, float, JobState, str | None]) -> bool:
+def _end(
+    connection: Connection,
+    argument: tuple[str, float, JobState, str | None],
+    caveats: Caveats | None = None,
+) -> bool:
     job, at, state, reason = argument
     ended = connection.execute(
         update(jobs)
@@ -275,8 +295,46 @@ def _end(connection: Connection, argument: tuple[str, float, JobState, str | Non
     connection.execute(
         update(chunks).where(is_offered).values(state=ChunkState.LOST, finished_at=at)
     )
-    append(connection, [fact(job, at, f"job.{state.value}", reason=reason)])
+    said = {} if caveats is None else caveats.as_dict()
+    append(connection, [fact(job, at, f"job.{state.value}", reason=reason, **said)])
     return True
+
+
+def _caveats(connection: Connection, job: str) -> Caveats:
+    row = connection.execute(select(jobs.c.state, jobs.c.settings).where(jobs.c.id == job)).one()
+    ended = (
+        select(events.c.data)
+        .where(events.c.job_id == job, events.c.kind == f"job.{row.state}")
+        .order_by(events.c.id.desc())
+        .limit(1)
+    )
+    said = connection.scalar(ended) if JobState(row.state) not in OPEN_STATES else None
+    if said and "cuts" in said:
+        return Caveats(tuple(said["cuts"]), tuple(said["warnings"]), said["limited_to"])
+    return _reported(connection, job, row.settings.get("limit"))
+
+
+def _reported(connection: Connection, job: str, limit: int | None) -> Caveats:
+    """Return what discovery reported, and whether the limit of the job was reached."""
+    is_limited = limit is not None and sum(counts(connection, job).values()) >= limit
+    cuts, warnings = (_reasons(connection, job, kind) for kind in (CUT, WARNING))
+    return Caveats(cuts, warnings, limit if is_limited else None)
+
+
+def _reasons(connection: Connection, job: str, kind: str) -> tuple[str, ...]:
+    """Return the different reasons that events of a kind have, in the order they came."""
+    found: dict[str, None] = {}
+    query = select(events.c.data).where(events.c.job_id == job, events.c.kind == kind)
+    # A list may be cut below each of a million records: the first few say what is wrong.
+    for data in connection.scalars(query.order_by(events.c.id).limit(1000)):
+        found[str(data.get("reason"))] = None
+    return _first(list(found), _MOST_CAVEATS)
+
+
+def _first(texts: Sequence[str], most: int) -> tuple[str, ...]:
+    if len(texts) <= most:
+        return tuple(texts)
+    return (*texts[:most], f"and {len(texts) - most} more of the kind")
 
 
 def _is_over(connection: Connection, job: str) -> bool:
@@ -301,15 +359,19 @@ def finish_job(
         return None
     row = connection.execute(select(jobs).where(jobs.c.id == job)).one()
     found = counts(connection, job)
-    missing = [row.shortfall] if row.shortfall else []
-    missing += _not_asked(connection, job)
-    told: list[str] = []
+    caveats = _reported(connection, job, row.settings.get("limit"))
+    cuts = [*([row.shortfall] if row.shortfall else []), *caveats.cuts]
+    missing = [*_first(cuts, _MOST_NAMED), *_not_asked(connection, job)]
+    warnings = list(caveats.warnings)
     if ending is not None:
         ending = keep(connection, job, row.source, at, ending)
         missing += [f"drift: {'; '.join(ending.drift)}"] if ending.drift else []
-        told += ending.warnings
+        warnings = [*ending.warnings, *warnings]
     state = _verdict(found, sum(found.values()), is_short=bool(missing))
-    _end(connection, (job, at, state, "; ".join([*_explained(found), *missing, *told]) or None))
+    limited = [f"limited to {caveats.limit} items, as asked"] if caveats.limit is not None else []
+    named = [*_explained(found), *missing, *limited, *_first(warnings, _MOST_NAMED)]
+    caveats = replace(caveats, cuts=tuple(cuts), warnings=_first(warnings, _MOST_CAVEATS))
+    _end(connection, (job, at, state, "; ".join(named) or None), caveats)
     if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
         # Whoever ends it may be killed before the source knows: then another tells it.
         place(connection, Order(job, OrderKind.FINISHED, at))

@@ -185,9 +185,10 @@ class ApiSource(Source):
             records = select(endpoint.records, body, page.url)
             found += [read_fields(endpoint.fields, one, scope, note) for one in records]
             answered = Answered(page, body, [digest(one) for one in records])
-            onward, odd = following(endpoint.pagination, place, answered, self._calls.onward)
-            if odd:
-                visit.note(field, odd)
+            onward, cut = following(endpoint.pagination, place, answered, self._calls.onward)
+            if cut:
+                visit.note(field, cut)
+                visit.cut(f"{field}: {cut}")
             if onward is None:
                 return found
             place = onward

@@ -193,10 +193,10 @@ class Discovery:
         records = select(endpoint.records, body, page.url)
         answered = Answered(page, body, [_identity(endpoint, one, task.scope) for one in records])
         if len(set(answered.keys)) < answered.count:
-            self._note_once(visit, task.endpoint, _DOUBLES)
-        onward, note = following(endpoint.pagination, task.place, answered, self._calls.onward)
-        if note:
-            visit.note(task.endpoint, note)
+            self._warn_once(visit, task.endpoint, _DOUBLES)
+        onward, cut = following(endpoint.pagination, task.place, answered, self._calls.onward)
+        if cut:
+            visit.cut(f"{task.endpoint}: {cut}")
         return _Listed(task, page.url, tuple(records), onward)
 
     # ------------------------------------------------------------ what came
@@ -223,7 +223,7 @@ class Discovery:
 
     def _tell_doubles(self, visit: Visit, name: str) -> None:
         if self._twice:
-            self._note_once(visit, name, _ANOTHER)
+            self._warn_once(visit, name, _ANOTHER)
             self._twice = 0
 
     def _address(self, endpoint: Endpoint, record: Any, listed: _Listed) -> str:
@@ -281,6 +281,10 @@ class Discovery:
                 self._note_once(visit, name, f"incremental by {incremental.field!r}: {error}")
                 continue
             progress.marks[name] = max(value, progress.marks.get(name, value))
+
+    def _warn_once(self, visit: Visit, name: str, text: str) -> None:
+        self._note_once(visit, name, text)
+        visit.warn(f"{name}: {text}")
 
     def _note_once(self, visit: Visit, name: str, text: str) -> None:
         about = (name, text.partition(":")[0])

@@ -82,7 +82,7 @@ def turn_of(paging: Pagination | None, place: Place) -> Turn:
 def following(
     paging: Pagination | None, place: Place, answered: Answered, onward: Onward
 ) -> tuple[Place | None, str | None]:
-    """Return the next place, None after the last; and what is odd about the end, if anything.
+    """Return the next place, None after the last; and why the list is not whole, if it is not.
 
     Raises:
         UnexpectedShape: the answer does not say what the manifest expects of it.
@@ -92,15 +92,19 @@ def following(
     pages, seen = place.pages + 1, place.seen + answered.count
     at = _next_at(paging, Place(place.at, pages, seen), answered)
     if at is None:
-        return None, _shortfall(paging, answered, seen)
+        return None, _shortfall(paging, Place(place.at, pages, seen), answered)
     if isinstance(paging, ByLink | ByNext):
         at = onward(str(at), answered.page.url)
     if pages >= paging.most_pages:
-        return None, f"ended after {pages} pages, as most_pages says; there may be more"
+        return None, f"there are more than most_pages ({paging.most_pages}) pages"
     # What counts itself on cannot repeat; there, the records do when the API ignores it.
     mark = digest([None if isinstance(paging, ByPage | ByOffset) else at, answered.keys])
     if mark == place.mark:
-        return None, f"ended at page {pages}: the API gives the same page again and again"
+        # Past the last of numbered pages, some APIs give the last one again. What repeats the
+        # first, or sends round in circles, does not understand how it is asked.
+        is_clamped = isinstance(paging, ByPage | ByOffset) and place.marked > 1
+        told = f"page {pages} is the same as page {place.marked}: the API repeats itself"
+        return None, None if is_clamped else told
     # A mark at pages 1, 2, 4, 8 … finds a circle of any length (Brent).
     is_due = pages >= 2 * place.marked
     return (
@@ -142,11 +146,26 @@ def _is_short(paging: Sized, answered: Answered) -> bool:
     return paging.short_page_is_last and answered.count < (paging.size or 0)
 
 
-def _shortfall(paging: Pagination, answered: Answered, seen: int) -> str | None:
-    if paging.total is None:
-        return None
-    total = _number(paging.total, answered)
-    return None if seen >= total else f"the API says {total:g} records, and listed {seen}"
+def _shortfall(paging: Pagination, place: Place, answered: Answered) -> str | None:
+    """Say what is missing at the end of a list, by the API's own account."""
+    if paging.total is not None:
+        total = _number(paging.total, answered)
+        if place.seen < total:
+            return f"the API says {total:g} records, and listed {place.seen}"
+    if _promises_more(paging, answered):
+        return f"the list ended after {place.pages} pages although the API says that there is more"
+    return None
+
+
+def _promises_more(paging: Pagination, answered: Answered) -> bool:
+    """Say whether an answer speaks of a further page; a cursor alone is no promise."""
+    if isinstance(paging, ByGraphql) and _truth(f"({paging.page_info}).hasNextPage", answered):
+        return True
+    if paging.has_more is not None and _truth(paging.has_more, answered):
+        return True
+    if isinstance(paging, ByLink):
+        return linked(answered.page.headers, paging.rel) is not None
+    return isinstance(paging, ByNext) and _cursor(paging.path, answered) is not None
 
 
 def _cursor(path: str, answered: Answered) -> str | int | None:

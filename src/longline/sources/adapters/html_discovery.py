@@ -87,6 +87,7 @@ class Walk:
         self._read = int(kept.get("read", 0))
         self._unwritten = 0
         self._is_cut = False
+        self._moves: list[bool] = []  # whether the second page of a list differed from its first
 
     async def found(self) -> AsyncIterator[Item | Cursor]:
         """Yield items as they are found, and a cursor after each index page."""
@@ -106,10 +107,16 @@ class Walk:
                     yield self._cursor()
             self._start += 1
             yield self._cursor()
+        if self._moves and not any(self._moves):
+            self._visit.warn(
+                "the second page of every list repeats its first: either there is only one page, "
+                "or the site does not understand how `pages` asks for the next"
+            )
 
     async def _list(self, address: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
         step: Step | None = self._step or self._pager.first(address)
         freshness = _Freshness()
+        is_whole = self._step is None  # and not taken up after a crash
         while step is not None:
             if self._read >= self._manifest.most_pages:
                 self._cut()
@@ -123,9 +130,13 @@ class Walk:
                 yield item
             self._tell(found, page.url)
             seen = Seen(scope, answer, is_over=freshness.is_over(found.candidates))
+            if is_whole and step.count == 2 and found.candidates:  # noqa: PLR2004  # the second
+                self._moves.append(not freshness.is_same)
             following = self._pager.after(address, step, seen)
+            if following is None and (missing := self._pager.missing(step, is_read=True)):
+                self._visit.cut(f"{address} ended after {step.count} pages: {missing}")
             if following is not None and step.count >= self._most:
-                self._note(f"{address} goes on after {step.count} pages, where most_pages ends it")
+                self._visit.cut(f"{address} has more than most_pages ({self._most}) pages")
                 return
             self._step = step = following
             if step is not None and self._is_time_to_write():
@@ -141,8 +152,12 @@ class Walk:
                 raise
             # Past its end, a list of numbered pages has none; what was linked ought to be there.
             pages = self._manifest.pages
-            if pages is None or pages.kind == "next" or step.count == 1:
-                self._note(str(error))
+            if step.count == 1 and depth > 0:
+                self._note(str(error))  # a dead link of the site: there is no list behind it
+            elif pages is None or pages.kind == "next" or step.count == 1:
+                self._visit.cut(f"an index page is missing: {error}")
+            elif missing := self._pager.missing(step, is_read=False):
+                self._visit.cut(f"{missing}, and {error}")
             return None
 
     async def _fetch(self, step: Step, *, rendered: bool) -> Page:
@@ -196,7 +211,8 @@ class Walk:
 
     def _cut(self) -> None:
         self._is_cut = True
-        self._note(f"there is more after {self._read} index pages, where most_pages ends it")
+        most = self._manifest.most_pages
+        self._visit.cut(f"there are more index pages than most_pages ({most}) of the source")
 
     def _is_time_to_write(self) -> bool:
         self._unwritten += 1
@@ -222,11 +238,13 @@ class Walk:
             self._note(f"{found.keyless} items of {address} have no key where it should be")
         if found.linkless:
             self._note(f"{found.linkless} elements of {address} have no link to a page: left out")
+            self._visit.warn("elements without a link to their page were left out")
         if self._marks.twice:
             self._note(
                 f"{self._marks.twice} links of {address} lead elsewhere under the key of another "
                 "item, and are taken for it: is the key too short?"
             )
+            self._visit.warn("different links have the same key, and only one of each was kept")
             self._marks.twice = 0
         if self._marks.shared:
             self._note(f"{self._marks.shared} elements of {address} share a key with others")
@@ -264,14 +282,16 @@ class _Freshness:
         self._seen: set[str] = set()
         self._before: list[str] = []
         self._stale = 0
+        self.is_same = False
+        """Whether the last page was the same as the one before."""
 
     def is_over(self, candidates: list[str]) -> bool:
         """Take a page; say whether nothing new is to be expected after it."""
-        is_same = candidates == self._before
+        self.is_same = candidates == self._before
         self._stale = 0 if set(candidates) - self._seen else self._stale + 1
         self._before = candidates
         self._seen.update(candidates)
-        return not candidates or is_same or self._stale >= _STALE_PAGES
+        return not candidates or self.is_same or self._stale >= _STALE_PAGES
 
 
 def _fragment(html: str) -> LexborHTMLParser:

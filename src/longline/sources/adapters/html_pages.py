@@ -59,6 +59,14 @@ class Pager(Protocol):
     def after(self, address: str, step: Step, seen: Seen) -> Step | None:
         """Return the page after this one; None when it was the last."""
 
+    def missing(self, step: Step, *, is_read: bool) -> str | None:
+        """Say why a list that ended with this page is not whole; None when nothing says so.
+
+        Args:
+            step: the last page, or one that is not there.
+            is_read: whether it was there.
+        """
+
 
 def make_pager(pages: Pagination | None, parameters: Mapping[str, Any]) -> Pager:
     """Return what leads through lists of this kind."""
@@ -79,25 +87,45 @@ class _Single:
         del address, step, seen
         return None
 
+    def missing(self, step: Step, *, is_read: bool) -> str | None:
+        del step, is_read
+        return None
+
 
 class _Next:
-    """Each page links to the next; a link back to a page that was read ends the list."""
+    """Each page links to the next; a link back to a page that was read ends the list.
+
+    The last page of many sites links to itself, to the first page or, where one selector finds
+    both links, to the page before. A link to any other page that was read is a loop: the pages
+    behind it cannot be reached.
+    """
 
     def __init__(self, pages: NextPages) -> None:
         self._finders = finders_of([Place(css=tuple(with_href(one) for one in pages.css))])
         self._read: set[str] = set()
+        self._before: set[str] = set()
+        self._loop: str | None = None
 
     def first(self, address: str) -> Step:
         self._read = {address}
+        self._before = set()
         return Step(address)
 
     def after(self, address: str, step: Step, seen: Seen) -> Step | None:
-        self._read |= {address, step.url, seen.scope.address}
+        here = {step.url, seen.scope.address}
+        usual = {address, *here, *self._before}
+        self._read |= {address, *here}
+        self._before = here
         link = _first(self._finders, seen.scope)
         url = joined(seen.scope.base, link) if link else None
+        self._loop = url if url in self._read - usual else None
         if url is None or url in self._read:
             return None
         return Step(url, step.count + 1)
+
+    def missing(self, step: Step, *, is_read: bool) -> str | None:
+        del step, is_read
+        return f"the next link leads back to {self._loop}" if self._loop else None
 
 
 class _Counted:
@@ -127,6 +155,13 @@ class _Counted:
         if last is not None and value > last:
             return None
         return Step(self._address(address, value), step.count + 1, value)
+
+    def missing(self, step: Step, *, is_read: bool) -> str | None:
+        # Only the site's own numbers are a promise; a `last` in the manifest is a wish.
+        value = step.value + self._by if is_read else step.value
+        if not self._numbers or self._last is None or value > self._last:
+            return None
+        return f"the site numbers its pages up to {self._last}"
 
     def _read_last(self, scope: PageScope) -> int | None:
         here = Scope(scope, scope.tree, scope.address)
@@ -167,6 +202,10 @@ class _More:
         values = {**self._parameters, "start": address, "cursor": cursor}
         url = fill(self._pages.url, {**values, "page": value, "offset": value}, in_address=True)
         return Step(url, step.count + 1, value, cursor, is_more=True)
+
+    def missing(self, step: Step, *, is_read: bool) -> str | None:
+        del step, is_read
+        return None
 
     def _value_after(self, step: Step) -> int:
         by = self._pages.size if "offset" in self._names else 1

@@ -52,7 +52,7 @@ async def from_sitemaps(
                 yield finder.named(one, home)
         yield Cursor({"sitemaps": list(pending), "read": read})
     if pending:
-        visit.note("discovery", f"{len(pending)} sitemaps were left out: most_pages is {read}")
+        visit.cut(f"{len(pending)} sitemaps were left out: most_pages is {manifest.most_pages}")
 
 
 def unpacked(page: Page) -> Page:
@@ -79,7 +79,7 @@ async def _read(visit: Visit, source: str, address: str, *, is_named: bool) -> S
     except Gone as error:
         if is_named:
             raise DiscoveryFailed(source, str(error)) from error
-        visit.note("discovery", str(error))
+        visit.cut(f"a sitemap is missing: {error}")
         return Sitemap(is_index=False, addresses=())
     # A full one has 50,000 addresses: long enough to hold up everybody else.
     return await visit.in_thread(_parsed, page)

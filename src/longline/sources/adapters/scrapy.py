@@ -93,9 +93,10 @@ class _SpiderSource(RecordSource):
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield what the spider begins with; the rest is found on the way."""
-        del visit
+        for name in self._crawl.unused_limits():
+            visit.warn(f"{name} of the project is not applied; --limit ends a run early")
         emitting = _Emitting(self._crawl, _START, "", self.options.record_key)
-        async for one in self._crawl.start():
+        async for one in self._crawl.start(visit.cut):
             yield emitting.item(one)
 
     @layer()
@@ -138,7 +139,7 @@ class _SpiderSource(RecordSource):
             return f"redirected to {onward.url}"
         emitting.place = response.url
         try:
-            return await self._queue(visit, emitting, crawl.answered(request, response))
+            return await self._queue(visit, emitting, crawl.answered(request, response, visit.cut))
         except HttpError as error:
             raise bad_status(request.url, response.status) from error
 
@@ -168,6 +169,7 @@ class _SpiderSource(RecordSource):
                     problem = problem or error  # the rest of the page is not lost over it
         except CloseSpider as error:
             self._closed = error.reason
+            visit.cut(f"the spider closed itself: {error.reason}")
         if problem is not None:
             raise problem
         return emitting.told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any
 
 from scrapy import Request, Spider, signals
@@ -26,6 +26,12 @@ from longline.errors import BadAnswer, BadSource
 from longline.sources.adapters.scrapy_cookies import Jars
 from longline.sources.adapters.scrapy_messages import accepted, told_as_scrapy
 
+Cut = Callable[[str], None]
+"""Told why a request was left out."""
+_CLOSING = (
+    *("CLOSESPIDER_TIMEOUT", "CLOSESPIDER_ITEMCOUNT", "CLOSESPIDER_PAGECOUNT"),
+    *("CLOSESPIDER_ERRORCOUNT", "CLOSESPIDER_TIMEOUT_NO_ITEM", "CLOSESPIDER_PAGECOUNT_NO_ITEM"),
+)
 _DEFAULT = 0  # the priority of a setting that nobody has touched
 
 
@@ -75,12 +81,12 @@ class Crawl:
                 continue  # switched off in the settings
         return built
 
-    async def start(self) -> AsyncIterator[Any]:
+    async def start(self, cut: Cut) -> AsyncIterator[Any]:
         """Yield what the spider begins with: requests, and now and then items."""
         async for one in _each(self._begin()):
             if isinstance(one, Request):
                 one.meta.setdefault("is_start_request", True)
-            if (shaped := self.shaped(one, None)) is not None:
+            if (shaped := self.shaped(one, None, cut)) is not None:
                 yield shaped
 
     def _begin(self) -> Any:
@@ -90,15 +96,27 @@ class Crawl:
             return self.spider.start_requests()  # type: ignore[attr-defined]  # before Scrapy 2.13
         return self.spider.start()
 
-    def shaped(self, one: Any, response: Response | None) -> Any:
-        """Return what is to become of something a spider gave; None when it is left out."""
+    def shaped(self, one: Any, response: Response | None, cut: Cut) -> Any:
+        """Return what is to become of something a spider gave; None when it is left out.
+
+        A request that a limit of the project's settings leaves out is reported to `cut`.
+        """
         if not isinstance(one, Request):
             return one
         for part in self._shaping:
             one = part.get_processed_request(one, response)
             if one is None:
+                cut(self._limit_of(part))
                 return None
         return self.filtered(one)
+
+    def _limit_of(self, part: Any) -> str:
+        name = "DEPTH_LIMIT" if isinstance(part, DepthMiddleware) else "URLLENGTH_LIMIT"
+        return f"requests beyond {name} ({self._settings.getint(name)}) were left out"
+
+    def unused_limits(self) -> list[str]:
+        """Return the settings that would have ended the spider early under Scrapy itself."""
+        return [name for name in _CLOSING if self._settings.getfloat(name)]
 
     def filtered(self, request: Request) -> Request | None:
         """Return a request; None when it leads out of the domains that the spider is for."""
@@ -138,7 +156,7 @@ class Crawl:
                 return result
         return None
 
-    async def answered(self, request: Request, response: Response) -> AsyncIterator[Any]:
+    async def answered(self, request: Request, response: Response, cut: Cut) -> AsyncIterator[Any]:
         """Yield what the spider makes of an answer.
 
         Raises:
@@ -155,7 +173,7 @@ class Crawl:
             callback = request.callback or self.spider._parse  # noqa: SLF001  # as Scrapy's engine
             outcome = callback(response, **request.cb_kwargs)
         async for one in _each(outcome):
-            if (shaped := self.shaped(one, response)) is not None:
+            if (shaped := self.shaped(one, response, cut)) is not None:
                 yield shaped
 
     async def failed(self, request: Request, error: Exception) -> AsyncIterator[Any]:

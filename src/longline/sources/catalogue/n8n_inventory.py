@@ -84,8 +84,9 @@ async def from_search(visit: Visit, options: N8nOptions) -> AsyncIterator[Item |
         DiscoveryFailed: the host gives the same page again and again.
     """
     # The list may have shrunk since the crash, so the last page read is read again.
-    page = (visit.cursor or {}).get("page", 1)
-    is_whole = page == 1
+    kept = visit.cursor or {}
+    page, before = kept.get("page", 1), kept.get("before")
+    counted = 0 if page == 1 else before  # on the pages before; None is unknown
     seen: set[int] = set()
     stale = 0
     while stale < _STALE_PAGES:
@@ -94,10 +95,14 @@ async def from_search(visit: Visit, options: N8nOptions) -> AsyncIterator[Item |
         new = {key: item for key, item in _items(rows, options) if key not in seen}
         for item in new.values():
             yield item
+        before = None if counted is None else counted + len(seen)
         seen |= new.keys()
-        yield Cursor({"page": page})
-        if not rows and is_whole and total is not None and len(seen) < total:
-            visit.note("discovery", f"the search counts {total} templates, its pages {len(seen)}")
+        listed = None if counted is None else counted + len(seen)
+        if odd := len(rows) - sum(1 for _ in _items(rows, options)):
+            visit.cut(f"the search lists {odd} templates without an id on page {page}")
+        if not rows and total is not None and listed is not None and listed < total:
+            visit.cut(f"the search counts {total} templates, its pages {listed}")
+        yield Cursor({"page": page, "before": before})
         if not rows or (total is not None and len(seen) >= total):
             return
         stale = 0 if new else stale + 1
