@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import Terminal
+from longline.orchestrator import Orchestrator
+from scripted_site import ScriptedSite
 
 GOODS = [
     {"sku": "a", "title": "Hook [/b]", "price": 5},
@@ -20,6 +23,15 @@ pipeline:
   - validate:
       required: [title]
       properties: {title: {type: string}, price: {type: number, minimum: 0}}
+"""
+ROWS = """
+manifest: html
+name: rows
+start: {site}/
+rate: unlimited
+key: "@id"
+items: {{elements: p}}
+fields: {{name: {{css: {name}, required: true}}}}
 """
 MENDED = """
 pipeline:
@@ -50,6 +62,49 @@ def job(longline: Terminal, manifest: Path) -> str:
     assert (answer.code, answer.last["quarantined"]) == (3, 2)
     name: str = answer.last["job"]
     return name
+
+
+def test_other_fields_of_lines_are_read_again_before_they_are_stored(
+    longline: Terminal, job: str, manifest: Path
+) -> None:
+    write_manifest(manifest, "fields: {title: sku}\n" + MENDED)
+
+    answer = longline("quarantine", "replay", job, "--json")
+
+    assert (answer.code, answer.last["stored"]) == (0, 2)
+    assert longline("records", "show", "b", "--json").last["data"] == {"title": "b"}
+
+
+def test_lines_of_another_command_are_not_taken_for_those_of_the_job(
+    longline: Terminal, job: str, manifest: Path
+) -> None:
+    write_manifest(manifest, MENDED)
+    manifest.write_text(manifest.read_text().replace("key: sku", "key: title"))
+
+    answer = longline("quarantine", "replay", job, "--json")
+
+    assert (answer.code, answer.last["items"], answer.last["left"]) == (3, 2, 2)
+
+
+def test_an_element_is_read_again_from_the_archived_page(
+    longline: Terminal, home: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.yaml"
+
+    async def collect() -> str:
+        async with ScriptedSite() as site:
+            site.says("/", "<p id=a><b>one</b></p><p id=b><i>two</i></p>")
+            path.write_text(ROWS.format(site=site.url, name="b"))
+            async with Orchestrator(str(path), home=home, archive=True) as running:
+                return (await running.execute()).job
+
+    job = asyncio.run(collect())
+    path.write_text(path.read_text().replace("css: b", "css: [b, i]"))
+
+    answer = longline("quarantine", "replay", job, "--json")
+
+    assert (answer.code, answer.last["stored"], answer.last["state"]) == (0, 1, "complete")
+    assert longline("records", "show", "b", "--json").last["data"] == {"name": "two"}
 
 
 def test_reasons_are_listed_with_their_counts(longline: Terminal, job: str) -> None:

@@ -64,7 +64,5 @@ async def test_what_would_take_a_request_is_left_as_it_is(
     result, records = await mended(tmp_path / "goods.yaml", broken, fixed, site, clock)
 
     assert (result.ends, records, result.exit_code) == ({}, 0, 1)
-    assert list(result.left.values()) == [
-        "layer page left nothing to work with; `longline retry` asks for it"
-    ]
+    assert list(result.left) == ["/good"]
     assert (result.state.value, site.hits) == ("failed", Counter())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import orjson
 from rich.table import Column, Table
 from rich.text import Text
 
-from longline.cli.options import JOB, home_option, json_option, print_json
+from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
 from longline.cli.showing import cleaned, echo_line, plain_console
 from longline.clock import SystemClock, moment
@@ -21,6 +22,7 @@ from longline.jobs.quarantine import Replay, replay, source_now
 from longline.pipeline.material import material_of
 from longline.stores.quarantine import Group, Held
 from longline.stores.store import Store
+from longline.wiring import open_archive
 
 _KINDS = [FailureKind.INVALID.value, FailureKind.BUG.value]
 _SHOWN = 20  # items; --json has them all
@@ -96,14 +98,24 @@ def replay_items(
 ) -> None:
     """Make records of the quarantined items of JOB with its source as it is now.
 
-    Not one request is made. Exits as a run of JOB would: 0 when it is complete now, 3 when it is
-    partial, 1 when it failed. With --dry-run, 3 when something would still be in quarantine.
+    Not one request is made. If JOB was run with --archive, a manifest is applied again to the
+    archived pages, from discovery on. Otherwise compose and pipeline run again on what the layers
+    left, and items that a changed manifest would read differently are left as they are.
+
+    Exits as a run of JOB would: 0 when it is complete now, 3 when it is partial, 1 when it failed.
+    With --dry-run, 3 when something would still be in quarantine.
     """
 
     async def again(store: Store) -> Replay:
         found = await store.jobs.get(job)
-        made = source_now(found, source)
-        return await replay(store, found, made, SystemClock(), keys=keys, dry_run=dry_run)
+        made, settings = source_now(found, source), settings_of(home)
+        async with AsyncExitStack() as ends:
+            archive = None
+            if settings.archive.is_dir():
+                archive = await ends.enter_async_context(open_archive(settings))
+            return await replay(
+                store, found, made, SystemClock(), archive=archive, keys=keys, dry_run=dry_run
+            )
 
     result = with_store(home, again)
     if as_json:

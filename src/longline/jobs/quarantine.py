@@ -1,26 +1,43 @@
-"""Quarantined items looked at again with a mended source: compose and pipeline, no request."""
+"""Quarantined items processed again with a changed source, without a request.
+
+Items of manifests are read again from archived pages, from discovery on. Of other sources, and of
+jobs without an archive, compose and pipeline run again on what the layers left.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from longline.clock import Clock
-from longline.config.files import SUFFIXES
+from longline.config.manifests.base import Manifest
 from longline.config.spec import make_spec
-from longline.errors import BadOption, LeaseLost, NotArchived
+from longline.errors import BadOption, ConfigError, LeaseLost, NotArchived
+from longline.fetching.archives.base import Archive
 from longline.fetching.messages import Page, Request
+from longline.fetching.transports.replay import build_replay
 from longline.jobs.collector import Collector, refusal
 from longline.jobs.drifting import Drifting
-from longline.jobs.reextraction import source_for
+from longline.jobs.rediscovery import (
+    ROUNDING,
+    Pairs,
+    Rediscovery,
+    is_manifest,
+    pair,
+    rediscover,
+)
+from longline.jobs.reextraction import missing_answer, source_for
+from longline.jobs.timeline import Timeline
 from longline.model import Account, ItemState, Job, JobState, Outcome, Verdict
 from longline.pipeline.material import Material, material_of
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
+from longline.sources.load import load_source
 from longline.stores.journal import fact
+from longline.stores.keys import kept_key
 from longline.stores.quarantine import UNENDED, Held, Mended
 from longline.stores.store import Store
 
@@ -30,8 +47,15 @@ _EXIT_CODES = {JobState.COMPLETE: 0, JobState.FAILED: 1, JobState.PARTIAL: _EXIT
 _EXIT_OPEN = 4
 _HELD = (ItemState.QUARANTINED, ItemState.FAILED)
 _UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
-# Their layers ask only through the visit, which can be refused; others' code may ask by itself.
-_ASKS_THROUGH_US = frozenset({"html", "api"})
+_NOT_RULES = {  # what of a manifest decides neither what is asked for nor how answers are read
+    *("about", "version", "rate", "burst", "at_once", "headers", "cookies", "auth", "cache"),
+    *("expects", "pipeline"),
+}
+_KEPT_NO_PAGES = (
+    "the manifest reads it differently now, and the job kept no pages to read again; run the "
+    "source again, with --archive to be able to replay later"
+)
+_NOT_FOUND = "the source does not find it any more; `longline reextract` shows what it finds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +64,7 @@ class Replay:
 
     `left` says of each that could not be looked at, by its key, why; `still` of each that does not
     fit, what is wrong now. `others` counts those that another replay has settled meanwhile.
+    `renamed` has the new key of each item that the changed source gives another one.
     """
 
     job: str
@@ -50,6 +75,7 @@ class Replay:
     still: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
     others: int = 0
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def items(self) -> int:
@@ -81,6 +107,7 @@ class Replay:
             "requests": 0,
             "reasons": dict(self.still),
             "not_replayed": dict(self.left),
+            "renamed": dict(self.renamed),
         }
 
 
@@ -92,9 +119,6 @@ def source_now(job: Job, reference: str | None) -> Source:
     Raises:
         ConfigError: there is no such source, or it is another one than the job's.
     """
-    spec = make_spec(job.settings)
-    if reference is None and spec.source.endswith(SUFFIXES) and Path(spec.source).is_file():
-        reference = spec.source
     source = source_for(job, reference, {})
     if source.name != job.source:
         problem = f"job {job.id} is one of {job.source!r}, and this source is {source.name!r}"
@@ -108,6 +132,7 @@ async def replay(
     source: Source,
     clock: Clock,
     *,
+    archive: Archive | None = None,
     keys: Sequence[str] = (),
     dry_run: bool = False,
 ) -> Replay:
@@ -120,6 +145,7 @@ async def replay(
         job: whose items.
         source: what they are made with now; of the job's name.
         clock: says when it happened.
+        archive: where the answers of the job are, if it kept them.
         keys: only these items.
         dry_run: change nothing, and say what would come of it.
 
@@ -129,7 +155,10 @@ async def replay(
     if not dry_run and (await store.jobs.get(job.id)).state is JobState.RUNNING:
         problem = "is running; replay it when it has ended, or resume it if it was killed"
         raise BadOption("JOB", f"{job.id} {problem}")
-    replayer = _Replayer(store, job, source, clock, is_dry=dry_run)
+    has_answers = archive is not None and await archive.count(job.id) > 0
+    replayer = _Replayer(
+        store, job, source, clock, archive=archive if has_answers else None, is_dry=dry_run
+    )
     for key in keys:
         await store.quarantine.get(job.id, key)  # a wrong one is told before anything is done
     await replayer.run(keys)
@@ -145,6 +174,7 @@ async def replay(
         replayer.still,
         replayer.left,
         replayer.others,
+        replayer.renamed,
     )
 
 
@@ -152,12 +182,24 @@ class _Replayer:
     """Goes through the quarantine of one job."""
 
     def __init__(
-        self, store: Store, job: Job, source: Source, clock: Clock, *, is_dry: bool
+        self,
+        store: Store,
+        job: Job,
+        source: Source,
+        clock: Clock,
+        *,
+        archive: Archive | None,
+        is_dry: bool,
     ) -> None:
         self._store = store
         self._job = job
         self._source = source
         self._clock = clock
+        self._archive = archive if is_manifest(source) else None
+        self._again = Rediscovery(is_repeated=False)
+        self._pairs = Pairs()
+        self._keys: set[str] = set()
+        self._params = job.settings.get("params") or {}
         self._is_dry = is_dry
         self._pipeline = Pipeline(source)
         self._needed = [layer.name for layer in source.layers() if not layer.is_optional]
@@ -165,17 +207,25 @@ class _Replayer:
         self.still: dict[str, str] = {}
         self.left: dict[str, str] = {}
         self.others = 0
+        self.renamed: dict[str, str] = {}
 
     async def run(self, keys: Sequence[str]) -> None:
         """Look at every item once."""
+        if self._archive is not None:
+            rows = await self._store.queue.rows(self._job.id)
+            self._again = await rediscover(
+                self._store, self._archive, self._job, self._source, rows
+            )
+            limit = self._job.settings.get("limit")
+            self._pairs = pair(self._source, rows, self._again.items, limit)
+            self._keys = {row["key"] for row in rows}
         last = 0
         while batch := await self._store.quarantine.held(
             self._job.id, keys=keys, after=last, limit=_BATCH
         ):
             last = batch[-1].id
-            looked_at = [(held, await self._look(held)) for held in batch]
-            mended = [Mended(held, outcome) for held, outcome in looked_at if outcome is not None]
-            await self._commit(mended)
+            looked_at = [await self._look(held) for held in batch]
+            await self._commit([one for one in looked_at if one is not None])
 
     async def finish(self) -> None:
         """Say what was done, and end the job if nothing of it is left to do."""
@@ -218,13 +268,79 @@ class _Replayer:
             else:
                 self.others += 1
 
-    async def _look(self, held: Held) -> Outcome | None:
-        """Return what comes of an item now; None when that would take a request."""
+    async def _look(self, held: Held) -> Mended | None:
+        """Return what comes of an item now; None when that cannot be known without a request."""
+        if self._archive is not None:
+            mended, problem = await self._look_into(self._archive, held)
+            # What the layers left is only as good as the rules that read it.
+            if mended is not None or not self._is_read_as_before:
+                self._leave(held, problem)
+                return mended
+        elif _manifest_of(self._source) is not None and not self._is_read_as_before:
+            return await self._look_at_record(held)
         material = material_of(held.raw)
         missing = [name for name in self._needed if name not in material.results]
-        if missing:
-            return await self._look_without_asking(held, missing)
-        return self._made(held, material)
+        if not missing:
+            return Mended(held, self._made(held, material))
+        problem = (
+            f"layer {', '.join(missing)} left nothing to work with; `longline retry` asks for it"
+        )
+        # Layers of manifests ask only through the visit, which can be refused; others' may not.
+        mended = await self._look_without_asking(held) if is_manifest(self._source) else None
+        self._leave(held, problem if mended is None else None)
+        return mended
+
+    async def _look_into(self, archive: Archive, held: Held) -> tuple[Mended | None, str | None]:
+        """Return what the archived answers give, or why they give nothing."""
+        old, found = held.item.key, self._pairs.items.get(held.item.key)
+        if found is None:
+            return None, self._again.problem or _NOT_FOUND
+        item = replace(found, key=kept_key(found.key))
+        if item.key != old and item.key in self._keys:
+            return None, f"its key would be {item.key}, which another item of the job has"
+        seat = Timeline().take_seat()
+        until = held.finished_at + ROUNDING
+        link = build_replay(archive, self._job.id, seat, until=until, arrive=seat.reach)
+        collector = Collector(self._source, link, seat, self._params)
+        extraction = await collector.collect(item, tries=held.tries)
+        if problem := missing_answer(extraction):
+            return None, problem
+        if extraction.outcome.verdict is Verdict.LATER:
+            return None, extraction.outcome.reason
+        if item.key != old:
+            self.renamed[old] = item.key
+        return Mended(replace(held, item=item), extraction.outcome), None
+
+    async def _look_at_record(self, held: Held) -> Mended | None:
+        """Read again the record that an item carries, if only its fields are read differently."""
+        is_enough = self._is_listed_as_before and "record" in held.item.data
+        mended = await self._look_without_asking(held) if is_enough else None
+        self._leave(held, _KEPT_NO_PAGES if mended is None else None)
+        return mended
+
+    def _leave(self, held: Held, problem: str | None) -> None:
+        if problem is not None:
+            self.left[held.item.key] = problem
+
+    @cached_property
+    def _is_read_as_before(self) -> bool:
+        """Whether the manifest asks for and reads the same as the one the job was run with."""
+        return self._rules_of_job is not None and _rules(self._source) == self._rules_of_job
+
+    @cached_property
+    def _is_listed_as_before(self) -> bool:
+        """Whether the manifest differs in the fields of records at most."""
+        return self._rules_of_job is not None and _without_fields(
+            _rules(self._source)
+        ) == _without_fields(self._rules_of_job)
+
+    @cached_property
+    def _rules_of_job(self) -> dict[str, Any] | None:
+        manifest = make_spec(self._job.settings).manifest
+        try:
+            return None if manifest is None else _rules(load_source(self._source.name, manifest))
+        except ConfigError:
+            return None  # an older version wrote it
 
     def _made(self, held: Held, material: Material) -> Outcome:
         try:
@@ -233,19 +349,29 @@ class _Replayer:
             return refusal(error, material, is_whole=True)
         return Outcome(Verdict.STORE, record=record, raw=material.as_raw())
 
-    async def _look_without_asking(self, held: Held, missing: Sequence[str]) -> Outcome | None:
-        """Run the layers again: what discovery brought along needs no request."""
+    async def _look_without_asking(self, held: Held) -> Mended | None:
+        """Run the layers again on what the item carries; None when they need a request."""
         refusing = _Refusing()
-        if self._source.kind in _ASKS_THROUGH_US:
-            params = self._job.settings.get("params") or {}
-            collector = Collector(self._source, refusing, self._clock, params)
-            extraction = await collector.collect(held.item, tries=held.tries)
-            if not refusing.was_asked:
-                return extraction.outcome
-        self.left[held.item.key] = (
-            f"layer {', '.join(missing)} left nothing to work with; `longline retry` asks for it"
-        )
-        return None
+        collector = Collector(self._source, refusing, self._clock, self._params)
+        extraction = await collector.collect(held.item, tries=held.tries)
+        return None if refusing.was_asked else Mended(held, extraction.outcome)
+
+
+def _manifest_of(source: Source | type[Source]) -> Manifest | None:
+    found = getattr(source, "manifest", None)
+    return found if isinstance(found, Manifest) else None
+
+
+def _rules(source: Source | type[Source]) -> dict[str, Any] | None:
+    """Return what a manifest says about what is asked for and how answers are read."""
+    manifest = _manifest_of(source)
+    return None if manifest is None else manifest.model_dump(exclude=_NOT_RULES)
+
+
+def _without_fields(rules: Mapping[str, Any] | None) -> dict[str, Any]:
+    endpoints: Mapping[str, Mapping[str, Any]] = (rules or {}).get("endpoints", {})
+    others = {name: {**one, "fields": None} for name, one in endpoints.items()}
+    return {**(rules or {}), "fields": None, "endpoints": others}
 
 
 class _Refusing:

@@ -248,7 +248,9 @@ class _Reextractor:
         self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
     ) -> Comparison:
         key, was_good = row["key"], row["state"] in _GOOD or row["state"] is None
-        if missing := _missing(extraction):  # without it, nothing can be said about the others
+        if missing := missing_answer(
+            extraction
+        ):  # without it, nothing can be said about the others
             return Comparison(key, Finding.FAILED, reason=missing)
         if extraction.record is None:
             was_stored = row["state"] in _GOOD
@@ -283,7 +285,8 @@ def _start(row: Row) -> float:
     return moment
 
 
-def _missing(extraction: Extraction) -> str | None:
+def missing_answer(extraction: Extraction) -> str | None:
+    """Return which answer an extraction asked for that the archive does not hold."""
     for happening in extraction.account.happenings:
         if happening.kind == MISSING:
             return str(NotArchived(**happening.data))

@@ -22,14 +22,16 @@ from sqlalchemy.exc import StatementError
 
 from longline.errors import BadOption, FailureKind, LeaseLost
 from longline.model import Item, ItemState, JobState, Lease, Outcome, Record, Verdict
-from longline.stores.bulk import BulkUpdate
+from longline.stores.bulk import BulkUpdate, as_kept_json
 from longline.stores.database import Database
 from longline.stores.finishing import Finish, finish_all, unstorable
 from longline.stores.jobs import finish_job
 from longline.stores.journal import Fact, append, fact
+from longline.stores.keys import kept_key
 from longline.stores.profiles import Ending
 from longline.stores.schema import items, jobs, records
 from longline.stores.sightings import Sighting, date_back
+from longline.stores.texts import kept_text
 
 UNENDED = "a replay of its quarantined items has not ended; if it was cut off, run it again"
 """The reason of a job while items of it are replayed, and after somebody was killed at that."""
@@ -271,7 +273,14 @@ _LOCKED = _CURRENT.with_for_update()  # not for those who only look: they may lo
 _TAKE = BulkUpdate(
     update(items)
     .where(items.c.id == bindparam("b_id"))
-    .values(state=bindparam("b_state"), lease_token=bindparam("b_token"))
+    .values(
+        state=bindparam("b_state"),
+        lease_token=bindparam("b_token"),
+        # Discovery may have been repeated: its element may have other values and another key now.
+        key=bindparam("b_key"),
+        url=bindparam("b_url"),
+        data=bindparam("b_data"),
+    )
 )
 _RESTORE = BulkUpdate(
     update(items)
@@ -296,7 +305,17 @@ def _settle(
     # Taken and finished in one transaction: a lease that nobody can see cannot be left behind.
     _TAKE.run(
         connection,
-        [{"b_id": one.id, "b_token": one.token, "b_state": ItemState.LEASED} for one in leases],
+        [
+            {
+                "b_id": one.id,
+                "b_token": one.token,
+                "b_state": ItemState.LEASED,
+                "b_key": kept_key(one.item.key),
+                "b_url": kept_text(one.item.url),
+                "b_data": as_kept_json(one.item.data),
+            }
+            for one in leases
+        ],
     )
     met = list(_met(connection, [mended for mended, _ in tries]))
     later = _superseded(met)

@@ -39,7 +39,7 @@ def command_source(manifest: CommandManifest) -> type[Source]:
         **attributes_of(manifest),
         "__doc__": manifest.about or f"What `{shlex.join(manifest.command)}` prints.",
         "kind": "command",
-        "_manifest": manifest,
+        "manifest": manifest,
     }
     return type(manifest.name, (_CommandSource,), values)
 
@@ -47,11 +47,11 @@ def command_source(manifest: CommandManifest) -> type[Source]:
 class _CommandSource(RecordSource):
     """Runs the command once. After a crash it is run anew; what is there is not queued again."""
 
-    _manifest: ClassVar[CommandManifest]
+    manifest: ClassVar[CommandManifest]
 
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
-        said = self._manifest
+        said = self.manifest
         self._argv = [fill(word, self.options.model_dump()) for word in said.command]
         # Now, before there is a job: nothing that is tried again later makes up for it.
         if problem := problem_of(self._argv, said.folder):
@@ -64,14 +64,14 @@ class _CommandSource(RecordSource):
             DiscoveryFailed: there was none, and the manifest does not say that this is fine.
         """
         stream = self._stream(visit)
-        if not self._manifest.may_be_empty:
+        if not self.manifest.may_be_empty:
             stream = not_empty(stream, self.name, "the command printed nothing; look at it")
         async with aclosing(stream) as found:
             async for one in found:
                 yield one
 
     async def _stream(self, visit: Visit) -> Found:
-        said = self._manifest
+        said = self.manifest
         path = said.key
         key = None if path is None else partial(find, path)
         keying = Keying(f"command://{self.name}", key, visit)
@@ -90,11 +90,11 @@ class _CommandSource(RecordSource):
     async def record(self, visit: Visit) -> Mapping[str, Any]:
         """Return the fields of a line that the manifest names; all, when it names none."""
         data = await super().record(visit)
-        if not self._manifest.fields:
+        if not self.manifest.fields:
             return data
-        found = {name: find(path, data) for name, path in self._manifest.fields.items()}
+        found = {name: find(path, data) for name, path in self.manifest.fields.items()}
         for name in (name for name, value in found.items() if value is None):
-            visit.note(name, f"the line has nothing at {self._manifest.fields[name]}")
+            visit.note(name, f"the line has nothing at {self.manifest.fields[name]}")
         return found
 
 
