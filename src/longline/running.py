@@ -23,6 +23,7 @@ from longline.jobs.report import JobReport
 from longline.jobs.watch import OnProgress, Watch
 from longline.model import OPEN_STATES, Job, JobState
 from longline.resilience.breaker import Phase
+from longline.sources.load import load_source
 from longline.stores.journal import fact
 from longline.stores.store import Store
 from longline.wiring import Fetching, open_collector, open_keepers, user_agent_of
@@ -143,12 +144,18 @@ class JobRun:
         from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
 
         around = self._around
+        self._report_not_run()
         async with open_cluster(
             around.settings, around.store, around.clock, self._on_trouble
         ) as engine:
             at = await around.store.now()
             await around.store.jobs.start(self._job.id, at, **self._how("celery"))
             await engine.begin(self._job.id)
+
+    def _report_not_run(self) -> None:
+        """Say what of the user's project has no effect, before the first request."""
+        for part in load_source(self._spec.source, self._spec.manifest).not_run:
+            self._on_trouble(f"not run: {part}")
 
     def _how(self, engine: str, **more: Any) -> dict[str, Any]:
         """Return what is told about the start of this run."""
@@ -170,6 +177,7 @@ class JobRun:
     ) -> JobReport:
         store, clock, job = self._around.store, self._around.clock, self._job.id
         begun = clock.now()
+        self._report_not_run()
         self._engine = engine
         if self.is_interrupted:
             engine.stop("interrupted")

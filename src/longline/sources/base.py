@@ -133,6 +133,8 @@ class Source:
 
     can_repeat_discovery: ClassVar[bool] = True
     """Whether `discover` requests only through its visit: then an archive can repeat it."""
+    not_run: ClassVar[tuple[str, ...]] = ()
+    """Parts of what the user wrote that have no effect; reported at the start and end of a run."""
 
     bookmarks: Any = None
     """Where the last complete run ended, by name; given by whoever runs the source."""

@@ -35,7 +35,13 @@ from longline.fetching.messages import without_userinfo
 from longline.model import Cursor, Item
 from longline.sources.adapters.records import GUESSED, RecordSource, fingerprint
 from longline.sources.adapters.scrapy_messages import outgoing, response_of
-from longline.sources.adapters.scrapy_packing import pack_request, unpack_request
+from longline.sources.adapters.scrapy_packing import (
+    pack,
+    pack_request,
+    unpack,
+    unpack_request,
+)
+from longline.sources.adapters.scrapy_pipelines import not_run
 from longline.sources.adapters.scrapy_spider import Crawl, settings_of
 from longline.sources.base import Needs, Options, Source, layer
 from longline.sources.visit import Visit
@@ -44,6 +50,7 @@ _NOT_FOR_ERRBACKS = (CircuitOpen, Postponed, BudgetSpent)
 """These say nothing about a request but that it is not its time."""
 _RECORDS_FIRST = 1_000_000  # what is scraped is stored before more is asked for
 _START = "start"
+_ITEM = "item"
 
 
 class SpiderOptions(Options):
@@ -73,6 +80,7 @@ def scrapy_source(kind: type[Spider]) -> type[Source]:
         "__module__": kind.__module__,
         "rate": "auto" if settings.getbool("AUTOTHROTTLE_ENABLED") else rate,
         "burst": 1 if delay else 5,
+        "not_run": not_run(settings, kind),
         "_spider": kind,
     }
     return type(kind.__name__, (_SpiderSource,), values)
@@ -93,6 +101,8 @@ class _SpiderSource(RecordSource):
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield what the spider begins with; the rest is found on the way."""
+        for part in self.not_run:
+            visit.warn(f"not run: {part}")
         for name in self._crawl.unused_limits():
             visit.warn(f"{name} of the project is not applied; --limit ends a run early")
         emitting = _Emitting(self._crawl, _START, "", self.options.record_key)
@@ -108,7 +118,7 @@ class _SpiderSource(RecordSource):
         """
         if "request" not in visit.item.data:
             visit.address = visit.item.url
-            return await super().record(visit)
+            return await self._scraped(visit)
         if self._closed is not None:
             raise SkipItem(f"not asked: the spider has closed itself ({self._closed})")
         raise NothingToStore(await self._page(visit))
@@ -116,7 +126,15 @@ class _SpiderSource(RecordSource):
     async def teardown(self) -> None:
         """Tell the spider that its run is over, if it was at work at all."""
         if "_crawl" in vars(self):
-            self._crawl.close(self._closed or "finished")
+            await self._crawl.close(self._closed or "finished")
+
+    async def _scraped(self, visit: Visit) -> Mapping[str, Any]:
+        """Return the record of a scraped item, after the item pipelines."""
+        data = visit.item.data
+        if _ITEM not in data:
+            return await super().record(visit)
+        result = await self._crawl.processed(unpack(data[_ITEM]), visit.item.key)
+        return _as_json(result, visit.item.key)
 
     async def _page(self, visit: Visit) -> str:
         crawl, data = self._crawl, visit.item.data
@@ -145,6 +163,8 @@ class _SpiderSource(RecordSource):
 
     async def _respond(self, visit: Visit, request: Request) -> Any:
         sent = self._crawl.dressed(request)
+        if request.meta.get("proxy"):
+            visit.warn("not run: the proxy in the meta of requests; they go out directly")
         page = await visit.fetch(
             sent.url,
             method=sent.method,
@@ -175,6 +195,31 @@ class _SpiderSource(RecordSource):
         return emitting.told
 
 
+def _as_json(item: Any, where: str) -> dict[str, Any]:
+    """Return a scraped item as JSON.
+
+    Raises:
+        UnexpectedShape: it holds something that JSON has no form for.
+    """
+    try:
+        data: dict[str, Any] = json.loads(ScrapyJSONEncoder().encode(item))
+    except (TypeError, ValueError) as error:
+        raise UnexpectedShape(where, f"a scraped item cannot be kept: {error}") from error
+    return data
+
+
+def _as_plain(item: Any) -> dict[str, Any]:
+    """Return what names an item, as far as that has a form in JSON."""
+    text = json.dumps(ItemAdapter(item).asdict(), default=_named_by)
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def _named_by(value: Any) -> Any:
+    # The order of a set differs from process to process, and a key must not.
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
+
+
 class _Emitting:
     """Makes items of what a spider gives on one page, each with a key of its own."""
 
@@ -202,7 +247,7 @@ class _Emitting:
         if not ItemAdapter.is_item(one):
             problem = f"the spider gave a {type(one).__name__}, which is neither request nor item"
             raise UnexpectedShape(self.place or self._origin, problem)
-        return self._of_scraped(json.loads(ScrapyJSONEncoder().encode(one)))
+        return self._of_scraped(one)
 
     def _of_request(self, request: Request) -> Item:
         crawl = self._crawl
@@ -221,11 +266,18 @@ class _Emitting:
         # Not to be taken for a duplicate, not even of itself: it is told apart by who asks.
         return f"{mark}+{self._apart(mark)}"
 
-    def _of_scraped(self, data: dict[str, Any]) -> Item:
-        key = self._named(data)
+    def _of_scraped(self, one: Any) -> Item:
+        where = self.place or self._origin
         place = self.place or f"scrapy://{self._crawl.spider.name}"
+        if self._crawl.has_pipelines:
+            # They are given the item as the spider made it, of its own class.
+            key = self._named(_as_plain(one))
+            data = {_ITEM: pack(one, where)}
+        else:
+            record = _as_json(one, where)
+            key, data = self._named(record), {"record": record}
         self._counts["records"] += 1
-        return Item(key, place, _RECORDS_FIRST, {"record": data})
+        return Item(key, place, _RECORDS_FIRST, data)
 
     def _named(self, data: dict[str, Any]) -> str:
         if self._record_key is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -56,6 +56,11 @@ def pack(value: Any, where: str) -> Any:
             return {_MARK: name, "as": pack(pack_one(value), where)}
     if ItemAdapter.is_item(value):
         kind = type(value)
+        if "<locals>" in kind.__qualname__:
+            problem = (
+                f"its class {kind.__qualname__} must be defined in a module, not in a function"
+            )
+            raise UnexpectedShape(where, problem)
         fields = {name: pack(one, where) for name, one in ItemAdapter(value).items()}
         return {_MARK: "item", "class": f"{kind.__module__}:{kind.__qualname__}", "as": fields}
     problem = (
@@ -104,6 +109,8 @@ _FORMS: dict[str, _Form] = {
     "set": ((set, frozenset), list, set),
     "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
     "date": (date, date.isoformat, date.fromisoformat),
+    "time": (time, time.isoformat, time.fromisoformat),
+    "timedelta": (timedelta, timedelta.total_seconds, lambda v: timedelta(seconds=v)),
     "decimal": (Decimal, str, Decimal),
     # A plain mapping is packed before these are asked; this is for those with other names.
     "pairs": ((), list, dict),

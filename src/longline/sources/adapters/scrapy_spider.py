@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from longline.errors import BadAnswer, BadSource
 from longline.sources.adapters.scrapy_cookies import Jars
 from longline.sources.adapters.scrapy_messages import accepted, told_as_scrapy
+from longline.sources.adapters.scrapy_pipelines import Pipelines, pipelines_of
 
 Cut = Callable[[str], None]
 """Told why a request was left out."""
@@ -70,6 +71,8 @@ class Crawl:
         self._redirects = self._built(RedirectMiddleware, MetaRefreshMiddleware)
         self._shaping = self._built(UrlLengthMiddleware, RefererMiddleware, DepthMiddleware)
         self._errors = HttpErrorMiddleware.from_crawler(crawler)
+        pipelines = pipelines_of(settings, kind)
+        self._pipelines = Pipelines(crawler, pipelines) if pipelines else None
         crawler.signals.send_catch_log(signal=signals.spider_opened, spider=self.spider)
 
     def _built(self, *kinds: type) -> list[Any]:
@@ -197,8 +200,29 @@ class Crawl:
         mark: bytes = self._fingerprinter.fingerprint(request)
         return mark.hex()[:24]
 
-    def close(self, reason: str) -> None:
-        """Tell the spider that its run is over."""
+    @property
+    def has_pipelines(self) -> bool:
+        """Whether scraped items go through item pipelines."""
+        return self._pipelines is not None
+
+    async def processed(self, item: Any, where: str) -> Any:
+        """Return a scraped item as the item pipelines leave it.
+
+        Raises:
+            SkipItem: a pipeline dropped it.
+            UnexpectedShape: they returned something else than an item.
+        """
+        return item if self._pipelines is None else await self._pipelines.process(item, where)
+
+    async def close(self, reason: str) -> None:
+        """Close the item pipelines, then send the spider the signal that its run is over."""
+        try:
+            if self._pipelines is not None:
+                await self._pipelines.close()
+        finally:
+            self._signal_end(reason)
+
+    def _signal_end(self, reason: str) -> None:
         self._crawler.signals.send_catch_log(
             signal=signals.spider_closed, spider=self.spider, reason=reason
         )
