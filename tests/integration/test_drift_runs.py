@@ -196,12 +196,63 @@ async def test_a_column_that_is_always_empty_is_told(little: Orchestrator) -> No
     assert report.as_dict()["reason"] == "extra is empty in all 10 records"
 
 
-async def test_nobody_is_warned_of_a_column_that_its_source_calls_rare(
+async def test_nobody_is_warned_of_a_column_that_is_usually_empty(
     little: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Little, "rare", frozenset({"extra"}))
+    monkeypatch.setattr(Little, "usually_empty", frozenset({"extra"}))
 
     reports = [await little.execute(fresh=True) for _ in range(2)]
 
     assert [report.state for report in reports] == [JobState.COMPLETE] * 2
     assert [report.as_dict()["reason"] for report in reports] == [None] * 2
+
+
+async def test_an_empty_column_is_told_once_and_not_with_every_run(little: Orchestrator) -> None:
+    reports = [await little.execute(fresh=True) for _ in range(3)]
+
+    assert [len(report.caveats.warnings) for report in reports] == [1, 0, 0]
+
+
+async def test_an_empty_column_is_told_again_after_a_much_smaller_trial(
+    site: ScriptedSite, little_of: Callable[..., Orchestrator]
+) -> None:
+    for number in range(10):
+        site.says(f"/item/{number}", f"page {number}")
+
+    async with little_of(rate="unlimited", limit=4) as orchestrator:
+        trial = await orchestrator.execute()
+    async with little_of(rate="unlimited") as orchestrator:
+        whole = await orchestrator.execute(fresh=True)
+
+    assert [len(report.caveats.warnings) for report in (trial, whole)] == [1, 1]
+
+
+ALIKE = """
+manifest: html
+name: tags
+start: "{url}/"
+items: .tag a
+usually_empty: [price]
+fields: {{title: title, price: .price}}
+"""
+
+
+async def test_records_that_are_all_alike_are_warned_of_until_accepted(
+    site: ScriptedSite, tmp_path: Path, clock: VirtualClock
+) -> None:
+    links = "".join(f'<p class="tag"><a href="/tag/{n}">{n}</a></p>' for n in range(12))
+    site.says("/", links)
+    for number in range(12):
+        site.says(f"/tag/{number}", "<title>Quotes to Scrape</title>")
+    path = tmp_path / "tags.yaml"
+    path.write_text(ALIKE.format(url=site.url))
+
+    spec: dict[str, Any] = {"home": tmp_path, "clock": clock, "rate": "unlimited"}
+    async with Orchestrator(str(path), **spec) as orchestrator:
+        first, second = [await orchestrator.execute(fresh=True) for _ in range(2)]
+        await accept(orchestrator.store, second.job, clock.now())
+        third = await orchestrator.execute(fresh=True)
+
+    assert [one.state for one in (first, second, third)] == [JobState.COMPLETE] * 3
+    assert [len(one.caveats.warnings) for one in (first, second, third)] == [2, 2, 0]
+    assert all(text in (first.reason or "") for text in first.caveats.warnings)

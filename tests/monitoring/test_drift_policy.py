@@ -240,6 +240,14 @@ def test_an_empty_column_without_history_is_a_warning() -> None:
     assert judgement.warnings == ("price is empty in all 120 records",)
 
 
+def test_a_column_that_was_empty_before_is_nothing_new() -> None:
+    shapes = shapes_of(1, 120, without("price"))
+
+    judgement = judge(shapes, None, known_empty={"price"})
+
+    assert (judgement.warnings, judgement.empty) == ((), ("price",))
+
+
 def test_a_column_that_is_seldom_filled_may_be_empty_in_a_short_run() -> None:
     judgement = judge(shapes_of(1, 20, without("reserve")), history_of(1), runs=1)
 

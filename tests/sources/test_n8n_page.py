@@ -120,3 +120,16 @@ async def test_a_page_that_leads_elsewhere_is_skipped(clock: VirtualClock) -> No
 async def test_a_page_that_is_gone_is_gone(clock: VirtualClock) -> None:
     with pytest.raises(Gone):
         await collect(N8n.with_options(OPTIONS), ScriptedWeb({}), ITEM, clock)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_declared"),
+    [({}, set()), (OPTIONS, {"workflow", "transcripts"}), ({"inventory": "search"}, {"slug"})],
+)
+def test_the_source_declares_what_its_settings_leave_empty(
+    options: dict[str, object], is_declared: set[str]
+) -> None:
+    declared = N8n.with_options(options).usually_empty
+
+    assert declared & {"workflow", "transcripts", "slug"} == is_declared
+    assert "updated_at" in declared

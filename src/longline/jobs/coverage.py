@@ -15,7 +15,7 @@ _PAGES = "most_pages"  # in notes of jobs that ran before cuts were events of th
 # what later versions add included, may decide which items are found.
 _ASIDE = {
     *("about", "burst", "cache", "expects", "fields", "locale", "may_be_empty", "name"),
-    *("pipeline", "rate", "silence", "timeout", "version", "volatile"),
+    *("pipeline", "rate", "silence", "timeout", "usually_empty", "version", "volatile"),
 }
 _NAMES = {"parameters", "endpoints"}  # what is below has names of its own
 

@@ -99,6 +99,19 @@ async def measure_for(store: Store, source: str, job: str, terms: Terms) -> Meas
     return together(same or found, terms)
 
 
+async def empty_before(
+    store: Store, source: str, job: str, terms: Terms, records: int
+) -> frozenset[str]:
+    """Return the fields that were empty in the last run of about as many records, sound or not.
+
+    A field that the manifest reads in another way since then is not among them.
+    """
+    for one in await store.profiles.recent(source, scope=terms.scope, but=job):
+        if 2 * one.profile["records"] >= records:
+            return frozenset(one.profile.get("empty", ())) - _changed(one, terms)
+    return frozenset()
+
+
 def together(found: Iterable[KeptProfile], terms: Terms) -> Measure:
     """Return the newest few of these profiles as one, without the fields that are read anew."""
     kept = _enough(found)

@@ -13,10 +13,18 @@ from typing import Any
 
 from longline.clock import Clock
 from longline.errors import BadOption, FailureKind, LonglineError
-from longline.jobs.drift_measure import Measure, Terms, measure_for, terms_after, terms_before
+from longline.jobs.drift_measure import (
+    Measure,
+    Terms,
+    empty_before,
+    measure_for,
+    terms_after,
+    terms_before,
+)
 from longline.model import Event, ItemState, Job
 from longline.monitoring.comparing import Difference
 from longline.monitoring.drift import Judgement, Notice, Watch, far_fewer, judge
+from longline.monitoring.likeness import ALIKE
 from longline.monitoring.profiles import Profile
 from longline.monitoring.shapes import Shape, shape_of, shape_of_failure
 from longline.sources.base import Source
@@ -131,7 +139,7 @@ class Drifting:
         terms = await terms_after(self._store, self._source, job)
         measure = await measure_for(self._store, self._source.name, job.id, terms)
         kept = await self._store.profiles.find(job.id)
-        judgement = await self._judge(measure, kept)
+        judgement = await self._judge(terms, measure, kept)
         if kept is not None and judgement.profile.records < kept.profile["records"]:
             return await self._as_before(kept)
         drift = {one.field: str(one) for one in judgement.drift}
@@ -146,20 +154,28 @@ class Drifting:
         elif few := self._few(terms, measure):
             drift[few.field] = str(few)
         profile = {**judgement.profile.as_json(), **terms.as_json(), "measured_by": measure.jobs}
-        return Ending({**profile, "drift": drift}, tuple(drift.values()), tuple(warnings))
+        profile |= {"alike": list(judgement.alike), "empty": list(judgement.empty), "drift": drift}
+        return Ending(profile, tuple(drift.values()), tuple(warnings))
 
-    async def _judge(self, measure: Measure, kept: KeptProfile | None) -> Judgement:
+    async def _judge(self, terms: Terms, measure: Measure, kept: KeptProfile | None) -> Judgement:
         history = measure.profile
-        quiet = set(self._source.rare)
+        quiet = set(self._source.usually_empty)
         if kept is not None and kept.is_accepted:
             quiet.update(kept.profile["quiet"])
         if quiet:
             history = history or Profile()
             history.quiet |= quiet
         evidence = await self._store.profiles.evidence(self._job, most=_SAMPLE)
-        declared, runs = _declared(self._source), len(measure.jobs)
+        records = sum(one.data is not None for one in evidence)
+        known = await empty_before(self._store, self._source.name, self._job, terms, records)
         return await asyncio.to_thread(
-            lambda: judge([_shape(one) for one in evidence], history, declared=declared, runs=runs)
+            lambda: judge(
+                [_shape(one) for one in evidence],
+                history,
+                declared=_declared(self._source),
+                runs=len(measure.jobs),
+                known_empty=known,
+            )
         )
 
     async def _as_before(self, kept: KeptProfile) -> Ending:
@@ -229,6 +245,8 @@ async def accept(store: Store, job: str, at: float) -> KeptProfile:
         raise BadOption("JOB", f"{found.id} has left no profile: it is {found.state.value}")
     profile = Profile.from_json(kept.profile)
     profile.quiet = {name for name in profile.fields if not profile.share(name)}
+    if kept.profile.get("alike"):
+        profile.quiet.add(ALIKE)
     await store.profiles.accept(found.id, {**kept.profile, **profile.as_json()}, at)
     return kept
 

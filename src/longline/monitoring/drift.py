@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from longline.monitoring.comparing import ITEMS, VALID, Difference, differences
 from longline.monitoring.evidence import chance_of_fewer
+from longline.monitoring.likeness import ALIKE, alike
 from longline.monitoring.profiles import (
     BLOCK,
     Profile,
@@ -134,11 +135,17 @@ class _SiteWatch:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a whole run shows: its profile, what has drifted, and what is odd but no proof."""
+    """What a whole run shows: its profile, what has drifted, and what is odd but no proof.
+
+    `alike` are those of the warnings that say that the records are suspiciously alike.
+    """
 
     profile: Profile
     drift: tuple[Difference | Notice, ...] = ()
     warnings: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    """All fields that no record has, warned of or not."""
 
     @property
     def is_sound(self) -> bool:
@@ -157,6 +164,7 @@ def judge(
     *,
     declared: Iterable[str] = (),
     runs: int = 0,
+    known_empty: Collection[str] = (),
 ) -> Judgement:
     """Judge a run by all its records, in the order in which they came.
 
@@ -165,6 +173,7 @@ def judge(
         history: earlier sound runs, merged.
         declared: fields that the source says its records have.
         runs: how many earlier runs those are.
+        known_empty: fields that were empty in the last comparable run, too: nothing new.
     """
     profile = profile_of(shapes)
     watch = Watch(history)
@@ -179,8 +188,16 @@ def judge(
     if len(drift) > 1:
         drift.pop(VALID, None)
         drift.pop(SCORE, None)
-    warnings = _empty(profile, history, declared, drift) + _risen(profile, history)
-    return Judgement(profile, tuple(drift.values()), tuple(warnings))
+    is_accepted = history is not None and ALIKE in history.quiet
+    same = [] if is_accepted else alike(shapes)
+    empty = _empty(profile, history, declared, drift)
+    fresh = [
+        f"{name} is empty in all {profile.records} records"
+        for name in empty
+        if name not in known_empty
+    ]
+    warnings = (*same, *fresh, *_risen(profile, history))
+    return Judgement(profile, tuple(drift.values()), warnings, tuple(same), tuple(empty))
 
 
 def far_fewer(found: int, fewest: int) -> Difference | None:
@@ -225,7 +242,7 @@ def _empty(
     earlier = {name for name, one in usual.fields.items() if one.filled}
     names = dict.fromkeys([*profile.fields, *declared, *earlier])
     return [
-        f"{name} is empty in all {profile.records} records"
+        name
         for name in names
         if not profile.share(name) and "." not in name and name not in {*drift, *profile.quiet}
         if name not in earlier or _is_odd_to_miss(usual, profile, name)

@@ -126,8 +126,11 @@ class Source:
     volatile: ClassVar[frozenset[str]] = frozenset()
     """Fields that change all the time (view counts) and do not make a record a new version."""
 
-    rare: ClassVar[frozenset[str]] = frozenset()
-    """Fields that may be empty in every record: nobody is warned of that."""
+    usually_empty: frozenset[str] = frozenset()
+    """Fields that may be empty in every record; the end of a run does not warn of them.
+
+    A source whose settings decide on it sets it in `__init__`.
+    """
     pipeline: ClassVar[tuple[Any, ...]] = ()
     """What becomes of the composed data before it is a record: stages, in the order they run."""
 

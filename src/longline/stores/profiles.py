@@ -93,6 +93,13 @@ class Profiles:
             lambda connection: _measure(connection, query.limit(_MOST_READ), scope, fits)
         )
 
+    async def recent(self, source: str, *, scope: str = "", but: str = "") -> list[KeptProfile]:
+        """Return the newest profiles of a source and scope, sound or not."""
+        query = _newest_first().where(profiles.c.source == source, profiles.c.job_id != but)
+        return await self._database.read(
+            lambda connection: _measure(connection, query.limit(_MOST_READ), scope, None)
+        )
+
     async def last(self, source: str) -> KeptProfile | None:
         """Return the profile of the run of a source that began last, sound or not."""
         query = select(profiles).join(jobs, jobs.c.id == profiles.c.job_id, isouter=True)

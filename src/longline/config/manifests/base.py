@@ -78,6 +78,8 @@ class Manifest(Written):
     """CSS selectors of which every page of the site has one; a ban page has none of them."""
     volatile: frozenset[str] = frozenset()
     """Fields that change all the time and do not make a record a new version."""
+    usually_empty: frozenset[str] = frozenset()
+    """Fields that may be empty in every record; the end of a run does not warn of them."""
     transport: Transport = "http"
     """How pages are fetched: `browser` runs their scripts, `auto` only where fields are missing."""
     pipeline: Pipeline = ()

@@ -162,6 +162,9 @@ class HtmlManifest(Manifest):
         known = {*self.fields, *((self.items and self.items.fields) or {})}
         if not self.pipeline and (stray := self.volatile - known):  # a map may make new names
             raise wrong(f"{min(stray)} in volatile is not a field; there are: {', '.join(known)}")
+        if not self.pipeline and (stray := self.usually_empty - known):
+            listed = ", ".join(known)
+            raise wrong(f"{min(stray)} in usually_empty is not a field; there are: {listed}")
         if self.key is not None and self.key.fields is not None:
             raise wrong("key is one value, not an object")
         has_element = self.items is not None and not self.items.sitemap

@@ -32,6 +32,7 @@ def attributes_of(manifest: Manifest) -> dict[str, Any]:
         "private_hosts": manifest.private_hosts,
         "expects": manifest.expects,
         "volatile": manifest.volatile,
+        "usually_empty": manifest.usually_empty,
         "transport": manifest.transport,
         "pipeline": manifest.pipeline,
     }

@@ -16,6 +16,7 @@ from longline.sources.catalogue.n8n_media import check_image, list_images, list_
 from longline.sources.catalogue.n8n_metadata import read_metadata
 from longline.sources.catalogue.n8n_options import N8nOptions
 from longline.sources.catalogue.n8n_page import (
+    EMPTY_ON_PAGES,
     TemplatePage,
     fetch_page,
     page_content,
@@ -44,13 +45,13 @@ class N8n(Source):
     rate = 2.0
     burst = 5
     volatile = frozenset({"views", "recent_views", "total_views"})
-    rare = frozenset({"review_status", "ready_to_demo", "purchase_url"})  # only newer answers do
     quality_rules: ClassVar[QualityRules] = RULES
 
     options: N8nOptions
 
     def __init__(self, options: N8nOptions | None = None) -> None:
         super().__init__(options)
+        self.usually_empty = _usually_empty(self.options)
         self._transcripts = Transcripts(self.options.youtube_url, self.options.language)
         self._hosts = frozenset(
             urlsplit(address).hostname or ""
@@ -125,6 +126,18 @@ class N8n(Source):
     async def _detail(self, visit: Visit) -> Detail:
         api_url = self.options.api_url
         return await visit.once("detail", lambda visit: fetch_detail(visit, api_url))
+
+
+def _usually_empty(options: N8nOptions) -> frozenset[str]:
+    """Return the fields that the chosen inventory and detail do not tell, or seldom."""
+    seldom = {"review_status", "ready_to_demo", "updated_at", "difficulty"}
+    # Most templates are free, and only the search says so.
+    seldom |= {"price", "purchase_url", "is_paid"}
+    if options.inventory == "search":
+        seldom.add("slug")
+    if not options.transcripts:
+        seldom.add("transcripts")
+    return frozenset(seldom | EMPTY_ON_PAGES if options.detail == "pages" else seldom)
 
 
 async def _page(visit: Visit) -> TemplatePage:

@@ -43,6 +43,16 @@ _ONLY_IN_API = (
 )
 
 
+EMPTY_ON_PAGES = frozenset(
+    {
+        *_ONLY_IN_API,
+        *no_workflow("", lambda _field, _text: None),
+        *("declared_node_count", "declared_node_types", "description", "sticky_notes"),
+    }
+)
+"""Fields that the page of a template never fills."""
+
+
 @dataclass(frozen=True, slots=True)
 class TemplatePage:
     """The page of one template, cut down to what is about this template."""
