@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "longline"
 ROOMS = [  # a room imports only from those above it
-    *("errors", "clock", "model", "threads", "output"),
+    *("errors", "clock", "model", "threads", "output", "private"),
     "config",
     "resilience",
     "fetching",

@@ -14,6 +14,7 @@ from lifecycle.homes import Home, is_listening, working_for
 from longline.errors import BadOption, StartFailed
 from longline.lifecycle.postgres import PostgresService
 from longline.lifecycle.processes import living
+from longline.private import exposed_in
 from longline.stores.jobs import NewJob
 from longline.stores.store import open_store
 
@@ -133,13 +134,24 @@ def test_data_of_a_version_that_is_not_here_is_left_alone(running: Home) -> None
 
 
 @AS_ROOT
-def test_a_home_that_is_closed_to_others_is_told(home: Home) -> None:
-    home.path.mkdir(mode=0o700)
+def test_a_folder_above_the_home_that_is_closed_to_others_is_told(home: Home) -> None:
+    above = home.path.parent
+    above.chmod(0o700)
 
-    with pytest.raises(StartFailed, match=f"{home.path} is closed to others: chmod o\\+x"):
+    with pytest.raises(StartFailed, match=f"{above} is closed to others: chmod o\\+x"):
         home.up(with_postgres=True)
 
     assert working_for(home.path) == []
+
+
+@AS_ROOT
+def test_who_runs_the_server_may_only_pass_through_the_home(home: Home) -> None:
+    home.up(with_postgres=True, workers=0)
+
+    found, data = home.path.stat(), (home.path / "postgres").stat()
+    assert stat.S_IMODE(found.st_mode) == 0o710
+    assert (found.st_uid, found.st_gid) == (0, data.st_gid)
+    assert list(exposed_in(home.path)) == []
 
 
 async def test_jobs_in_sqlite_are_not_put_out_of_sight(home: Home) -> None:

@@ -13,7 +13,7 @@ import click
 
 from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
 from longline.cli.show import Display, print_summary
-from longline.config.settings import Settings
+from longline.config.settings import Settings, prepare_home
 from longline.exports.files import export_to
 from longline.jobs.report import INTERRUPTED, JobReport
 from longline.orchestrator import Orchestrator
@@ -40,6 +40,7 @@ def command(*, home: Path | None, as_json: bool, **web: Any) -> None:
     sites do. Data goes to the folder demo in the home.
     """
     settings = settings_of(home)
+    prepare_home(settings)
     settings = settings.model_copy(update={"home": settings.home / "demo", "database_url": None})
     options = WebOptions(rate=_RATE, burst=_BURST, **web)
     sys.exit(asyncio.run(_demo(settings, options, as_json=as_json)))

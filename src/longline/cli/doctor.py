@@ -10,7 +10,7 @@ import click
 
 from longline.cli.options import home_option, json_option, print_json, profile_given
 from longline.cli.showing import cleaned, plain_console
-from longline.lifecycle.doctor import diagnose
+from longline.lifecycle.doctor import diagnose, fix
 from longline.lifecycle.doctor_base import Finding, Verdict
 
 _SIGNS = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.PROBLEM: "✗"}
@@ -18,15 +18,17 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "re
 
 
 @click.command("doctor")
+@click.option("--fix", "is_fixing", is_flag=True, help="Make the files of the home private.")
 @home_option
 @json_option
-def command(*, home: Path | None, as_json: bool) -> None:
+def command(*, is_fixing: bool, home: Path | None, as_json: bool) -> None:
     """Look for what is wrong with this installation, and say how to mend it.
 
-    Nothing is started and nothing is changed. Exits with 1 when there is a problem; warnings are
-    none.
+    Nothing is started, and nothing is changed without --fix. Exits with 1 when there is a problem;
+    warnings are none.
     """
-    found = diagnose(home, profile_given())
+    done = fix(home, profile_given()) if is_fixing else []
+    found = [*done, *diagnose(home, profile_given())]
     if as_json:
         print_json([asdict(one) for one in found])
     else:

@@ -21,6 +21,7 @@ from longline.cli.options import Pair, home_option, ignore_robots_option, settin
 from longline.config.spec import make_spec
 from longline.errors import LonglineError
 from longline.fetching.messages import Page
+from longline.private import make_private_file
 
 _HISTORY = "shell_history"
 _MOST_LINES = 1000
@@ -138,5 +139,5 @@ def _history(file: Path, names: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # a home that cannot be written to is no reason to lose the prompt
-            file.touch(mode=0o600)
+            make_private_file(file)
             readline.write_history_file(file)

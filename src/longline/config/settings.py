@@ -14,6 +14,7 @@ from longline.config.layers import Explained, Layers, explained, read_layers
 from longline.config.private_hosts import PrivateHosts
 from longline.config.services import read_services
 from longline.errors import BadOption, HomeReadOnly, HomeUnwritable, StoreFull
+from longline.private import make_private_folder
 
 
 def _folders(value: Any) -> Any:
@@ -151,10 +152,9 @@ def prepare_home(settings: Settings) -> None:
         StoreFull: there is no room for anything.
     """
     try:
-        if not settings.home.exists():
-            settings.home.mkdir(parents=True, exist_ok=True)
+        make_private_folder(settings.home)
         probe = settings.home / ".writable"
-        probe.touch()
+        probe.touch(0o600)
         probe.unlink(missing_ok=True)  # another process may look at the same moment
     except OSError as error:
         raise unwritable(settings.home, error) from error

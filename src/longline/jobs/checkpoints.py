@@ -17,6 +17,7 @@ import orjson
 from longline.clock import moment
 from longline.errors import StoreFull, UnknownCheckpoint
 from longline.jobs.progress import Progress
+from longline.private import make_private_file, make_private_folder
 
 _KEPT = 100
 
@@ -37,7 +38,8 @@ class Checkpoints:
         document = picture(progress, at)
         path = self._folder / progress.job / f"{document['checkpoint_id']}.json"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
+            make_private_folder(path.parent)
             _write_whole(path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
         except OSError as error:
             if error.errno == errno.ENOSPC:
@@ -72,6 +74,7 @@ def _write_whole(path: Path, content: bytes) -> None:
     # Processes that share a job may write in the same second: each needs a name of its own.
     beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
+        make_private_file(beside)
         beside.write_bytes(content)
         beside.replace(path)
     finally:

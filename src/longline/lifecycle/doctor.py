@@ -13,7 +13,14 @@ from longline.lifecycle.doctor_base import Check, Finding, Ground, Verdict, prob
 from longline.lifecycle.doctor_clocks import clocks
 from longline.lifecycle.doctor_cluster import abandoned_jobs, own_services, workers
 from longline.lifecycle.doctor_database import database, network_files
-from longline.lifecycle.doctor_machine import descriptors, disk, home, packages
+from longline.lifecycle.doctor_machine import (
+    descriptors,
+    disk,
+    fix_permissions,
+    home,
+    packages,
+    permissions,
+)
 from longline.lifecycle.doctor_redis import broker, redis
 from longline.lifecycle.doctor_settings import browser, secrets, settings_file, sources, variables
 
@@ -25,6 +32,7 @@ CHECKS: Mapping[str, Check] = {
     "settings": settings_file,
     "variables": variables,
     "home": home,
+    "permissions": permissions,
     "disk": disk,
     "file descriptors": descriptors,
     "file system": network_files,
@@ -53,6 +61,15 @@ def diagnose(
     except LonglineError as error:
         return [problem("settings", str(error), "mend what it names; `longline config` shows it")]
     return examine(Ground(settings), CHECKS, seconds=seconds)
+
+
+def fix(home_folder: Path | None = None, profile: str | None = None) -> list[Finding]:
+    """Fix what can be fixed without harm: the permissions of the home. Return what was done."""
+    try:
+        settings = load_settings(home=home_folder, profile=profile)
+    except LonglineError:
+        return []  # `diagnose` reports it
+    return list(fix_permissions(settings.home))
 
 
 def examine(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from longline.config.settings import is_read_only
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
+from longline.private import exposed_in, make_private
 
 _OLDEST = (3, 11)
 _NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")
@@ -64,6 +65,33 @@ def home(ground: Ground) -> Iterator[Finding]:
         yield ok("home", f"{folder} can be written")
     else:
         yield ok("home", f"{folder} will be made when it is first needed")
+
+
+def permissions(ground: Ground) -> Iterator[Finding]:
+    """Check that no other user can read the home."""
+    folder = ground.settings.home.absolute()
+    if not folder.is_dir():
+        return
+    found = list(exposed_in(folder))
+    if not found:
+        yield ok("permissions", "other users cannot read the home")
+        return
+    first = found[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    sentence = f"other users may read or write {first.path} (mode {first.mode:04o}){more}"
+    remedy = f"longline doctor --fix; for a home that a group shares, first: chmod 2770 {folder}"
+    yield warning("permissions", sentence, remedy)
+
+
+def fix_permissions(folder: Path) -> Iterator[Finding]:
+    """Take the rights of other users to a home away; yield what was done and what failed."""
+    found = list(exposed_in(folder.absolute())) if folder.is_dir() else []
+    failed = [one for one in found if not make_private(one)]
+    if len(found) > len(failed):
+        yield ok("permissions", f"{len(found) - len(failed)} files and folders are private now")
+    if failed:
+        sentence = f"the mode of {failed[0].path} cannot be changed, nor of {len(failed) - 1} more"
+        yield problem("permissions", sentence, "move the home to a file system that keeps modes")
 
 
 def _closed(folder: Path) -> Finding:

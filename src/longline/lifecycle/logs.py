@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from longline.private import make_private_folder, private_opener
+
 _SHOWN = 5  # lines
 _TAIL = 4_096  # bytes that surely hold them
 
 
 def open_log(path: Path) -> BinaryIO:
     """Open a log for appending; nobody else can read it."""
-    path.parent.mkdir(exist_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+    make_private_folder(path.parent)
+    return open(path, "ab", opener=private_opener)  # Path has no opener
 
 
 def last_lines(path: str) -> tuple[str, ...]:

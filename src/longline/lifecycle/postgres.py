@@ -20,6 +20,7 @@ from longline.lifecycle.base import Part
 from longline.lifecycle.logs import last_lines
 from longline.lifecycle.ports import LOOPBACK, on_a_port
 from longline.lifecycle.processes import (
+    PRIVATE,
     Launch,
     end,
     launch,
@@ -30,7 +31,7 @@ from longline.lifecycle.processes import (
 )
 from longline.lifecycle.programs import postgres_folders, postgres_version
 from longline.lifecycle.record import Entry, RecordFile
-from longline.lifecycle.unprivileged import check_way, hand_over, other_user
+from longline.lifecycle.unprivileged import check_way, hand_over, let_through, other_user
 
 INITDB = "initdb"
 """The name on record of what makes the data of a new server."""
@@ -80,6 +81,7 @@ class PostgresService:
         record = self._file.read()
         entry = record.entry(self.name)
         user = other_user(self._folder)
+        let_through(self._file.home, user)
         check_way(self._folder, user)
         programs = self._programs()
         if not self.has_data:
@@ -158,7 +160,9 @@ class PostgresService:
         done = self._folder / "done"
         done.unlink(missing_ok=True)
         command = ["/bin/sh", "-c", '"$@" && : >done', "sh", *words]
-        entry = launch(Launch(INITDB, command, self._log, None, self._folder, user), self._file)
+        entry = launch(
+            Launch(INITDB, command, self._log, None, self._folder, user, umask=PRIVATE), self._file
+        )
         has_ended = wait_until_gone([entry], _INIT)
         end([entry])
         self._file.write(self._file.read().without([entry]))
@@ -170,7 +174,7 @@ class PostgresService:
     def _start_on(self, port: int, programs: Path, user: str | None) -> Entry:
         command = [str(programs / "postgres"), "-D", str(self._data), "-p", str(port)]
         command += ["-h", LOOPBACK, "-k", "", "-c", f"max_connections={_CONNECTIONS}"]
-        plan = Launch(self.name, command, self._log, port, self._folder, user)
+        plan = Launch(self.name, command, self._log, port, self._folder, user, umask=PRIVATE)
         entry = launch(plan, self._file)
         wait_until_up(entry, lambda: problem_of(self._maintenance(port)) is None, _START)
         return entry

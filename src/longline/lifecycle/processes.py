@@ -33,6 +33,10 @@ Ways = tuple[tuple[signal.Signals, float], ...]
 """How a process is ended, gentler ways first: a signal, and seconds of patience after it."""
 
 
+PRIVATE = 0o077
+"""The umask of a server, whose files are for its user only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a process is to be started; `user` is another user's name or None."""
@@ -44,6 +48,7 @@ class Launch:
     folder: Path | None = None
     user: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    umask: int = -1  # as it is here; workers write exports, which are the user's
 
 
 def launch(plan: Launch, file: RecordFile) -> Entry:
@@ -61,6 +66,7 @@ def launch(plan: Launch, file: RecordFile) -> Entry:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=plan.folder,
+                umask=plan.umask,
                 env={**os.environ, **plan.variables, MARK: str(file.home)},
                 **_identity(plan.user),
             )

@@ -18,7 +18,15 @@ from longline.config.addresses import without_password
 from longline.errors import BadOption, BrokerRefuses, NotAnswering
 from longline.lifecycle.base import Part
 from longline.lifecycle.ports import LOOPBACK, on_a_port
-from longline.lifecycle.processes import Launch, end, launch, living, memory_of, wait_until_up
+from longline.lifecycle.processes import (
+    PRIVATE,
+    Launch,
+    end,
+    launch,
+    living,
+    memory_of,
+    wait_until_up,
+)
 from longline.lifecycle.programs import redis_server
 from longline.lifecycle.record import RecordFile
 from longline.resilience.keepers.redis_causes import lasting_cause
@@ -71,7 +79,9 @@ class RedisService:
         url = f"redis://:{password}@{LOOPBACK}:{port}/0"
         command = [str(redis_server()), str(self._write_config(port, password))]
         log = self._file.home / "logs" / "redis.log"
-        entry = launch(Launch(self.name, command, log, port, self._folder), self._file)
+        entry = launch(
+            Launch(self.name, command, log, port, self._folder, umask=PRIVATE), self._file
+        )
         wait_until_up(entry, lambda: problem_of(url) is None, _START)
         self._file.write(replace(self._file.read(), redis_url=url))
 

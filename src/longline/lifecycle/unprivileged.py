@@ -9,6 +9,7 @@ from pathlib import Path
 
 from longline.errors import StartFailed
 
+_ALL_OTHERS = 0o077
 _USERS = ("postgres", "nobody")  # of a machine, the first that is there
 
 
@@ -34,6 +35,19 @@ def hand_over(path: Path, user: str | None) -> None:
     if user is not None:
         found = pwd.getpwnam(user)
         os.chown(path, found.pw_uid, found.pw_gid)
+
+
+def let_through(home: Path, user: str | None) -> None:
+    """Let the user who runs the server pass through a home that is closed to all others.
+
+    He may not list it; its files and other folders stay closed to him.
+    """
+    if user is None:
+        return
+    found, mode = pwd.getpwnam(user), stat.S_IMODE(home.stat().st_mode)
+    if mode & _ALL_OTHERS == 0:
+        os.chown(home, -1, found.pw_gid)
+        home.chmod(mode | stat.S_IXGRP)
 
 
 def check_way(folder: Path, user: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from longline.config.addresses import without_password
 from longline.config.settings import is_read_only
 from longline.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
+from longline.private import make_private_file
 from longline.stores.backend import Backend, Trouble
 from longline.stores.bulk import as_json
 from longline.stores.sqlite_looking import opened_to_look
@@ -80,6 +82,9 @@ class SqliteBackend(Backend):
         if is_read_only(file):
             look = partial(opened_to_look, file, self.address)
             pool = {"poolclass": NullPool, "creator": look}
+        elif not str(file).startswith("file:"):  # a URI, which only SQLite understands
+            with suppress(OSError, ValueError):  # SQLite says what is wrong
+                make_private_file(file)
         engine = create_engine(
             self._url, json_serializer=as_json, json_deserializer=_loaded, **pool
         )

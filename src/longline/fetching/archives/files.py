@@ -12,6 +12,8 @@ from pathlib import Path
 
 from isal import isal_zlib
 
+from longline.private import private_opener
+
 SUFFIX = ".warc.gz"
 _GZIP = zlib.MAX_WBITS + 16
 _LEVEL = 1
@@ -30,7 +32,7 @@ class WarcFile:
         for number in itertools.count(1):
             self.name = f"{stem}-{number:05}{SUFFIX}"
             with suppress(FileExistsError):
-                self._file = io.FileIO(folder / self.name, "x")
+                self._file = io.FileIO(folder / self.name, "x", opener=private_opener)
                 break
         self._path = folder / self.name
         self.size = 0

@@ -30,6 +30,7 @@ from longline.fetching.archives.records import (
     parse,
     status_of,
 )
+from longline.private import make_private_file, make_private_folder
 from longline.resilience.keepers.transactions import is_busy, transaction
 
 T = TypeVar("T")
@@ -194,7 +195,8 @@ class Index:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
+            make_private_file(self._path)
             connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)
             try:
                 self._prepare(connection)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +19,7 @@ from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, Store
 from longline.fetching.cache.base import Entry
 from longline.fetching.cache.vary import Variant, digest
 from longline.fetching.messages import origin_of
+from longline.private import make_private_file
 from longline.resilience.keepers.transactions import is_busy, transaction
 
 PATIENCE = 30.0  # seconds to wait for other processes that write
@@ -198,7 +198,7 @@ def translation(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    _make_private(path)
+    make_private_file(path)  # pages behind a login are in it
     # It is closed by whoever closes the cache, which may be another thread.
     connection = sqlite3.connect(
         path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
@@ -209,12 +209,6 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _make_private(path: Path) -> None:
-    # Pages behind a login are in it: others on this machine are not to read them.
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

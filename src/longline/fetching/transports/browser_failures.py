@@ -11,6 +11,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
 from longline.clock import Clock, moment
+from longline.private import make_private_file, make_private_folder
 
 _LONGEST = 5.0  # seconds; a page that hangs may not even be able to be shown
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
@@ -29,11 +30,13 @@ class Failures:
         """Keep how a page looks now; return the path without its ending, None if it could not."""
         if self._folder is None:
             return None
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         stem = self._folder / self._name(url)
         with suppress(PlaywrightError, TimeoutError, OSError):
             async with asyncio.timeout(_LONGEST):
                 html = await page.content()
+                for ending in (".html", ".png"):
+                    make_private_file(stem.with_suffix(ending))
                 stem.with_suffix(".html").write_text(html, "utf-8")
                 await page.screenshot(path=stem.with_suffix(".png"), timeout=0)
         self._forget_old(self._folder)

@@ -15,6 +15,8 @@ from typing import Any
 import orjson
 import psutil
 
+from longline.private import make_private_file, make_private_folder
+
 MARK = "--longline-browser="
 """The argument by which our browsers are known; Chromium itself does not look at it."""
 _PROFILE = "--user-data-dir="
@@ -58,7 +60,8 @@ class Note:
         owner = Owner.here()
         self.token = f"{owner.pid}-{secrets.token_hex(8)}"
         self._file = folder / f"{self.token}{_ENDING}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_file(self._file)
         self._file.write_bytes(orjson.dumps(asdict(owner)))
 
     @property

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from longline.clock import Clock
 from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, StoreUnreachable
+from longline.private import make_private_file
 from longline.resilience.breaker import BreakerState
 from longline.resilience.concurrency import Crowd
 from longline.resilience.keepers.cells import (
@@ -131,6 +132,8 @@ class SqliteCells(Cells[State]):
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
+            with contextlib.suppress(OSError):  # SQLite says what is wrong
+                make_private_file(self._path)
             connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)
             try:
                 self._prepare(connection)
