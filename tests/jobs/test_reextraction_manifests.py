@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from jobs.archived_manifests import ALL, GOODS, PER_PAGE, QUOTES, Past, listed, past_of
+from jobs.archived_manifests import ALL, GOODS, PAGES, PER_PAGE, QUOTES, Past, listed, past_of
 from longline.jobs.comparison import Finding, Reextraction
 from longline.orchestrator import Orchestrator
 from scripted_site import ScriptedSite
@@ -331,3 +331,97 @@ async def test_records_that_a_function_made_before_are_never_called_the_same(
 
     assert counts(result) == {"failed": PER_PAGE}
     assert result.exit_code == 3
+
+
+LISTED = """
+from longline import Item, Options, Source, layer
+
+
+class SiteOptions(Options):
+    site: str
+
+
+class Listed(Source):
+    name = "listed"
+    rate = None
+    Options = SiteOptions
+    css = None
+
+    async def prepare(self, visit):
+        self.css = "{css}"
+
+    async def discover(self, visit):
+        page = await visit.fetch(self.options.site + "/")
+        for node in page.tree.css("div.quote"):
+            key = node.attributes["id"]
+            author = node.css_first(self.css).text()
+            yield Item(key, self.options.site + "/#" + key, data={{"author": author}})
+
+    @layer()
+    async def page(self, visit):
+        data = visit.item.data
+        if "author" in data:
+            copy = {{"copy": data["author"]}}
+            visit.add(Item("copy " + visit.item.key, visit.item.url, data=copy))
+        return dict(data)
+"""
+
+
+async def test_discovery_in_python_is_repeated_if_items_carry_its_data(past: Past) -> None:
+    path = past.home / "listed.py"
+    past.home.mkdir()
+    path.write_text(LISTED.format(css=".author"))
+    async with Orchestrator(
+        str(path), {"site": past.site.url}, home=past.home, clock=past.clock, archive=True
+    ) as longline:
+        report = await longline.execute()
+        past.job = await longline.store.jobs.get(report.job)
+    past.site.hits.clear()
+
+    assert counts(await past.again()) == {"same": 2 * PER_PAGE}
+    path.write_text(LISTED.format(css=".full"))
+    changed = await past.again()
+
+    assert (counts(changed), changed.exit_code) == ({"changed": 2 * PER_PAGE}, 0)
+    path.write_text(LISTED.format(css=".full").replace('+ "/")', '+ "/elsewhere")'))
+    lost = await past.again()
+    assert (counts(lost), lost.exit_code) == ({"failed": 2 * PER_PAGE}, 3)
+
+
+SPIDER = """
+import scrapy
+
+
+class Quotes(scrapy.Spider):
+    name = "spider"
+
+    def __init__(self, site, **more):
+        super().__init__(**more)
+        self.start_urls = [site + "/"]
+
+    def parse(self, response):
+        for one in response.css("div.quote"):
+            yield {{"id": one.attrib["id"], "author": one.css("{css}::text").get()}}
+        for link in response.css(".next a"):
+            yield response.follow(link)
+"""
+
+
+async def test_items_of_a_spider_are_parsed_again(past: Past) -> None:
+    path = past.home / "spider.py"
+    past.home.mkdir()
+    path.write_text(SPIDER.format(css=".author"))
+    async with Orchestrator(
+        f"{path}:Quotes", {"site": past.site.url}, home=past.home, clock=past.clock, archive=True
+    ) as longline:
+        report = await longline.execute()
+        past.job = await longline.store.jobs.get(report.job)
+    past.site.hits.clear()
+
+    assert counts(await past.again()) == {"same": ALL, "skipped": PAGES}
+    path.write_text(SPIDER.format(css=".full"))
+    assert counts(await past.again()) == {"changed": ALL, "skipped": PAGES}
+    path.write_text(SPIDER.format(css=".full").replace('"id": one.attrib["id"], ', ""))
+    unnamed = await past.again()
+    assert counts(unnamed) == {"failed": ALL, "skipped": PAGES}
+    assert unnamed.exit_code == 3

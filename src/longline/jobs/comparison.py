@@ -82,8 +82,8 @@ class Reextraction:
     @property
     def exit_code(self) -> int:
         """0 when all could be extracted and compared, 3 when some could not."""
-        is_partial = self.of(Finding.FAILED) or self.of(Finding.REMOVED) or self.discovery_problem
-        return 3 if is_partial else 0
+        lacking = self.of(Finding.FAILED) + self.of(Finding.REMOVED)
+        return 3 if lacking or self.unfinished or self.discovery_problem else 0
 
     def of(self, finding: Finding) -> list[Comparison]:
         """Return the items of which this was found."""

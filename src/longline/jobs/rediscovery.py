@@ -15,6 +15,7 @@ from longline.jobs.straying import is_of_the_process, no_stray_cancellation
 from longline.jobs.timeline import Timeline
 from longline.model import Item, Job
 from longline.sources.base import Source
+from longline.sources.visit import Visit
 from longline.stores.keys import kept_key
 from longline.stores.store import Store
 
@@ -77,8 +78,9 @@ async def rediscover(
     )
     collector = Collector(source, link, seat, job.settings.get("params") or {})
     found: dict[str, Item] = {}
+    visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
     try:
-        await _discover(collector, job, found)
+        await _discover(source, visit, job.settings.get("limit"), found)
     except StoreError:
         raise
     except BaseException as error:  # whatever a source raises ends its discovery
@@ -88,12 +90,12 @@ async def rediscover(
         return Rediscovery(tuple(found.values()), problem, isinstance(error, NotArchived))
     finally:
         seat.leave()
-    return Rediscovery(tuple(found.values()))
+    return Rediscovery(tuple(found.values()), "; ".join(visit.cuts) or None)
 
 
-async def _discover(collector: Collector, job: Job, found: dict[str, Item]) -> None:
-    source, limit = collector.source, job.settings.get("limit")
-    visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
+async def _discover(
+    source: Source, visit: Visit, limit: int | None, found: dict[str, Item]
+) -> None:
     with no_stray_cancellation():
         await source.prepare(visit)
         stream = source.discover(visit)

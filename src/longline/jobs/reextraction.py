@@ -123,18 +123,13 @@ async def reextract(
         tuple(comparisons),
         found.written,
         unfinished=len(rows) - len(tried),
-        discovery_problem=_problem_of(again, job),
+        discovery_problem=again.problem,
         is_discovery_repeated=again.is_repeated,
     )
     if write:
         event = fact(job.id, clock.now(), "job.reextracted", written=result.written)
         await store.journal.append(event)
     return result
-
-
-def _problem_of(again: Rediscovery, job: Job) -> str | None:
-    """Return why it is unknown what else the source finds; None if the job did not know either."""
-    return again.problem if job.is_discovered and job.shortfall is None else None
 
 
 class _Reextractor:
