@@ -76,8 +76,9 @@ class Presences:
                 socket_timeout=_PATIENCE,
                 socket_connect_timeout=_PATIENCE,
             )
-        except ValueError as error:
-            raise BadOption(setting, str(error)) from error
+        except ValueError:  # whose text may repeat the password
+            problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+            raise BadOption(setting, problem) from None
         try:
             yield cls(redis, address, setting)
         finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote_plus
+from urllib.parse import unquote_plus, urlsplit
 
 _IN_FRONT = re.compile(r"(?<=://)([^/@:]*):[^@]*@(?:[^/@]*@)*")
 _PAIR = re.compile(r"([?&])([^=&#]*)=[^&#]*")
 _MASK = "***"
+_SCHEME = re.compile(r"(sqlite|postgres|postgresql|redis|rediss|unix|amqp)(\+[a-z0-9]+)?")
 
 
 def without_password(address: str) -> str:
@@ -18,6 +19,26 @@ def without_password(address: str) -> str:
     if "://" not in address:
         return address
     return _PAIR.sub(_masked, _IN_FRONT.sub(rf"\1:{_MASK}@", address))
+
+
+def shown_address(address: str) -> str:
+    """Return the address of a server as people may see it; one that is malformed is not shown.
+
+    Where the password is in a text that cannot be parsed is unknown, so only a well-known scheme
+    is left of it.
+    """
+    scheme = address.partition("://")[0]
+    hidden = f"{scheme}://…" if _SCHEME.fullmatch(scheme) and scheme != address else "…"
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # raises ValueError when it is not a number
+    except ValueError:
+        return hidden
+    if scheme.startswith(("sqlite", "unix")) and not parts.netloc:
+        return without_password(address)  # a path, which may have any character
+    if hidden == "…" or "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        return hidden
+    return without_password(address)
 
 
 def _masked(pair: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from longline.config.addresses import without_password
+from longline.config.addresses import shown_address, without_password
 from longline.config.documents import Document, check, read_document
 from longline.config.documents_words import nearest
 from longline.config.written import Written
@@ -90,9 +90,14 @@ def read_layers(
 def explained(settings: BaseSettings, layers: Layers) -> list[Explained]:
     """Say of every setting what it is and where that comes from; passwords are left out."""
     return [
-        Explained(name, shown(getattr(settings, name)), layers.origin(name))
+        Explained(name, _explained(name, getattr(settings, name)), layers.origin(name))
         for name in type(settings).model_fields
     ]
+
+
+def _explained(name: str, value: Any) -> Any:
+    is_server = name.endswith("_url") and isinstance(value, str)
+    return shown_address(value) if is_server else shown(value)
 
 
 def shown(value: Any) -> Any:

@@ -59,7 +59,8 @@ def _looked_at(about: str, address: str, variable: str) -> Iterator[Finding]:
         with connected(address) as server:
             found = server.info("everything")
     except errors as error:
-        cause = str(error) if isinstance(error, ValueError) else lasting_cause(error, variable)
+        is_malformed = isinstance(error, ValueError)  # its text may repeat the password
+        cause = "that is not an address" if is_malformed else lasting_cause(error, variable)
         text = cause or f"nothing answers there ({' '.join(str(error).split())})"
         sentence = f"Redis at {shown(address)} cannot be used: {text}"
         yield problem(about, sentence, f"start it with `longline up`, or mend {variable}")

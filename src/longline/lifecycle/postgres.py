@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import psycopg
 from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from longline.errors import StartFailed
 from longline.lifecycle.base import Part
@@ -198,6 +199,8 @@ def problem_of(url: str) -> str | None:
     try:
         with _connected(url) as connection:
             connection.execute("SELECT 1")
+    except (ArgumentError, ValueError, psycopg.ProgrammingError):
+        return "that is not an address of PostgreSQL"  # their texts repeat it, password and all
     except psycopg.Error as error:
         return str(error).strip()
     return None
@@ -208,15 +211,17 @@ def version_of(url: str) -> str | None:
     try:
         with _connected(url) as connection:
             row = connection.execute("SHOW server_version").fetchone()
-    except psycopg.Error:
+    except (ArgumentError, ValueError, psycopg.Error):
         return None
     return None if row is None else str(row[0]).partition(" ")[0]
 
 
 def _connected(url: str) -> psycopg.Connection[tuple[str]]:
-    return psycopg.connect(
-        url.replace("postgresql+psycopg://", "postgresql://", 1), connect_timeout=_ANSWER
-    )
+    address = make_url(url)
+    if address.get_backend_name() != "postgresql":
+        raise ArgumentError
+    plain = address.set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(plain, connect_timeout=_ANSWER)
 
 
 def _is_in(folder: str) -> Callable[[psutil.Process], bool]:

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from longline.config.addresses import without_password
+from longline.config.addresses import shown_address
 from longline.errors import BadOption, BrokerRefuses, NotAnswering
 from longline.lifecycle.advisories import Version, parse_version
 from longline.lifecycle.base import Part
@@ -140,7 +140,9 @@ def problem_of(url: str) -> str | None:
     try:
         with connected(url) as redis:
             redis.ping()
-    except (RedisError, OSError, ValueError) as error:
+    except ValueError:
+        return "that is not an address of Redis"  # the text of the error may repeat the password
+    except (RedisError, OSError) as error:
         return str(error)
     return None
 
@@ -156,14 +158,14 @@ def check_foreign(url: str, setting: str) -> None:
     try:
         with connected(url) as redis:
             redis.ping()
-    except ValueError as error:
+    except ValueError:
         problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
-        raise BadOption(setting, problem) from error
+        raise BadOption(setting, problem) from None
     except (RedisError, OSError) as error:
         cause = lasting_cause(error, setting)
         if cause is not None:
-            raise BrokerRefuses(without_password(url), cause, setting) from error
-        raise NotAnswering("Redis", without_password(url), str(error)) from error
+            raise BrokerRefuses(shown_address(url), cause, setting) from error
+        raise NotAnswering("Redis", shown_address(url), str(error)) from error
 
 
 def version_of(url: str) -> str | None:

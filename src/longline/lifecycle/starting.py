@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqlalchemy import create_engine, inspect, literal, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import create_engine, inspect, literal, select
+from sqlalchemy.exc import DBAPIError
 
-from longline.config.addresses import without_password
+from longline.config.addresses import shown_address
 from longline.config.settings import Settings, prepare_home
 from longline.errors import BadOption
 from longline.lifecycle import redis
@@ -120,7 +120,7 @@ class _Rise:
             if url is not None:
                 redis.check_foreign(url, f"LONGLINE_{name.upper()}")
         if self._settings.redis_url is not None:
-            self._told("redis", f"answers at {shown(self._settings.redis_url)}; not ours")
+            self._told("redis", f"answers at {shown_address(self._settings.redis_url)}; not ours")
             return self._settings.redis_url
         self._raise_service(RedisService(self._file))
         return str(self._file.read().redis_url)
@@ -131,7 +131,7 @@ class _Rise:
             self._raise_service(postgres)
             address = postgres.url
         with open_store(address):  # that brings its tables up to date
-            self._told("database", f"its tables are up to date at {shown(address)}")
+            self._told("database", f"its tables are up to date at {shown_address(address)}")
         if self._settings.database_url is None and postgres.has_data:
             self._file.write(replace(self._file.read(), database_url=_own(address)))
         return address
@@ -199,14 +199,6 @@ class _Rise:
 
     def _workers(self) -> list[Entry]:
         return workers_among(self._file.read().processes)
-
-
-def shown(address: str) -> str:
-    """Return an address without its password."""
-    try:
-        return without_password(make_url(address).render_as_string(hide_password=True))
-    except (ArgumentError, ValueError):
-        return f"{address.partition('://')[0]}://…"  # the rest may hold one
 
 
 def _own(address: str) -> str | None:

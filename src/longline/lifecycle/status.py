@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from longline.config.addresses import shown_address
 from longline.config.settings import Settings
 from longline.lifecycle import postgres, redis
 from longline.lifecycle.base import Part
@@ -11,7 +12,6 @@ from longline.lifecycle.needed import has_cluster, sqlite_part
 from longline.lifecycle.postgres import PostgresService
 from longline.lifecycle.record import Record, RecordFile
 from longline.lifecycle.redis import RedisService
-from longline.lifecycle.starting import shown
 from longline.lifecycle.workers import (
     PREFIX,
     WorkerService,
@@ -102,7 +102,7 @@ def _foreign(name: str, url: str, problem: str | None, version: str | None) -> P
         name,
         is_healthy=problem is None,
         is_ours=False,
-        address=shown(url),
+        address=shown_address(url),
         version=version,
         note=problem,
     )

@@ -114,7 +114,7 @@ def presences(redis_url: str) -> dict[str, dict[str, str]] | None:
         with connected(redis_url) as redis:
             found = {key: redis.hgetall(key) for key in sorted(redis.scan_iter(f"{_WORKER}*"))}
             return {key: told for key, told in found.items() if told}
-    except (RedisError, OSError):
+    except (RedisError, OSError, ValueError):
         return None
 
 

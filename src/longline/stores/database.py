@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from longline.config.addresses import without_password
+from longline.config.addresses import shown_address, without_password
 from longline.errors import LonglineError, StoreUnreachable
 from longline.stores import postgres, sqlite
 from longline.stores.backend import ABSENT, Backend, Trouble
@@ -193,7 +193,6 @@ def _backend(url: URL, patience: float) -> Backend:
 def _parsed(address: str) -> URL:
     try:
         return make_url(address)
-    except (ArgumentError, ValueError) as error:
-        # It may hold a password somewhere, so only its beginning is shown.
-        shown = f"{address.partition('://')[0]}://…" if "://" in address else address
-        raise StoreUnreachable(shown or "''", "that is not an address") from error
+    except (ArgumentError, ValueError):
+        # Without the cause, whose text may hold the password.
+        raise StoreUnreachable(shown_address(address), "that is not an address") from None

@@ -8,6 +8,8 @@ from redis.exceptions import AuthenticationError, InvalidResponse, NoPermissionE
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NotAnswered
 
+from longline.config.addresses import shown_address
+
 REDIS_URL = "LONGLINE_REDIS_URL"
 """The setting that names the Redis of limits, and of messages unless there is another."""
 _SIGNS = {  # in the text, since an error inside a script comes wrapped in another
@@ -47,6 +49,8 @@ def lasting_cause(error: RedisError | OSError, setting: str = REDIS_URL) -> str 
 
 def shown(url: str) -> str:
     """Return an address without its password."""
+    if (safe := shown_address(url)).endswith("…"):
+        return safe
     parts = urlsplit(url)
     secret, at, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=("***" if secret else "") + at + host, query="").geturl()

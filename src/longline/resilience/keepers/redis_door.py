@@ -148,8 +148,9 @@ class RedisDoor:
                 retry=Retry(NoBackoff(), 0),  # waiting is our own business, and is told of
                 redis_connect_func=self._greet,
             )
-        except ValueError as error:
-            raise BadOption("redis_url", str(error)) from error
+        except ValueError:  # whose text may repeat the password
+            problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+            raise BadOption("redis_url", problem) from None
         return Redis.from_pool(pool)
 
     async def _greet(self, connection: Any) -> None:
