@@ -216,8 +216,9 @@ class Account:
     """What one try at an item cost and met with; filled by the request chain, committed with it.
 
     `cached` answers came without a request, `revalidated` ones after a short one, `joined` ones
-    with somebody else's. `status` is that of the last answer. `promises` are kept before any of
-    this is committed: what a link does beside the work, such as writing an archive.
+    with somebody else's. `status` is that of the last answer to the item's own last request, not to
+    one for robots.txt or a login; None when none came. `promises` are kept before any of this is
+    committed: what a link does beside the work, such as writing an archive.
 
     `waits` and `waited` are those of requests, which may overlap; `waiting` is that of the try.
     """

@@ -254,3 +254,43 @@ def test_the_schema_takes_the_short_form_of_a_field(longline: Terminal) -> None:
         {"$ref": "#/$defs/FieldSpec"},
         {"type": ["string", "number", "boolean", "array"]},
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("source: gone.py\n", 1),
+        ("limit: 2\nsource: gone.yaml\n", 2),
+        ("source: nothing_of_this_name\n", 1),
+        ("source: no.such.module:Class\n", 1),
+        ("source: broken.py\n", 1),
+        ("source: n8n\nset: {no_such_setting: 1}\n", 2),
+        ("source: htm.yaml\n", 1),
+        ("source: https://shop.test/list\n", 1),
+    ],
+)
+def test_a_job_file_whose_source_cannot_be_used_is_not_sound(
+    longline: Terminal, tmp_path: Path, text: str, line: int
+) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    (tmp_path / "broken.py").write_text("raise RuntimeError")
+    (tmp_path / "htm.yaml").write_text("manifest: htm\n")
+
+    answer = longline("config", "validate", "job.yaml", "--json")
+
+    (problem,) = answer.last["problems"]
+    assert (answer.code, problem["line"]) == (2, line)
+
+
+def test_a_job_file_in_another_folder_is_run_and_validated_with_its_source(
+    longline: Terminal, tmp_path: Path
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.py").write_text("def numbers():\n    yield {'id': 1}\n")
+    (folder / "job.yaml").write_text("source: mine.py:numbers\n")
+
+    validated = longline("config", "validate", "elsewhere/job.yaml")
+    ran = longline("run", "elsewhere/job.yaml", "--json")
+
+    assert (validated.code, ran.code, ran.last["stored"]) == (0, 0, 1)

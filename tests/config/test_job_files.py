@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from longline.config.files import read_file
 from longline.config.spec import read_spec
 from longline.errors import BadFile
 
@@ -102,3 +103,48 @@ def test_a_file_that_is_not_there_is_told(path: Path) -> None:
 def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="Is a directory"):
         read_spec(tmp_path)
+
+
+# ---------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize("source", ["mine.py", "mine.py:Mine", "sub/mine.py"])
+def test_a_source_counts_from_the_folder_of_its_job_file(path: Path, source: str) -> None:
+    path.write_text(f"source: {source}\n")
+    file = path.parent / source.removesuffix(":Mine")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+
+    assert read_file(path)["source"] == str(path.parent / source)
+
+
+@pytest.mark.parametrize("source", ["n8n", "package.module:Class"])
+def test_a_name_is_not_a_path(path: Path, source: str) -> None:
+    path.write_text(f"source: {source}\n")
+
+    assert read_file(path)["source"] == source
+
+
+@pytest.mark.parametrize("source", ["gone.py", "gone.py:Name", "gone.yaml"])
+def test_a_source_that_is_not_there_is_told_where_it_is_named(path: Path, source: str) -> None:
+    path.write_text(f"limit: 3\nsource: {source}\n")
+
+    with pytest.raises(BadFile) as told:
+        read_file(path)
+
+    assert (told.value.path, told.value.line) == (str(path), 2)
+
+
+def test_other_paths_of_files_count_from_their_folder_too(path: Path) -> None:
+    path.write_text("source: shop.yaml\nca_file: own.pem\n")
+    manifest = (
+        "manifest: command\nname: shop\ncommand: [ls]\nfolder: scripts\nca_file: theirs.pem\n"
+    )
+    (path.parent / "shop.yaml").write_text(manifest)
+
+    values = read_file(path)
+
+    folder = path.parent
+    assert values["ca_file"] == str(folder / "own.pem")
+    assert values["manifest"]["ca_file"] == str(folder / "theirs.pem")
+    assert values["manifest"]["folder"] == str(folder / "scripts")

@@ -11,6 +11,7 @@ from longline.cli.reading import with_store
 from longline.config.differences import Difference, differences
 from longline.config.documents_words import nearest
 from longline.config.editing import location_of, set_value, write_document
+from longline.config.files import read_file
 from longline.config.library import survey
 from longline.config.library_entries import (
     SUFFIXES,
@@ -23,6 +24,7 @@ from longline.config.library_entries import (
 from longline.config.settings import Settings
 from longline.config.spec import JobSpec
 from longline.errors import BadFile, BadOption, ConfigError, UnknownJob
+from longline.sources.load import load_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,33 @@ def values_behind(reference: str, settings: Settings, home: Path | None) -> Mapp
 def _problem(path: Path, *, with_secrets: bool) -> Problem | None:
     try:
         entry = read_entry(path)
+        _check_source(entry)
         if with_secrets:
             check_secrets(entry)
     except ConfigError as error:
         return _told(error)
     return None
+
+
+def _check_source(entry: Entry) -> None:
+    """See that what a file names can be used: its source, its settings, the files beside it.
+
+    Raises:
+        ConfigError: it cannot; says where it is named.
+    """
+    values = read_file(entry.document.path)
+    if not isinstance(entry.model, JobSpec):
+        return
+    try:
+        source = load_source(values["source"], values.get("manifest"))
+    except BadFile:
+        raise
+    except ConfigError as error:
+        raise entry.document.wrong(("source",), str(error)) from error
+    try:
+        source.with_options(values.get("set") or {})
+    except ConfigError as error:
+        raise entry.document.wrong(("set",), str(error)) from error
 
 
 def _told(error: ConfigError) -> Problem:

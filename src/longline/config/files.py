@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from longline.config.addresses import without_password
-from longline.config.documents import read_document
+from longline.config.documents import Document, read_document
 from longline.config.manifests.kinds import KEY, manifest_in
-from longline.config.manifests.pipeline import with_files
+from longline.config.manifests.pipeline import below, with_files
 from longline.config.spec import read_spec
 from longline.errors import SourceIsAddress
 
@@ -40,21 +40,41 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     document = read_document(path)
     if KEY not in document.values:
-        return _with_manifest(read_spec(path), path.parent)
+        return _with_paths(read_spec(path), document)
     manifest_in(document)
     return {"source": str(path), "manifest": with_files(document.values, path.parent)}
 
 
-def _with_manifest(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a job's values with the manifest that it names as its source, if it names one."""
-    source = values.get("source")
-    if not isinstance(source, str) or not source.endswith(SUFFIXES):
-        return values
-    path = folder / source
-    document = read_document(path)
-    manifest_in(document)
-    return {
-        **values,
-        "source": str(path),
-        "manifest": with_files(document.values, path.parent),
-    }
+def _with_paths(values: dict[str, Any], document: Document) -> dict[str, Any]:
+    """Return a job's values with its paths as they are meant, and the manifest that it names.
+
+    Paths in a file count from the folder of the file, wherever longline is started. A name, or
+    `package.module:Class`, is not a path.
+    """
+    folder = document.path.parent
+    if isinstance(values.get("ca_file"), str):
+        values = {**values, "ca_file": below(folder, values["ca_file"])}
+    source = values["source"]
+    file, is_within, name = source.partition(".py:")
+    if source.endswith(SUFFIXES):
+        path = _existing(source, document)
+        manifest = read_document(path)
+        manifest_in(manifest)
+        return {
+            **values,
+            "source": str(path),
+            "manifest": with_files(manifest.values, path.parent),
+        }
+    if is_within:
+        return {**values, "source": f"{_existing(f'{file}.py', document)}:{name}"}
+    if source.endswith(".py"):
+        return {**values, "source": str(_existing(source, document))}
+    return values
+
+
+def _existing(source: str, document: Document) -> Path:
+    path = document.path.parent / Path(source).expanduser()
+    if not path.is_file():
+        problem = f"there is no file {path}; a path in a job file counts from the file's own folder"
+        raise document.wrong(("source",), problem)
+    return path

@@ -75,7 +75,10 @@ class Authentication(Link):
         raise AuthFailed(request.url, doubt)
 
     async def _ask(self, request: Request, account: Account) -> tuple[Page, int]:
-        signed = await self._scheme.sign(request, account)
+        try:
+            signed = await self._scheme.sign(request, account)
+        finally:
+            account.status = None  # that of a login is not the request's own
         serial = self._scheme.serial
         return await self._inner(signed, account), serial
 

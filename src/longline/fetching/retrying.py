@@ -37,6 +37,7 @@ class Retrying(Link):
             note(error, f"retried after {wait:.3g} s")
             started = self._clock.now() + wait
 
+        account.status = None  # that of an earlier request says nothing about this one
         try:
             return await self._handler.execute(
                 lambda: self._inner(request, account), on_retry=again, waiting=account.waiting

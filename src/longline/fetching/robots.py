@@ -89,7 +89,10 @@ class Robots(Link):
         else:
             known = self._hosts.get(origin)
             if known is None or known.until <= self._clock.now():
-                known = await self._learn(origin, host, account)
+                try:
+                    known = await self._learn(origin, host, account)
+                finally:
+                    account.status = None  # that of robots.txt is not the request's own
             _check(known, request.url)
         return await self._inner(request, account)
 

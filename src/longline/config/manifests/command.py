@@ -27,7 +27,7 @@ class CommandManifest(Manifest):
     silence: float | None = Field(default=None, gt=0)
     """Seconds without a line after which it is taken for dead."""
     folder: str | None = None
-    """Where it is run; here, unless said."""
+    """Where it is run, from the folder of the manifest; where longline was started, unless said."""
     may_be_empty: bool = False
     """Whether printing no line at all is fine; otherwise it is taken for a failure."""
 

@@ -21,6 +21,7 @@ ENRICHERS = "longline.stages"
 """The entry points of enrichers that other packages add."""
 SURE = 0.6
 """How sure of a language one must be, if all are possible."""
+_PATHS = ("ca_file", "folder")  # of manifests; they count from the folder of the file
 _KINDS = ("map", "filter", "validate", "enrich")
 _TESTS = (
     *("equals", "differs", "one_of", "above", "below", "at_least", "at_most"),
@@ -298,15 +299,22 @@ Pipeline = tuple[Step, ...]
 
 
 def with_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a manifest's values with the files that stand beside it: schemas read, tables found.
+    """Return a manifest's values with the files beside it: schemas read, paths made whole.
 
     Raises:
         BadFile: a schema cannot be read.
     """
+    paths = {name: values[name] for name in _PATHS if isinstance(values.get(name), str)}
+    values = {**values, **{name: below(folder, path) for name, path in paths.items()}}
     steps = values.get("pipeline")
     if not isinstance(steps, list):
         return dict(values)
     return {**values, "pipeline": [_with_files(step, folder) for step in steps]}
+
+
+def below(folder: Path, path: str) -> str:
+    """Return a path that a file names as one that is the same from everywhere."""
+    return str((folder / Path(path).expanduser()).absolute())
 
 
 def _with_files(step: Any, folder: Path) -> Any:
@@ -321,6 +329,6 @@ def _with_files(step: Any, folder: Path) -> Any:
         return step
     geocode = enrich.get("geocode")
     if isinstance(geocode, dict) and isinstance(geocode.get("file"), str):
-        place = {**geocode, "file": str((folder / geocode["file"]).absolute())}
+        place = {**geocode, "file": below(folder, geocode["file"])}
         return {**step, "enrich": {**enrich, "geocode": place}}
     return step
