@@ -24,6 +24,7 @@ LonglineError                  the command line prints its sentence and exits wi
 ├── DestinationFull            no room for an export: make room, run again (exit 4)
 ├── StoreError                 the database
 │   ├── StoreUnreachable       wrong address or no rights: mend it (exit 2)
+│   │   ├── StoreDamaged       the file is damaged: restore or delete it (exit 1)
 │   │   ├── StoreReadOnly      it has to be written first: mount or copy it so (exit 2)
 │   │   ├── StoreGone          its server went away for too long: start it, run again (exit 4)
 │   │   └── RedisUnreachable   workers cannot share limits: start Redis or mend it (exit 2)
@@ -416,6 +417,20 @@ class StoreUnreachable(StoreError):
             f"the database {self.address} cannot be opened ({self.problem}); "
             "check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite"
         )
+
+
+class StoreDamaged(StoreUnreachable):
+    """A database file is damaged; `remedy` says what is lost and what to do."""
+
+    exit_code = 1
+
+    def __init__(self, address: str, problem: str, remedy: str) -> None:
+        super().__init__(address, problem)
+        self.args = (address, problem, remedy)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.address} is damaged ({self.problem}). {self.remedy}"
 
 
 class StoreReadOnly(StoreUnreachable):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostile_world import env_of
+from hostile_world import attacking_site, env_of, make_world
 from invocations import ForkServer, Result
 
 MEGABYTE = 1024 * 1024
@@ -72,3 +73,46 @@ def test_little_memory_is_no_traceback(server: ForkServer, tmp_path: Path, megab
 
     assert answer.code in {0, 1}
     assert len(sentences(answer)) <= 1
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "header": lambda content: b"\x00\xff" * 50 + content[100:],
+    "cut": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: content[:100] + bytes(one ^ 0x55 for one in content[100:]),
+    "other": lambda _content: b"this was never a database",
+}
+FILES = {
+    "longline.sqlite": ("jobs",),
+    "pace.sqlite": ("limits",),
+    "cache.sqlite": ("cache", "stats"),
+    "archive/index.sqlite": ("archive", "stats"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, server: ForkServer) -> Path:
+    """A home with every file of SQLite in it."""
+    folder = tmp_path_factory.mktemp("whole")
+    with attacking_site() as url:
+        return make_world(folder, url, server).home
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_named_with_what_to_do(
+    server: ForkServer, tmp_path: Path, whole: Path, name: str, damage: str
+) -> None:
+    shutil.copytree(whole, tmp_path / "home")
+    for journal in (tmp_path / "home").rglob("*.sqlite-*"):
+        journal.unlink()
+    file = tmp_path / "home" / name
+    content = DAMAGES[damage](file.read_bytes())
+    file.write_bytes(content)
+
+    answer = run(server, tmp_path, *FILES[name])
+
+    (sentence,) = sentences(answer)
+    assert answer.code == 1
+    assert "is damaged" in sentence
+    assert str(file) in sentence
+    assert file.read_bytes() == content

@@ -110,13 +110,36 @@ def test_a_person_is_told_where_the_records_are(
 def test_a_run_whose_records_cannot_be_written_says_so(
     longline: Terminal, shop: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "no folder").touch()
+    (tmp_path / "a.jsonl").mkdir()
 
-    answer = longline("run", shop, "--export", "no folder/a.jsonl", "--json")
+    answer = longline("run", shop, "--export", "a.jsonl", "--json")
 
     assert answer.code == 2
     assert (answer.last["state"], answer.last["output"]) == ("complete", None)
     assert "cannot be written" in answer.last["unwritten"]
+
+
+def test_a_run_does_not_begin_if_the_folder_of_its_export_is_missing(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    answer = longline("run", shop, "--export", "missing/a.jsonl", "--json")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert not (tmp_path / "missing").exists()
+    assert longline("jobs", "--json").last == []
+
+
+def test_an_export_makes_a_folder_only_on_request(
+    longline: Terminal, shop: Path, tmp_path: Path
+) -> None:
+    longline("run", shop, "--json")
+
+    refused = longline("export", "-o", "missing/a.jsonl")
+    assert (refused.code, (tmp_path / "missing").exists()) == (2, False)
+    made = longline("export", "-o", "missing/a.jsonl", "--mkdir")
+
+    assert made.code == 0
+    assert (tmp_path / "missing" / "a.jsonl").exists()
 
 
 def test_a_failed_job_without_records_leaves_what_is_there(

@@ -58,10 +58,20 @@ def test_a_format_that_there_is_not_is_told(tmp_path: Path) -> None:
         export_to(tmp_path / "a.json", Tap(1), form="xml")
 
 
-def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
-    export_to(tmp_path / "a" / "b" / "c.csv", Tap(1))
+def test_folders_on_the_way_are_not_made_unasked(tmp_path: Path) -> None:
+    with pytest.raises(DestinationUnwritable):
+        export_to(tmp_path / "a" / "b" / "c.csv", Tap(1))
 
-    assert (tmp_path / "a" / "b" / "c.csv").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("partition", [None, "key"])
+def test_folders_on_the_way_are_made_on_request(tmp_path: Path, partition: str | None) -> None:
+    place = tmp_path / "a" / "b" / "c.csv"
+
+    export(Wish(str(place), partition=partition, makes_folder=True), Tap(1))
+
+    assert place.exists()
 
 
 @pytest.mark.parametrize("form", FORMATS)

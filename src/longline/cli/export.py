@@ -72,6 +72,9 @@ _NOTHING_ASKED = "no enrichment task was run in this home yet, so that there is 
     is_flag=True,
     help="With --redact: go on although a secret that this home names cannot be read.",
 )
+@click.option(
+    "--mkdir", "makes_folder", is_flag=True, help="Make the folder of the file if it is missing."
+)
 @click.option("--no-schema", is_flag=True, help="No FILE.schema.json beside the file.")
 @click.option("--table", help="The table in PostgreSQL. [longline_export]")
 @click.option(
@@ -144,6 +147,7 @@ def _wish(given: dict[str, Any]) -> Wish:
         columns=tuple(columns.split(",")) if columns else (),
         secret=reference,
         has_schema=not given.pop("no_schema"),
+        makes_folder=given.pop("makes_folder"),
     )
     check(wish)
     return wish

@@ -31,8 +31,12 @@ class Export(Protocol):
 
 
 @contextmanager
-def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]:
+def written_whole(
+    path: Path, *, may_replace: bool = True, makes_folder: bool = False
+) -> Iterator[BinaryIO]:
     """Open a file beside `path` and rename it into place when all of it is on disk.
+
+    With `makes_folder`, folders above it are made if they are missing.
 
     Raises:
         DestinationUnwritable: it cannot be written; what was at `path` before is untouched.
@@ -42,8 +46,7 @@ def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]
     try:
         if path.exists() and not path.is_file():  # renaming over a device would destroy it
             raise DestinationUnwritable(str(path), "it is there, and not a file")
-        if not place.parent.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
+        check_folder(path, makes_folder=makes_folder)
         with beside(place) as made:
             with made.open("wb") as target:
                 yield target
@@ -55,6 +58,22 @@ def written_whole(path: Path, *, may_replace: bool = True) -> Iterator[BinaryIO]
                 place.hardlink_to(made)  # unlike a rename, it fails when something is there
     except OSError as error:
         raise unwritable(str(path), error) from error
+
+
+def check_folder(path: Path, *, makes_folder: bool) -> None:
+    """See that the folder of a file is there, or make it: a name that was mistyped is not.
+
+    Raises:
+        DestinationUnwritable: it is not there.
+        OSError: it cannot be made.
+    """
+    folder = path.resolve().parent
+    if makes_folder:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.is_dir():
+        kind = "is not a folder" if folder.exists() else "does not exist"
+        remedy = "make it first; `longline export --mkdir` does so"
+        raise DestinationUnwritable(str(path), f"the folder {folder} {kind}: {remedy}")
 
 
 def unwritable(place: str, error: OSError) -> DestinationUnwritable | DestinationFull:

@@ -29,7 +29,8 @@ class Wish:
     `output` is a file, a folder (with `partition`), s3://bucket/name.ending or postgresql://….
     `secret` says where the login of a storage or the password of a server is. With `is_numbered`
     the name gets the next free number, and nothing that is there is replaced. `tasks` are those of
-    which the records have `enrichments`; None: the records have none.
+    which the records have `enrichments`; None: the records have none. With `makes_folder`, folders
+    above a file are made if they are missing.
     """
 
     output: str
@@ -43,6 +44,7 @@ class Wish:
     has_schema: bool = True
     is_numbered: bool = False
     tasks: tuple[str, ...] | None = None
+    makes_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,8 @@ def _redacted(row: Row, redactor: Redactor | None) -> Row:
 
 def _to_file(path: Path, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
     form = form_of(path.name, wish.form)
-    with written_whole(path, may_replace=not wish.is_numbered) as target:
+    how = {"may_replace": not wish.is_numbered, "makes_folder": wish.makes_folder}
+    with written_whole(path, **how) as target:
         written = write_rows(form, rows, target, chosen)
     schema = _schema_beside(path) if wish.has_schema else None
     if schema:
@@ -148,7 +149,8 @@ def _to_table(
 def _to_folder(path: Path, wish: Wish, rows: Rows, chosen: tuple[Column, ...]) -> Exported:
     (column,) = chosen_columns([wish.partition or ""], wish.tasks or ())
     form = form_of(path.name, wish.form)
-    with folder_written_whole(path, column.name, may_replace=not wish.is_numbered) as folder:
+    how = {"may_replace": not wish.is_numbered, "makes_folder": wish.makes_folder}
+    with folder_written_whole(path, column.name, **how) as folder:
         written, parts = write_parts(folder, form, column, rows, chosen)
         if wish.has_schema:
             (folder / SCHEMA_FILE).write_bytes(_as_bytes(written.schema))

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from longline.config.secrets import SecretRef
 from longline.errors import BadOption, LonglineError, StoreError
+from longline.exports.base import check_folder
 from longline.exports.columns import chosen_columns
 from longline.exports.destinations import STDOUT, Wish, check
 from longline.exports.files import export
@@ -47,6 +48,7 @@ def for_later(wish: Wish, *, option: str, by_worker: bool) -> Wish:
 
     Raises:
         BadOption: it cannot be written, or not without whoever asked for it.
+        DestinationUnwritable: the folder of a file that is written here does not exist.
     """
     if wish.output == STDOUT:
         raise BadOption(option, "it is written later, so standard output is no place: name a file")
@@ -55,6 +57,8 @@ def for_later(wish: Wish, *, option: str, by_worker: bool) -> Wish:
     if scheme not in SCHEMES:
         name = Path(urlsplit(wish.output).path if scheme else wish.output).name
         form_of(name, wish.form, option=option)
+    if not scheme and not by_worker and not wish.makes_folder:
+        check_folder(Path(wish.output), makes_folder=False)
     if scheme and by_worker and _has_password(wish.output):
         problem = "workers take no password from an address; say --secret env:NAME, or set"
         raise BadOption(option, f"{problem} PGPASSWORD where they run")
@@ -91,6 +95,8 @@ def wish_of(order: Order) -> Wish:
 def _written_down(wish: Wish) -> Mapping[str, Any]:
     names = ("form", "partition", "table", "endpoint")
     said = {name: getattr(wish, name) for name in names if getattr(wish, name) is not None}
+    if wish.makes_folder:
+        said["makes_folder"] = True
     if wish.secret is not None:
         said["secret"] = str(wish.secret)
     if wish.columns:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from longline.errors import BadOption, DestinationUnwritable
-from longline.exports.base import Row, Rows, unwritable, written_whole
+from longline.exports.base import Row, Rows, check_folder, unwritable, written_whole
 from longline.exports.beside import beside
 from longline.exports.columns import Column, Kind
 from longline.exports.compressed import packed
@@ -108,7 +108,9 @@ def folder_name(field: str, value: Any) -> str:
 
 
 @contextmanager
-def folder_written_whole(path: Path, field: str, *, may_replace: bool = True) -> Iterator[Path]:
+def folder_written_whole(
+    path: Path, field: str, *, may_replace: bool = True, makes_folder: bool = False
+) -> Iterator[Path]:
     """Give a folder beside `path`, and put it in place when all of it is on disk.
 
     Raises:
@@ -118,7 +120,7 @@ def folder_written_whole(path: Path, field: str, *, may_replace: bool = True) ->
     place = path.resolve()
     try:
         _check(path, field, may_replace=may_replace)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        check_folder(path, makes_folder=makes_folder)
         with beside(place, is_folder=True) as made:
             yield made
             _put(made, place)

@@ -14,13 +14,25 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from longline.config.addresses import without_password
 from longline.config.settings import is_read_only
-from longline.errors import StoreBusy, StoreError, StoreFull, StoreReadOnly, StoreUnreachable
+from longline.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnreachable,
+)
 from longline.private import make_private_file
+from longline.resilience.keepers.transactions import is_damaged
 from longline.stores.backend import Backend, Trouble
 from longline.stores.bulk import as_json
 from longline.stores.sqlite_looking import opened_to_look
 
 DRIVERS = ("sqlite", "sqlite+pysqlite")
+_REMEDY = (
+    "Nothing was changed. Restore a backup of the file, or rescue what can be read: "
+    "sqlite3 OLD .recover | sqlite3 NEW. Archived answers are in files of their own"
+)
 
 
 class SqliteBackend(Backend):
@@ -74,6 +86,8 @@ class SqliteBackend(Backend):
             return StoreBusy(self.address, self.patience)
         if "readonly" in text:
             return StoreReadOnly(self.address, "this would change it")
+        if is_damaged(error.orig):
+            return StoreDamaged(self.address, text, _REMEDY)
         return StoreUnreachable(self.address, text)
 
     def _engine(self, begin: str, size: int) -> Engine:
@@ -86,10 +100,20 @@ class SqliteBackend(Backend):
             with suppress(OSError, ValueError):  # SQLite says what is wrong
                 make_private_file(file)
         engine = create_engine(
-            self._url, json_serializer=as_json, json_deserializer=_loaded, **pool
+            self._url, json_serializer=as_json, json_deserializer=self._loaded, **pool
         )
         _prepare(engine, begin, self.patience)
         return engine
+
+    def _loaded(self, value: Any) -> Any:
+        # A column called JSON makes a number of a text that is one, and hands that out.
+        if not isinstance(value, (str, bytes)):
+            return value
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            problem = f"a value that should be JSON is not: {error}"
+            raise StoreDamaged(self.address, problem, _REMEDY) from error
 
 
 def _prepare(engine: Engine, begin: str, patience: float) -> None:
@@ -110,11 +134,6 @@ def _prepare(engine: Engine, begin: str, patience: float) -> None:
     @event.listens_for(engine, "begin")
     def start(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
-
-
-def _loaded(value: Any) -> Any:
-    # A column called JSON makes a number of a text that is one, and hands that out.
-    return orjson.loads(value) if isinstance(value, (str, bytes)) else value
 
 
 def _lower(value: Any) -> Any:

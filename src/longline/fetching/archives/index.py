@@ -16,7 +16,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, StoreUnreachable
+from longline.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreTooNew,
+    StoreUnreachable,
+)
 from longline.fetching.archives.base import Totals
 from longline.fetching.archives.files import SUFFIX, members
 from longline.fetching.archives.records import (
@@ -31,11 +38,12 @@ from longline.fetching.archives.records import (
     status_of,
 )
 from longline.private import make_private_file, make_private_folder
-from longline.resilience.keepers.transactions import is_busy, transaction
+from longline.resilience.keepers.transactions import is_busy, is_damaged, transaction
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for other processes
 _VERSION = 2
+_REMEDY = "Delete it: it is made again from the files of the archive."
 _APPLICATION = 0x6C6C6169  # "llai", in the header of each of our files
 _AT_ONCE = 500
 _INDEXED = frozenset({RESPONSE, REVISIT, FAILURE})
@@ -223,8 +231,9 @@ class Index:
     def _translated(self, error: sqlite3.Error) -> StoreError:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return StoreFull(str(self._path))
-        problem = f"{error}; it may be deleted, and is made anew from the archive's files"
-        return StoreUnreachable(str(self._path), problem)
+        if is_damaged(error):
+            return StoreDamaged(str(self._path), str(error), _REMEDY)
+        return StoreUnreachable(str(self._path), str(error))
 
 
 _values = attrgetter(*(field.name for field in fields(Entry)))

@@ -15,16 +15,24 @@ from typing import Any
 import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, StoreUnreachable
+from longline.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreTooNew,
+    StoreUnreachable,
+)
 from longline.fetching.cache.base import Entry
 from longline.fetching.cache.vary import Variant, digest
 from longline.fetching.messages import origin_of
 from longline.private import make_private_file
-from longline.resilience.keepers.transactions import is_busy, transaction
+from longline.resilience.keepers.transactions import is_busy, is_damaged, transaction
 
 PATIENCE = 30.0  # seconds to wait for other processes that write
 _APPLICATION = 0x6C6C6863  # "llhc", in the header of each of our files
 _VERSION = 1
+_REMEDY = "Delete it: answers are then asked for again."
 _EVICTED_TO = 0.9  # of the limit, so that not every write evicts
 # The body stands last: whoever reads the rest does not turn its pages.
 _CREATE = (
@@ -194,6 +202,8 @@ def translation(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreBusy(str(path), PATIENCE)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
         return StoreFull(str(path))
+    if is_damaged(error):
+        return StoreDamaged(str(path), str(error), _REMEDY)
     return StoreUnreachable(str(path), str(error))
 
 

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from longline.clock import Clock
-from longline.errors import StoreBusy, StoreError, StoreFull, StoreTooNew, StoreUnreachable
+from longline.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreTooNew,
+    StoreUnreachable,
+)
 from longline.private import make_private_file
 from longline.resilience.breaker import BreakerState
 from longline.resilience.concurrency import Crowd
@@ -31,7 +38,7 @@ from longline.resilience.keepers.cells import (
     State,
     Step,
 )
-from longline.resilience.keepers.transactions import is_busy, transaction
+from longline.resilience.keepers.transactions import is_busy, is_damaged, transaction
 from longline.resilience.pace import PaceState
 
 _PATIENCE = 30.0  # seconds to wait for other processes
@@ -44,6 +51,8 @@ _FORGET = "DELETE FROM cells WHERE room = ? AND name = ?"
 _WRITE = "INSERT INTO cells VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
 _CREATE = """CREATE TABLE IF NOT EXISTS cells (
     room TEXT, name TEXT, state TEXT NOT NULL, PRIMARY KEY (room, name)) WITHOUT ROWID"""
+
+_REMEDY = "Delete it: the limits of sites and their robots.txt are then learned again."
 
 T = TypeVar("T")
 
@@ -127,8 +136,8 @@ class SqliteCells(Cells[State]):
         try:
             return self._kind(**json.loads(text))
         except (TypeError, ValueError) as error:
-            problem = f"what it holds of {name} cannot be read; delete the file to begin anew"
-            raise StoreUnreachable(str(self._path), problem) from error
+            problem = f"what it holds of {name} cannot be read"
+            raise StoreDamaged(str(self._path), problem, _REMEDY) from error
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -172,6 +181,8 @@ class SqliteCells(Cells[State]):
     def _translated(self, error: sqlite3.Error) -> StoreError:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return StoreFull(str(self._path))
+        if is_damaged(error):
+            return StoreDamaged(str(self._path), str(error), _REMEDY)
         return StoreUnreachable(str(self._path), str(error))
 
 

@@ -22,6 +22,16 @@ def transaction(
         raise
 
 
+def is_damaged(error: BaseException | None) -> bool:
+    """Say whether an error of SQLite means that the file is damaged, or not a database at all."""
+    if not isinstance(error, sqlite3.Error):
+        return False
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    is_undecodable = "Could not decode to UTF-8" in str(error)
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code in damage or is_undecodable or "malformed" in str(error)
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Say whether another process is in the way."""
     # The lower byte is the plain code; the rest says why (recovery, snapshot).
