@@ -247,7 +247,45 @@ async def test_a_changed_key_of_pages_is_found_by_their_address(shelf: Past) -> 
     assert result.as_dict()["renamed"] == {f"/book{n}": f"r{n}" for n in range(3)}
 
 
+async def test_pages_can_be_extracted_again_without_their_list(shelf: Past) -> None:
+    linked = """
+manifest: html
+name: books
+start: {site}/shelf
+items: li a
+fields: {{title: h1}}
+"""
+    await shelf.run(linked)
+
+    result = await shelf.again(linked.replace("/shelf", "/other").replace("h1", "h2"))
+
+    # What the source would find is unknown; the pages of the items are there.
+    assert (counts(result), result.exit_code) == ({"changed": 3}, 3)
+    assert "/other" in (result.discovery_problem or "")
+
+
 # ---------------------------------------------------------------- records of an API
+
+
+async def test_of_records_with_one_key_the_first_is_kept_and_compared(past: Past) -> None:
+    records = [{"id": 1, "name": "first"}, {"id": 1, "name": "second"}, {"id": 2, "name": "b"}]
+    past.site.says("/goods", json.dumps({"items": records}))
+    await past.run(GOODS)
+
+    result = await past.again()
+
+    assert (await past.records())["1"]["name"] == "first"
+    assert counts(result) == {"same": 2}
+
+
+async def test_a_list_that_was_cut_is_partial_again(past: Past) -> None:
+    cut = QUOTES.replace("items: {{", "most_pages: 2\nitems: {{")
+    await past.run(cut)
+
+    result = await past.again()
+
+    assert counts(result) == {"same": 2 * PER_PAGE}
+    assert (result.discovery_problem is not None, result.exit_code) == (True, 3)
 
 
 async def test_changed_fields_of_list_records_show(past: Past) -> None:

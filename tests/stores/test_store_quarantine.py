@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from longline.errors import BadOption, FailureKind, LeaseLost
-from longline.model import ItemState, Job, JobState, Outcome, Verdict
+from longline.model import Item, ItemState, Job, JobState, Outcome, Verdict
 from longline.stores.database import Database
 from longline.stores.finishing import Finish
 from longline.stores.ledger import LedgerQuery
@@ -102,6 +104,22 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
     assert (row["lease_owner"], row["reason"], row["kind"]) == (None, None, None)
     kinds = [event.kind for event in await store.journal.events(job.id)]
     assert kinds[-4:] == ["job.reopened", "item.stored", "item.stored", "job.complete"]
+
+
+async def test_an_item_that_was_found_again_under_another_key_has_that_key(
+    store: Store, quarantine: Quarantine
+) -> None:
+    job = await held_job(store, "a", "b")
+    held = (await quarantine.held(job.id))[0]
+    again = replace(held, item=Item("c", "https://shop.test/c", data={"n": "\x00c"}))
+
+    ends = await quarantine.settle([mended(again)], LATER)
+
+    row = (await store.queue.rows(job.id))[0]
+    assert ends == [ItemState.STORED]
+    assert (row["key"], row["url"], row["data"]) == ("c", "https://shop.test/c", {"n": "\ufffdc"})
+    assert (await store.findings(job.id, job.source)).items_without_record == 0
+    assert [one.item.key for one in await quarantine.held(job.id)] == ["b"]
 
 
 async def test_a_mended_record_was_seen_when_its_page_was(

@@ -19,6 +19,7 @@ from longline.cli.showing import cleaned, echo_line, plain_console
 from longline.clock import SystemClock, moment
 from longline.errors import FailureKind
 from longline.jobs.quarantine import Replay, replay, source_now
+from longline.jobs.reextraction import copy_notice
 from longline.pipeline.material import material_of
 from longline.stores.quarantine import Group, Held
 from longline.stores.store import Store
@@ -108,6 +109,8 @@ def replay_items(
 
     async def again(store: Store) -> Replay:
         found = await store.jobs.get(job)
+        if source is None and (notice := copy_notice(found)):
+            click.echo(notice, err=True)
         made, settings = source_now(found, source), settings_of(home)
         async with AsyncExitStack() as ends:
             archive = None

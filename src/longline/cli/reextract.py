@@ -15,13 +15,12 @@ from longline.cli.reading import with_store
 from longline.cli.showing import echo_line, plain_console
 from longline.clock import SystemClock
 from longline.jobs.comparison import Change, Finding, Reextraction
-from longline.jobs.reextraction import is_without_its_file, reextract, source_for
+from longline.jobs.reextraction import copy_notice, reextract, source_for
 from longline.stores.store import Store
 from longline.wiring import open_archive
 
 _SHOWN = 20  # items of each kind; --json has them all
 _LONGEST = 60  # characters of a value
-_COPY = "{} is not there any more; the job's own copy of it is used"
 _WORDS = {Finding.NEW: "newly possible", Finding.REMOVED: "not found any more"}
 
 
@@ -54,8 +53,8 @@ def command(
 
     async def again(store: Store) -> Reextraction:
         found = await store.jobs.get(job)
-        if source is None and is_without_its_file(found):
-            click.echo(_COPY.format(found.settings["source"]), err=True)
+        if source is None and (notice := copy_notice(found)):
+            click.echo(notice, err=True)
         made = source_for(found, source, dict(options))
         async with open_archive(settings_of(home)) as archive:
             return await reextract(
@@ -79,7 +78,7 @@ def _show(result: Reextraction, *, is_written: bool) -> None:
     if result.unfinished:
         click.echo(f"{result.unfinished} items were never finished and are not compared")
     if result.discovery_problem:
-        click.echo(f"discovery could not be repeated to its end: {result.discovery_problem}")
+        click.echo(f"discovery did not find everything: {result.discovery_problem}")
     if told["renamed"]:
         click.echo(
             f"{len(told['renamed'])} have another key now; records under their old keys stay"

@@ -211,14 +211,8 @@ class _Replayer:
 
     async def run(self, keys: Sequence[str]) -> None:
         """Look at every item once."""
-        if self._archive is not None:
-            rows = await self._store.queue.rows(self._job.id)
-            self._again = await rediscover(
-                self._store, self._archive, self._job, self._source, rows
-            )
-            limit = self._job.settings.get("limit")
-            self._pairs = pair(self._source, rows, self._again.items, limit)
-            self._keys = {row["key"] for row in rows}
+        if self._archive is not None and await self._store.quarantine.held(self._job.id, limit=1):
+            await self._rediscover(self._archive)
         last = 0
         while batch := await self._store.quarantine.held(
             self._job.id, keys=keys, after=last, limit=_BATCH
@@ -226,6 +220,13 @@ class _Replayer:
             last = batch[-1].id
             looked_at = [await self._look(held) for held in batch]
             await self._commit([one for one in looked_at if one is not None])
+
+    async def _rediscover(self, archive: Archive) -> None:
+        rows = await self._store.queue.rows(self._job.id)
+        self._again = await rediscover(self._store, archive, self._job, self._source, rows)
+        limit = self._job.settings.get("limit")
+        self._pairs = pair(self._source, rows, self._again.items, limit)
+        self._keys = {row["key"] for row in rows}
 
     async def finish(self) -> None:
         """Say what was done, and end the job if nothing of it is left to do."""

@@ -18,6 +18,7 @@ from longline.sources.base import Source
 from longline.sources.visit import Visit
 from longline.stores.keys import kept_key
 from longline.stores.store import Store
+from longline.stores.texts import kept_text
 
 ROUNDING = 1e-5  # seconds; the times in an archive's files are whole microseconds
 Row = Mapping[str, Any]
@@ -87,10 +88,12 @@ async def rediscover(
         if is_of_the_process(error):
             raise
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
-        return Rediscovery(tuple(found.values()), problem, isinstance(error, NotArchived))
+        return Rediscovery(
+            tuple(found.values()), kept_text(problem), isinstance(error, NotArchived)
+        )
     finally:
         seat.leave()
-    return Rediscovery(tuple(found.values()), "; ".join(visit.cuts) or None)
+    return Rediscovery(tuple(found.values()), kept_text("; ".join(visit.cuts)) or None)
 
 
 async def _discover(

@@ -71,9 +71,12 @@ def manifest_file(job: Job) -> str | None:
     return spec.source if is_there else None
 
 
-def is_without_its_file(job: Job) -> bool:
-    """Return whether the manifest of a job is not there any more, so that its copy is used."""
-    return make_spec(job.settings).manifest is not None and manifest_file(job) is None
+def copy_notice(job: Job) -> str | None:
+    """Return that the job's copy of its manifest is used, if the file is not there any more."""
+    spec = make_spec(job.settings)
+    if spec.manifest is None or manifest_file(job) is not None:
+        return None
+    return f"{spec.source} is not there any more; the job's own copy of it is used"
 
 
 async def reextract(

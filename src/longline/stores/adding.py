@@ -48,7 +48,10 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
     """
     job, limit = discovered.job, discovered.limit
     lock_job(connection, job)  # keys and the limit are counted by one at a time
-    found = list({kept_key(item.key): item for item in discovered.items}.values())
+    first: dict[str, Item] = {}
+    for item in discovered.items:
+        first.setdefault(kept_key(item.key), item)
+    found = list(first.values())
     if limit is not None:
         fresh = _fresh(connection, job, found)
         found = fresh[: max(0, limit - _total(connection, job))]
