@@ -10,7 +10,7 @@ GET_CHROMIUM  := { test "$$(id -u)" = 0 && apt-get update && apt-get install -y 
 # Tests start hundreds of processes of ours, and none should compile anything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test check warm fmt bench soak lock clean
+.PHONY: help install demo test check warm fmt bench soak lock audit clean
 
 help:
 	@echo "make demo   collect 500 templates from a practice web with faults, here and now"
@@ -19,6 +19,7 @@ help:
 	@echo "make fmt    format and mend what can be mended"
 	@echo "make bench  measure against a bare loop and Scrapy; writes docs/performance.md"
 	@echo "make soak   the slow proofs: kill matrix, zero 429, whole catalogue; writes docs/soak.md"
+	@echo "make audit  known vulnerabilities and licences of the pinned packages and bundled servers"
 	@echo "make lock   pin the newest packages in constraints.txt"
 
 $(READY): pyproject.toml constraints.txt
@@ -61,9 +62,13 @@ bench: $(BENCH)
 soak: $(BENCH)
 	$(BIN)/python bench/soak.py
 
+audit: $(READY)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev,audit]"
+	$(BIN)/python tools/audit.py
+
 lock:
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	@.venv-lock/bin/python -m pip install -qq --disable-pip-version-check ".[dev,bench]"
+	@.venv-lock/bin/python -m pip install -qq --disable-pip-version-check ".[audit,dev,bench]"
 	@.venv-lock/bin/python -m pip freeze --exclude longline --exclude httpbin | grep -v " @ " > constraints.txt
 	@rm -rf .venv-lock && echo "constraints.txt is new; run make test"
 

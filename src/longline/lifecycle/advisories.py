@@ -1,4 +1,7 @@
-"""Known security advisories of Redis and Valkey servers, and the versions that fix them."""
+"""Known security advisories of the servers that `up` can start, and the versions that fix them.
+
+The list is kept manually and is not complete.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,13 @@ class Advisory:
     def affects(self, product: str, version: str) -> bool:
         """Whether a version is older than the fix of its branch; branches without a fix are."""
         own = parse_version(version)
-        fixes = sorted(parse_version(one) for one in self.fixed[product])
-        if own[:2] > fixes[-1][:2]:
+        fixes = sorted(parse_version(one) for one in self.fixed.get(product, ()))
+        if not fixes:
+            return False
+        depth = len(fixes[0]) - 1  # a branch is 6.2 of Redis, and 16 of PostgreSQL
+        if own[:depth] > fixes[-1][:depth]:
             return False  # a branch that began after the fix
-        return not any(one[:2] == own[:2] and own >= one for one in fixes)
+        return not any(one[:depth] == own[:depth] and own >= one for one in fixes)
 
 
 ADVISORIES = (
@@ -43,11 +49,21 @@ ADVISORIES = (
             "valkey": ("7.2.11", "8.0.6", "8.1.4"),
         },
     ),
+    Advisory(
+        "CVE-2025-8715",
+        "a dump of a hostile database can run code when it is restored",
+        {"postgresql": ("13.22", "14.19", "15.14", "16.10", "17.6")},
+    ),
+    Advisory(
+        "CVE-2025-12818",
+        "libpq can write beyond its buffers on very large inputs",
+        {"postgresql": ("13.23", "14.20", "15.15", "16.11", "17.7", "18.1")},
+    ),
 )
 
 
 def advisories_for(product: str, version: str) -> list[Advisory]:
-    """Return the known advisories that affect a version of "redis" or "valkey"."""
+    """Return the known advisories that affect a version of redis, valkey or postgresql."""
     return [one for one in ADVISORIES if one.affects(product, version)]
 
 

