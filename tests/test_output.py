@@ -38,6 +38,7 @@ STREAMS = {
     "cluster/consuming.py",  # logs of a worker, behind the guard
     "cluster/consumer.py",  # hands its descriptor to a child
     "fetching/archives/packing_process.py",  # a protocol between two of our processes
+    "fetching/html_probe.py",  # the same
 }
 RICH = {"cli/showing.py"}  # who may make consoles and live displays
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x08\x7f\u202e\u2066\u200e\u200b\u2028\ud800z"

@@ -1,7 +1,8 @@
 """The way of a request: which links it passes, in which order.
 
 retry → redirects → addresses → statuses → archive → robots → authentication → identity → cache
-→ join → budget → breaker → room → pace → budget → bans → transport
+→ join → budget → breaker → room → pace → budget → bans → HTML guard
+→ transport
 
 - Retries and redirects stand outside the rest, so every attempt and every hop is judged anew and
   pays for its own token.
@@ -36,6 +37,7 @@ from longline.fetching.cache.base import HttpCache
 from longline.fetching.caching import Caching
 from longline.fetching.connections import ConnectionLimit
 from longline.fetching.crowding import Crowding
+from longline.fetching.html_guard import HtmlGuard, HtmlProbe
 from longline.fetching.identity import Identity
 from longline.fetching.joining import Joining
 from longline.fetching.link import Link
@@ -86,6 +88,10 @@ def build_chain(
     transport: Link, policies: Policies, clock: Clock, closing: AsyncExitStack | None = None
 ) -> Link:
     """Join the links around a transport; `closing` ends what they do in the background."""
+    if closing is not None:
+        probe = HtmlProbe()
+        closing.callback(probe.close)
+        transport = HtmlGuard(transport, probe)
     chain = _sending(transport, policies, clock)
     if policies.doorman and closing is not None:
         closing.push_async_callback(policies.doorman.close)

@@ -15,9 +15,15 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.errors import UnexpectedShape
 from longline.fetching.charset import decode
+from longline.fetching.css import Selectors
 from longline.fetching.json_text import read_json
 
 _USERINFO = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
+_SMALL = 50_000  # bytes that no parser takes long for
+_NOT_HTML = re.compile(
+    r"\s*(?:application/(?:[\w.-]+\+)?(?:json|zip|gzip|pdf|octet-stream)|(?:image|audio|video|font)/)",
+    re.IGNORECASE,
+).match
 
 
 @dataclass(slots=True)
@@ -119,16 +125,29 @@ class Page:
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
-        """The body as an HTML tree."""
+        """The body as an HTML tree.
+
+        Raises:
+            UnexpectedShape: its content type says that it is something else; only pages that may
+                be HTML are checked for what a parser cannot stand (see html_guard.py).
+        """
+        if len(self.body) > _SMALL and not may_be_html(self.headers):
+            kind = self.headers.get("content-type", "")
+            raise UnexpectedShape(self.url, f"not HTML, but {kind[:60]!r}")
         return LexborHTMLParser(self.text)
+
+    @cached_property
+    def selectors(self) -> Selectors:
+        """What matches CSS selectors on the tree."""
+        return Selectors(self.tree)
 
     def css(self, selector: str) -> list[LexborNode]:
         """Return the elements that match a CSS selector, in document order."""
-        return self.tree.css(selector)
+        return self.selectors.all(self.tree, selector)
 
     def first(self, selector: str) -> LexborNode | None:
         """Return the first element that matches, or None."""
-        return self.tree.css_first(selector)
+        return self.selectors.first(self.tree, selector)
 
     def first_text(self, selector: str) -> str | None:
         """Return the stripped text of the first match; None when there is none or it is empty."""
@@ -139,6 +158,11 @@ class Page:
         """Return an attribute of the first match; None when there is none or it is empty."""
         node = self.first(selector)
         return (node.attributes.get(name) or None) if node else None
+
+
+def may_be_html(headers: Mapping[str, str]) -> bool:
+    """Whether the content type leaves open that a body is HTML; many sites declare none."""
+    return not _NOT_HTML(headers.get("content-type", ""))
 
 
 @lru_cache(maxsize=256)

@@ -127,7 +127,7 @@ class ObjectReader:
         if not self._selectors:
             return self._object(scope, into, name)
         for css in self._selectors:
-            nodes = nodes_in(scope.node, css)
+            nodes = nodes_in(scope.page, scope.node, css)
             if not nodes:
                 continue
             if not path:

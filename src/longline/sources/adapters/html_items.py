@@ -64,7 +64,7 @@ class ItemFinder:
             for node, address in self._links.on(scope):
                 self._take(found, Scope(scope, node, address))
             return found
-        for node in scope.tree.css(self._elements):
+        for node in scope.selectors.all(scope.tree, self._elements):
             if self._link is None:
                 self._take_whole(found, Scope(scope, node, scope.address))
                 continue

@@ -48,7 +48,7 @@ class Links:
         """Yield the elements and the addresses that they lead to, each address once."""
         seen: set[str] = set()
         for css, name, take in self._selectors:
-            for found in nodes_in(scope.tree if node is None else node, css):
+            for found in nodes_in(scope, scope.tree if node is None else node, css):
                 link = take(found) or (None if name else _inner(found))
                 url = joined(scope.base, link) if link else None
                 if url is not None and url not in seen:

@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.config.manifests.api_paths import compiled
 from longline.config.manifests.fields import Place, split_selector
-from longline.sources.adapters.html_scope import Scope
+from longline.sources.adapters.html_scope import PageScope, Scope
 from longline.sources.adapters.html_text import text_of
 
 _ANY_SCRIPT = "script:not([src])"
@@ -36,11 +36,13 @@ def finders_of(places: Iterable[Place]) -> tuple[Finder, ...]:
     return tuple(finder for place in places for finder in _finders(place))
 
 
-def nodes_in(node: LexborNode | LexborHTMLParser | None, css: str) -> list[LexborNode]:
+def nodes_in(
+    page: PageScope, node: LexborNode | LexborHTMLParser | None, css: str
+) -> list[LexborNode]:
     """Return the elements that match, the node itself for an empty selector."""
     if not css:
         return [node] if isinstance(node, LexborNode) else []
-    return node.css(css) if node is not None else []
+    return page.selectors.all(node, css) if node is not None else []
 
 
 def taking(attribute: str | None) -> Take:
@@ -75,11 +77,13 @@ class _Css:
         if not self._css:
             node = scope.node if isinstance(scope.node, LexborNode) else None
         else:
-            node = scope.node.css_first(self._css)
+            node = scope.page.selectors.first(scope.node, self._css)
         return (self._take(node) or None) if node is not None else None
 
     def all(self, scope: Scope) -> list[Any]:
-        return [value for n in nodes_in(scope.node, self._css) if (value := self._take(n))]
+        return [
+            value for n in nodes_in(scope.page, scope.node, self._css) if (value := self._take(n))
+        ]
 
 
 class _Json:

@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from longline.fetching.css import Selectors
 from longline.fetching.json_text import read_json, whole_number
 from longline.fetching.messages import Page, without_userinfo
 
@@ -27,6 +28,7 @@ class PageScope:
     def __init__(self, page: Page, tree: LexborHTMLParser | None = None) -> None:
         self.address = page.url
         self.tree = page.tree if tree is None else tree
+        self.selectors = page.selectors if tree is None else Selectors(tree)
         self._scripts: dict[Any, Any] = {}
 
     @cached_property
@@ -46,7 +48,7 @@ class PageScope:
         """Return the JSON of each script that matches, from where `after` ends."""
         name = (css, after)
         if name not in self._scripts:
-            texts = (node.text() for node in self.tree.css(css))
+            texts = (node.text() for node in self.selectors.all(self.tree, css))
             found = (_decoded(text, after) for text in texts)
             self._scripts[name] = [value for value in found if value is not None]
         scripts: list[Any] = self._scripts[name]
