@@ -463,3 +463,43 @@ async def test_items_of_a_spider_are_parsed_again(past: Past) -> None:
     unnamed = await past.again()
     assert counts(unnamed) == {"failed": ALL, "skipped": PAGES}
     assert unnamed.exit_code == 3
+
+
+PIPELINE = (
+    SPIDER.replace(
+        'name = "spider"',
+        'name = "spider"\n    custom_settings = {{"ITEM_PIPELINES": {{"{module}.Writing": 1}}}}',
+    )
+    + """
+
+class Writing:
+    def process_item(self, item, spider):
+        with open({file!r}, "a") as file:
+            file.write("once\\n")
+        return item
+"""
+)
+
+
+async def test_the_pipelines_of_a_scrapy_project_are_not_run_again(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past.home.mkdir()
+    path, written = past.home / "piped_spider.py", past.home / "written"
+    path.write_text(PIPELINE.format(css=".author", module="piped_spider", file=str(written)))
+    monkeypatch.syspath_prepend(past.home)
+    async with Orchestrator(
+        "piped_spider:Quotes",
+        {"site": past.site.url},
+        home=past.home,
+        clock=past.clock,
+        archive=True,
+    ) as longline:
+        report = await longline.execute()
+        past.job = await longline.store.jobs.get(report.job)
+    past.site.hits.clear()
+
+    result = await past.again()
+
+    assert (counts(result), result.exit_code) == ({"failed": ALL, "skipped": PAGES}, 3)
+    assert len(written.read_text().splitlines()) == ALL

@@ -181,6 +181,8 @@ class _Reextractor:
     def _item(self, row: Row) -> Item | None:
         """Return the item of a row as the source finds it now; None if it does not, or not yet."""
         key, stored = row["key"], item_of(row)
+        if self._source.obstacle_to_repeat(stored) is not None:
+            return None
         if (item := self._pairs.items.get(key) or self._added.get(key)) is not None:
             return item
         if self._again.is_repeated and is_manifest(self._source):
@@ -190,6 +192,8 @@ class _Reextractor:
 
     def _unextracted(self, row: Row) -> Comparison:
         key, again = row["key"], self._again
+        if (obstacle := self._source.obstacle_to_repeat(item_of(row))) is not None:
+            return Comparison(key, Finding.FAILED, reason=obstacle)
         if again.problem is not None:
             problem = f"cannot be extracted again: discovery ended with {again.problem}"
             return Comparison(key, Finding.FAILED, reason=problem)

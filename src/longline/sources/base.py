@@ -223,6 +223,14 @@ class Source:
         """Return whether the item carries values that discovery or another item extracted."""
         return bool(item.data)
 
+    def obstacle_to_repeat(self, item: Item) -> str | None:
+        """Return why the layers of an item must not run a second time; None when they may.
+
+        They are run again on archived answers, where nothing may be requested or written.
+        """
+        del item
+        return None
+
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Make the record's data of the layers' results; as it stands, all fields side by side."""
         del item

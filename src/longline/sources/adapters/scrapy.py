@@ -51,6 +51,9 @@ _NOT_FOR_ERRBACKS = (CircuitOpen, Postponed, BudgetSpent)
 _RECORDS_FIRST = 1_000_000  # what is scraped is stored before more is asked for
 _START = "start"
 _ITEM = "item"
+_NOT_REPEATED = (
+    "cannot be extracted again: the item pipelines of its project may write or make requests"
+)
 
 
 class SpiderOptions(Options):
@@ -122,6 +125,12 @@ class _SpiderSource(RecordSource):
         if self._closed is not None:
             raise SkipItem(f"not asked: the spider has closed itself ({self._closed})")
         raise NothingToStore(await self._page(visit))
+
+    def carries_values(self, item: Item) -> bool:
+        return _ITEM in item.data or super().carries_values(item)
+
+    def obstacle_to_repeat(self, item: Item) -> str | None:
+        return _NOT_REPEATED if _ITEM in item.data else None
 
     async def teardown(self) -> None:
         """Tell the spider that its run is over, if it was at work at all."""
