@@ -116,6 +116,7 @@ def _key(request: Request) -> Hashable:
         request.timeout,
         request.is_rendered,
         request.enough,
+        request.clicks,
         tuple(request.headers.items()),
         tuple(request.hidden.items()),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -26,11 +26,29 @@ _NOT_HTML = re.compile(
 ).match
 
 
+Permit = Callable[[str], Awaitable[None]]
+"""Given an address; raises when robots.txt does not allow to ask for it."""
+
+
 @dataclass(slots=True)
 class Sent:
     """When a request really left, in seconds since the epoch; filled by the transport."""
 
     at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clicks:
+    """Pages of a list that a browser reaches by clicking on a button.
+
+    The first `skip` pages are passed over, the next `most` kept. `watch` is the selector of what
+    changes from page to page; None is everything.
+    """
+
+    button: str
+    skip: int = 0
+    most: int = 1
+    watch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +60,8 @@ class Request:
     parameters with secrets: only the transport adds them, so no error, log or archive shows them.
     What is to be rendered is opened in a browser; one that is renewing obtains a new proof first.
     Of a body, the first `enough` bytes are read and the rest is not downloaded; None reads it all.
+    With `clicks`, a rendered page is the first of several that are shown one after the other.
+    `permit` is asked before a rendered page leads to another document, and raises if it may not.
     """
 
     url: str
@@ -57,6 +77,8 @@ class Request:
     is_rendered: bool = False
     is_renewing: bool = False
     enough: int | None = None
+    clicks: Clicks | None = None
+    permit: Permit | None = field(default=None, compare=False, repr=False)
 
     @property
     def domain(self) -> str:
@@ -80,6 +102,8 @@ class Request:
             self.is_rendered,
             self.is_renewing,
             self.enough,
+            self.clicks,
+            self.permit,
         )
 
 

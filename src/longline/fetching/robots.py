@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longline.clock import Clock
 from longline.errors import (
@@ -82,19 +82,25 @@ class Robots(Link):
         self._told: set[str] = set()
 
     async def __call__(self, request: Request, account: Account) -> Page:
-        scheme, host = origin_of(request.url)
+        await self._permit(request.url, account)
+        if request.is_rendered:
+            # A click, a form or a script may lead the browser to pages that nobody here asked for.
+            request = replace(request, permit=lambda url: self._permit(url, account))
+        return await self._inner(request, account)
+
+    async def _permit(self, url: str, account: Account) -> None:
+        scheme, host = origin_of(url)
         origin = f"{scheme}://{host}"
         if self._ignored and self._is_ignored(host):
-            await self._override(origin, host, request.url, account)
-        else:
-            known = self._hosts.get(origin)
-            if known is None or known.until <= self._clock.now():
-                try:
-                    known = await self._learn(origin, host, account)
-                finally:
-                    account.status = None  # that of robots.txt is not the request's own
-            _check(known, request.url)
-        return await self._inner(request, account)
+            await self._override(origin, host, url, account)
+            return
+        known = self._hosts.get(origin)
+        if known is None or known.until <= self._clock.now():
+            try:
+                known = await self._learn(origin, host, account)
+            finally:
+                account.status = None  # that of robots.txt is not the request's own
+        _check(known, url)
 
     async def _learn(self, origin: str, host: str, account: Account) -> _Host:
         """Find out about a host, once for all who wait."""

@@ -10,7 +10,7 @@ import orjson
 
 from longline.clock import Clock
 from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request, with_query
+from longline.fetching.messages import Clicks, Page, Request, with_query
 from longline.model import CUT, WARNING, Account, Item, Note
 
 T = TypeVar("T")
@@ -70,6 +70,7 @@ class Visit:
         priority: int | None = None,
         shared: bool = False,
         rendered: bool = False,
+        clicks: Clicks | None = None,
         renew: bool = False,
     ) -> Page:
         """Return the answer to one request, politely and with retries.
@@ -79,8 +80,9 @@ class Visit:
         whole answer, in place of the job's. A higher `priority` than the item's own goes first
         where requests wait for their turn. What is `shared` is asked for once in a run, however
         many items need it. What is to be `rendered` is opened in a browser, where the source has
-        one. To `renew` is to prove anew who we are, for sites that say in the body of an answer
-        that a token has ended.
+        one; with `clicks`, several pages of a list that a button leads to come together. To `renew`
+        is to prove anew who we are, for sites that say in the body of an answer that a token has
+        ended.
 
         Raises:
             FetchError: the request failed for good; its kind decides what becomes of the item.
@@ -102,6 +104,7 @@ class Visit:
             is_shared=shared,
             is_rendered=rendered,
             is_renewing=renew,
+            clicks=clicks,
         )
         page = await self._link(request, self.account)
         self.address = page.url

@@ -34,7 +34,14 @@ Selector = Annotated[str, AfterValidator(_selector)]
 """A CSS selector, or `text=` and the text that an element shows."""
 
 
-class Click(Written):
+class Replacing(Written):
+    """What all actions have that may put other content in place of the page's."""
+
+    replaces: bool = False
+    """Whether the items that were shown before are meant to go, as after a search or a filter."""
+
+
+class Click(Replacing):
     """Click on an element."""
 
     click: Selector
@@ -44,14 +51,14 @@ class Click(Written):
     """Click until the element is gone, at most so often: for "load more"."""
 
 
-class Fill(Written):
+class Fill(Replacing):
     """Write into a field of a form."""
 
     fill: Selector
     value: str
 
 
-class Press(Written):
+class Press(Replacing):
     """Press a key, such as Enter or Control+A."""
 
     press: str = Field(min_length=1)
@@ -59,7 +66,7 @@ class Press(Written):
     """The element that has the keyboard; without it, whichever has it now."""
 
 
-class Select(Written):
+class Select(Replacing):
     """Choose an option of a list, by its value or by what it shows."""
 
     select: Selector
@@ -113,6 +120,12 @@ Action = Annotated[
         ),
     ),
 ]
+
+
+def named(action: Action) -> str:
+    """Return an action as a manifest writes it, without what is filled in."""
+    kind = next(kind for kind in _KINDS if hasattr(action, kind))
+    return f"{kind}: {getattr(action, kind)}"
 
 
 def filled_action(action: Action, fill: Callable[[str], str]) -> Action:

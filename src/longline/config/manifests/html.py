@@ -22,7 +22,7 @@ from longline.config.manifests.fields import (
     check_css,
     one_or_several,
 )
-from longline.config.manifests.html_pages import MorePages, Pagination
+from longline.config.manifests.html_pages import ClickPages, MorePages, Pagination
 from longline.config.manifests.html_start import Start
 from longline.config.manifests.templates import names_in
 from longline.config.written import Written, wrong
@@ -143,6 +143,12 @@ class HtmlManifest(Manifest):
             raise wrong("follow and pages need items: say how items are found on those pages")
         if self.items is not None and self.items.sitemap and (self.follow or self.pages):
             raise wrong("a sitemap lists all items; follow and pages do not go with it")
+        return self
+
+    @model_validator(mode="after")
+    def _clicks_in_a_browser(self) -> Self:
+        if isinstance(self.pages, ClickPages) and self.transport == "http":
+            raise wrong("pages with click need a browser: write transport: browser")
         return self
 
     @model_validator(mode="after")

@@ -10,11 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from longline.config.identity import Headers
 from longline.config.manifests.addresses import check_address
 from longline.config.manifests.api_paths import JsonPath
+from longline.config.manifests.browser_actions import Selector
 from longline.config.manifests.fields import Selectors, check_selector
 from longline.config.manifests.templates import names_in
 from longline.config.written import Written, wrong
 
-KINDS = ("next", "numbered", "offset", "more")
+KINDS = ("next", "numbered", "offset", "more", "click")
 MOST_PAGES = 1000
 
 
@@ -147,12 +148,22 @@ class MorePages(Pages):
         return self
 
 
+class ClickPages(Pages):
+    """A button shows the next page, in a browser; it may load a page or replace the list."""
+
+    kind: Literal["click"] = "click"
+    click: Selector
+    """The button; where it is missing or disabled, or changes nothing, the list ends."""
+
+
 def _kind_of(value: Any) -> str | None:
     kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
     return kind if isinstance(kind, str) else None
 
 
 def _short_form(value: Any) -> Any:
+    if isinstance(value, Mapping) and "click" in value and "kind" not in value:
+        return {**value, "kind": "click"}
     return {"kind": "next", "css": [value]} if isinstance(value, str) else value
 
 
@@ -161,7 +172,8 @@ Pagination = Annotated[
         Annotated[NextPages, Tag("next")]
         | Annotated[NumberedPages, Tag("numbered")]
         | Annotated[OffsetPages, Tag("offset")]
-        | Annotated[MorePages, Tag("more")],
+        | Annotated[MorePages, Tag("more")]
+        | Annotated[ClickPages, Tag("click")],
         Discriminator(
             _kind_of,
             custom_error_type="pages_kind",
@@ -170,4 +182,7 @@ Pagination = Annotated[
     ],
     BeforeValidator(_short_form),
 ]
-"""How a list goes on; a text alone is the selector of the link to the next page."""
+"""How a list goes on; a text alone is the selector of the link to the next page.
+
+`{click: SELECTOR}` alone is a button in a browser.
+"""

@@ -12,7 +12,7 @@ from longline.fetching.archives import records
 from longline.fetching.archives.base import Answer
 from longline.fetching.archives.files import packed
 from longline.fetching.archives.records import About
-from longline.fetching.messages import Page, Request
+from longline.fetching.messages import Clicks, Page, Request
 
 
 class Load(NamedTuple):
@@ -32,6 +32,7 @@ class Load(NamedTuple):
     headers: Sequence[tuple[str, str]]
     content: bytes
     is_rendered: bool = False
+    clicks: Clicks | None = None
 
 
 class Draft(NamedTuple):
@@ -58,6 +59,7 @@ def load_of(answer: Answer, page: Page) -> Load:
         [(str(name), str(value)) for name, value in page.headers.items()],
         bytes(page.body),
         request.is_rendered,
+        request.clicks,
     )
 
 
@@ -69,6 +71,7 @@ def pack_page(load: Load) -> Draft:
         CIMultiDict(load.sent),
         load.body,
         is_rendered=load.is_rendered,
+        clicks=load.clicks,
     )
     page = Page(load.url, load.status, CIMultiDict(load.headers), load.content)
     digest = records.digest_of(page.body)

@@ -90,9 +90,14 @@ def key_of(request: Request) -> str:
     headers = sorted((name.lower(), value) for name, value in request.headers.items())
     name = (request.method, request.url, headers)
     # Only what is rendered says so: the keys of all others are those of earlier archives.
-    said = repr((*name, "rendered") if request.is_rendered else name)
+    said = repr((*name, "rendered", *_clicked(request)) if request.is_rendered else name)
     text = said.encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
+
+
+def _clicked(request: Request) -> tuple[int, ...]:
+    # Not by the button: another selector of the same button leads to the same pages.
+    return () if request.clicks is None else (request.clicks.skip,)
 
 
 def digest_of(body: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -14,14 +14,20 @@ from yarl import URL
 
 from longline.clock import Clock
 from longline.config.manifests.browser import Steps
-from longline.errors import BadAnswer, BadCertificate, ConnectFailed, FetchError
+from longline.errors import BadAnswer, BadCertificate, BadStatus, ConnectFailed, FetchError
 from longline.fetching.messages import Request, with_query, without_userinfo, without_userinfo_in
-from longline.fetching.transports.browser_page import BrowserPage, with_captured
+from longline.fetching.transports.browser_clicks import ClickThrough
+from longline.fetching.transports.browser_page import (
+    HTML,
+    BrowserPage,
+    Clicked,
+    with_captured,
+    with_clicked,
+)
 from longline.fetching.transports.browser_redirects import Hops
 from longline.fetching.transports.browser_steps import Stage
 from longline.fetching.transports.browser_traffic import Traffic
 
-_HTML = "text/html; charset=utf-8"
 _FIRST_BAD = 400
 _EMPTY = frozenset({204, 205})
 _CODE = re.compile(r"net::(ERR_[A-Z_0-9]+)")
@@ -61,18 +67,46 @@ class Load:
                 return BrowserPage(self.request.url, found.status, headers, b"")
             return await self._without_a_page(error)
         await hops.stop()
-        await self._act()
-        return await self._read(started)
-
-    async def _act(self) -> None:
+        stage = Stage(
+            self.page,
+            self.request.url,
+            clock=self.clock,
+            patience=self.traffic.patience,
+            idle=self.traffic.idle,
+        )
+        await self._act(stage)
+        # A click may lead elsewhere: the answer is that of the page which was asked for.
+        answer, address = self.traffic.main, self._address()
         try:
-            await Stage(
+            clicked = await self._click_through(stage)
+        except BadStatus as error:  # for the chain to judge, as if it had asked itself
+            return BrowserPage(error.url, error.status, CIMultiDict(), b"")
+        page = await self._read(answer, stage, clicked)
+        return replace(page, url=address, seconds=self.clock.now() - started)
+
+    async def _click_through(self, stage: Stage) -> Clicked | None:
+        clicks = self.request.clicks
+        if clicks is None:
+            return None
+        try:
+            clicked = await ClickThrough(
                 self.page,
-                self.request.url,
-                clock=self.clock,
-                patience=self.traffic.patience,
-                idle=self.traffic.idle,
-            ).run(self.steps)
+                stage,
+                self.traffic,
+                clicks,
+                prepare=lambda: self._act(stage),
+                address=self._address,
+            ).run()
+            await self.traffic.settle()
+        except FetchError as error:
+            raise self.traffic.failure or error from None
+        if self.traffic.failure is not None:
+            raise self.traffic.failure
+        return clicked
+
+    async def _act(self, stage: Stage) -> None:
+        try:
+            await stage.run(self.steps)
             await self.traffic.settle()
         except FetchError as error:
             # A page that misses parts of its own is not to blame for what it does not show.
@@ -80,23 +114,33 @@ class Load:
         if self.traffic.failure is not None:
             raise self.traffic.failure
 
-    async def _read(self, started: float) -> BrowserPage:
-        answer = self.traffic.main
+    async def _read(
+        self, answer: Response | None, stage: Stage, clicked: Clicked | None
+    ) -> BrowserPage:
         if answer is None:
             raise BadAnswer(self.request.url, "the browser shows a page without an answer")
         headers = await _headers(answer)
         captured = await self.traffic.captured()
         if _is_html(headers):
-            body = with_captured(await self.page.content(), captured).encode()
+            html = with_captured(await self.page.content(), captured)
+            body = (html if clicked is None else with_clicked(html, clicked)).encode(
+                errors="replace"
+            )
             for name in _OF_THE_OLD_BODY:
                 headers.popall(name, None)
-            headers["content-type"] = _HTML
+            headers["content-type"] = HTML
         else:
             body = await answer.body()
         self._check_size(body)
-        seconds = self.clock.now() - started
         return BrowserPage(
-            self._address(), answer.status, headers, body, seconds, captured=captured
+            self.request.url,
+            answer.status,
+            headers,
+            body,
+            captured=captured,
+            before=stage.before,
+            led_away=stage.led_away,
+            clicked=clicked,
         )
 
     def _check_size(self, body: bytes) -> None:

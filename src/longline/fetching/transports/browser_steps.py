@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urldefrag
+
+from playwright.async_api import Error as PlaywrightError
 
 from longline.clock import Clock
 from longline.config.manifests.browser import Steps, Wait
@@ -14,11 +17,15 @@ from longline.config.manifests.browser_actions import (
     Click,
     Fill,
     Press,
+    Replacing,
     Scroll,
     Select,
     WaitFor,
+    named,
 )
 from longline.errors import NeverReady
+from longline.fetching.messages import Page as HtmlPage
+from longline.fetching.transports.browser_page import HTML
 from longline.fetching.transports.browser_patience import Patience
 
 Idle = Callable[[float], Awaitable[None]]
@@ -50,6 +57,10 @@ class Stage:
         self._clock = clock
         self._patience = patience
         self._idle = idle
+        self.before: HtmlPage | None = None
+        """The page that the actions began with, or that the last one was meant to show."""
+        self.led_away: str | None = None
+        """The first action that led to another address without being meant to."""
 
     async def run(self, steps: Steps) -> None:
         """Wait, then act.
@@ -61,8 +72,37 @@ class Stage:
             await self._settle()
         else:
             await self._wait(steps.wait)
+        is_form = False
         for action in steps.actions:
+            if isinstance(action, WaitFor):
+                await self._act(action)
+                continue
+            if self.before is None:
+                self.before = await self._now()
+            url = self._page.url
             await self._act(action)
+            is_form = is_form or isinstance(action, Fill | Select)
+            if isinstance(action, Replacing) and action.replaces:
+                self.before = await self._now()
+            elif not is_form and _without_fragment(self._page.url) != _without_fragment(url):
+                self.led_away = self.led_away or named(action)
+
+    async def _now(self) -> HtmlPage | None:
+        try:
+            html: str = await self._page.content()
+        except PlaywrightError:
+            return None  # the page is on its way to another address
+        return HtmlPage(self._page.url, 200, {"content-type": HTML}, html.encode(errors="replace"))
+
+    async def click(self, button: Any, name: str) -> None:
+        """Click on an element and let what that begins come to its end.
+
+        Raises:
+            NeverReady: something is in its way.
+        """
+        async with self._within(_ACTION, name):
+            await button.click(timeout=0)
+        await self.quiet()
 
     async def _wait(self, wait: Wait) -> None:
         if wait.selector:
@@ -114,12 +154,12 @@ class Stage:
                 return
             raise
         for _ in range(action.repeat - 1):
-            await self._quiet()
+            await self.quiet()
             if not await self._page.is_visible(action.click):
                 return
             async with self._within(_ACTION, action.click):
                 await self._page.click(action.click, timeout=0)
-        await self._quiet()
+        await self.quiet()
 
     async def _press(self, key: str, selector: str | None) -> None:
         async with self._within(_ACTION, selector or "the keyboard"):
@@ -127,24 +167,24 @@ class Stage:
                 await self._page.press(selector, key, timeout=0)
             else:
                 await self._page.keyboard.press(key)
-        await self._quiet()
+        await self.quiet()
 
     async def _scroll(self, action: Scroll) -> None:
         if action.scroll != "end":
             for _ in range(action.scroll):
                 await self._page.evaluate(_DOWN)
-                await self._quiet()
+                await self.quiet()
             return
         height = -1
         for _ in range(action.most):
             await self._page.evaluate(_TO_THE_END)
-            await self._quiet()
+            await self.quiet()
             grown = await self._page.evaluate(_HEIGHT)
             if grown <= height:
                 return
             height = grown
 
-    async def _quiet(self) -> None:
+    async def quiet(self) -> None:
         """Let what an action began come to its end, as far as it does."""
         try:
             async with self._within(_ACTION, "silence"):
@@ -160,3 +200,7 @@ class Stage:
                     yield
         except TimeoutError:
             raise NeverReady(self._url, what, seconds) from None
+
+
+def _without_fragment(url: str) -> str:
+    return urldefrag(url).url

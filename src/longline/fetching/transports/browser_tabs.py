@@ -114,8 +114,10 @@ class Tabs:
 
     async def _load(self, tab: Tab, request: Request, account: Account) -> BrowserPage:
         seconds = request.timeout or self._options.timeout
+        if request.clicks is not None:  # each page has the time of one
+            seconds *= request.clicks.skip + request.clicks.most
         patience = Patience()
-        traffic = Traffic(tab, self._rules, account, patience, request.headers)
+        traffic = Traffic(tab, self._rules, account, patience, request.headers, request.permit)
         load = Load(tab, request, traffic, self._options.spec.steps_for(request.url), self._clock)
         try:
             async with asyncio.timeout(seconds) as deadline:

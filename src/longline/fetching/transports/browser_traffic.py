@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 from playwright.async_api import Error as PlaywrightError
@@ -15,12 +16,15 @@ from playwright.async_api import Page, Request, Response, Route
 
 from longline.errors import LonglineError
 from longline.fetching.json_text import read_json
+from longline.fetching.messages import Permit
 from longline.fetching.transports.browser_blocking import Blocker
 from longline.fetching.transports.browser_patience import Patience
 from longline.model import Account
 
 BeforeSubrequest = Callable[[str], Awaitable[Any]]
 _TOO_MANY = 429
+_FIRST_BAD = 400
+_DATA = frozenset({"xhr", "fetch"})
 _MOST_CAPTURED = 200
 _ENDLESS = frozenset({"eventsource", "websocket", "ping", "media"})  # these say nothing of idleness
 _LOOK = 0.05  # seconds
@@ -47,11 +51,16 @@ class Traffic:
     account: Account
     patience: Patience
     headers: Mapping[str, str]
+    permit: Permit | None = None
     main: Response | None = None
     subrequests: int = 0
     blocked: int = 0
     failure: LonglineError | None = None
     """Why a request of the page could not be made; without it, the page is not whole."""
+    documents: int = 0
+    """How many documents the page itself was made of, one after the other."""
+    failed: list[tuple[str, int | None]] = field(default_factory=list)
+    """Requests of the page's own scripts that failed, with their status; None without an answer."""
     _is_under_way: bool = False
     _open: set[Request] = field(default_factory=set)
     _answers: list[Response] = field(default_factory=list)
@@ -62,7 +71,7 @@ class Traffic:
         """Begin to look at the page's requests."""
         self.page.on("request", self._begun)
         self.page.on("requestfinished", self._ended)
-        self.page.on("requestfailed", self._ended)
+        self.page.on("requestfailed", self._lost)
         self.page.on("response", self._answered)
         await self.page.route("**/*", self._route)
 
@@ -109,10 +118,27 @@ class Traffic:
     def _ended(self, request: Request) -> None:
         self._open.discard(request)
 
+    def _lost(self, request: Request) -> None:
+        self._ended(request)
+        reason = request.failure or ""
+        # What we block, and what the page itself gives up, is no failure.
+        is_wanted = "BLOCKED" not in reason and "ABORTED" not in reason
+        if is_wanted and self._is_own(request):
+            self.failed.append((request.url, None))
+
+    def _is_own(self, request: Request) -> bool:
+        """Whether a script of the page asked its own site for data."""
+        if request.resource_type not in _DATA:
+            return False
+        return _site(request.url) == _site(self.page.url)
+
     def _answered(self, response: Response) -> None:
         request = response.request
+        if response.status >= _FIRST_BAD and self._is_own(request):
+            self.failed.append((response.url, response.status))
         if request.is_navigation_request() and request.frame == self.page.main_frame:
             self.main = response
+            self.documents += 1
         elif response.status == _TOO_MANY:
             self.account.rate_limited += 1
         if len(self._answers) < _MOST_CAPTURED and self._is_captured(response.url):
@@ -134,11 +160,24 @@ class Traffic:
         if self.rules.blocker.blocks(request.url, request.resource_type):
             self.blocked += 1
             await route.abort("blockedbyclient")
-        elif await self._take_turn(request.url):
+        elif await self._is_permitted(request) and await self._take_turn(request.url):
             self._count()
             await route.continue_()
         else:
             await route.abort("blockedbyclient")
+
+    async def _is_permitted(self, request: Request) -> bool:
+        """Ask whether the page itself may become another document; its parts may load."""
+        is_document = request.is_navigation_request() and request.frame == self.page.main_frame
+        if self.permit is None or not is_document:
+            return True
+        try:
+            with self.patience.waiting():
+                await self.permit(request.url)
+        except LonglineError as error:
+            self.failure = self.failure or error
+            return False
+        return True
 
     def _with_own(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Add the source's headers: to the page alone, since its parts may be on any host."""
@@ -181,3 +220,9 @@ def _free(url: str, taken: Mapping[str, Any]) -> str:
     while f"{url}#{number}" in taken:
         number += 1
     return f"{url}#{number}"
+
+
+def _site(url: str) -> str:
+    """Return what the hosts of one site have in common, roughly: api.shop.test and shop.test."""
+    host = urlsplit(url).hostname or ""
+    return host if host.replace(".", "").isdigit() else ".".join(host.split(".")[-2:])

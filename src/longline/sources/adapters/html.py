@@ -10,6 +10,7 @@ from longline.config.manifests.addresses import problem_with
 from longline.config.manifests.html import HtmlManifest
 from longline.errors import BadOption, UnexpectedShape
 from longline.fetching.messages import Page
+from longline.fetching.transports.browser_page import BrowserPage
 from longline.model import Cursor, Item
 from longline.sources.adapters.emptiness import not_empty
 from longline.sources.adapters.html_discovery import Walk, from_starts
@@ -91,12 +92,21 @@ class HtmlSource(Source):
     async def _read(self, visit: Visit) -> Reading:
         url = visit.item.url
         if self.transport == "browser":
-            return self.read(await visit.fetch(url, rendered=True))
+            return await self._read_rendered(visit)
         reading = self.read(await visit.fetch(url))
         if self.transport == "auto" and self._is_bare(reading):
             # Its scripts may bring what the page itself has not.
-            return self.read(await visit.fetch(url, rendered=True))
+            return await self._read_rendered(visit)
         return reading
+
+    async def _read_rendered(self, visit: Visit) -> Reading:
+        page = await visit.fetch(visit.item.url, rendered=True)
+        if isinstance(page, BrowserPage) and page.led_away:
+            visit.warn(
+                f"`{page.led_away}` led from the pages of items to other addresses, and the fields "
+                "were read there; write `replaces: true` at the action if that is meant"
+            )
+        return self.read(page)
 
     def _is_bare(self, reading: Reading) -> bool:
         """Say whether what must be there is not; where nothing must, whether all is empty."""

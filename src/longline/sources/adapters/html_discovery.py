@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,9 +16,10 @@ from selectolax.lexbor import LexborHTMLParser
 
 from longline.config.manifests.api_paths import find
 from longline.config.manifests.html import Follow, HtmlManifest
-from longline.config.manifests.html_pages import MorePages
+from longline.config.manifests.html_pages import ClickPages, MorePages
 from longline.errors import Gone, UnexpectedShape
-from longline.fetching.messages import Page
+from longline.fetching.messages import Clicks, Page
+from longline.fetching.transports.browser_page import BrowserPage, clicked_in
 from longline.model import Cursor, Item
 from longline.sources.adapters.html_items import Found, ItemFinder, Marks
 from longline.sources.adapters.html_links import Links
@@ -30,6 +32,9 @@ _STALE_PAGES = 3
 _MOST_MARKS = 200
 """So many known index pages are written down with each cursor; with more, ever more seldom."""
 _CHUNK = 200
+_FIRST_CLICKS = 10
+_MOST_CLICKS = 50
+"""Pages that one visit of a browser clicks through: more and more, since each begins anew."""
 
 
 def start_addresses(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> Iterator[str]:
@@ -87,6 +92,7 @@ class Walk:
         self._read = int(kept.get("read", 0))
         self._unwritten = 0
         self._is_cut = False
+        self._clicks = 0  # visits in which a click has shown a second page
         self._moves: list[bool] = []  # whether the second page of a list differed from its first
 
     async def found(self) -> AsyncIterator[Item | Cursor]:
@@ -107,13 +113,79 @@ class Walk:
                     yield self._cursor()
             self._start += 1
             yield self._cursor()
+        if isinstance(self._manifest.pages, ClickPages) and not self._clicks:
+            self._visit.warn(
+                f"`pages: {{click: {self._manifest.pages.click}}}` led to no second page: either "
+                "every list has only one page, or the selector is wrong"
+            )
         if self._moves and not any(self._moves):
             self._visit.warn(
                 "the second page of every list repeats its first: either there is only one page, "
                 "or the site does not understand how `pages` asks for the next"
             )
 
-    async def _list(self, address: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
+    def _list(self, address: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
+        pages = self._manifest.pages
+        if isinstance(pages, ClickPages):
+            return self._clicked_list(pages, address, depth)
+        return self._paged_list(address, depth)
+
+    async def _clicked_list(
+        self, pages: ClickPages, address: str, depth: int
+    ) -> AsyncGenerator[Item | Cursor, None]:
+        """Yield the items of a list whose next pages a click shows, several pages at a visit.
+
+        Its steps hold the address to open, and how many clicks lead from there to the next page.
+        """
+        step = self._step or Step(address)
+        freshness = _Freshness()
+        size = _FIRST_CLICKS
+        while True:
+            if self._read >= self._manifest.most_pages:
+                self._cut()
+                return
+            room = min(self._most - step.count + 1, self._manifest.most_pages - self._read)
+            clicks = Clicks(pages.click, step.value, min(size, room), self._finder.watched)
+            page = await self._visit.fetch(step.url, rendered=True, clicks=clicks)
+            clicked = clicked_in(page)
+            self._clicks += step.count + len(clicked.shown) > 2  # noqa: PLR2004  # two pages
+            is_over = False
+            for number, shown in enumerate(clicked.shown):
+                self._read += 1
+                scope = PageScope(replace(page, url=shown.url, body=shown.html.encode()))
+                found = self._finder.on(scope)
+                if step.count + number == 1:
+                    self._check_kept(page, found)
+                self._follow(scope, depth)
+                for item in self._marks.apart(found.items):
+                    yield item
+                self._tell(found, shown.url)
+                is_over = freshness.is_over(found.candidates)
+                if is_over:
+                    break
+            count = step.count + len(clicked.shown)
+            if is_over or not self._goes_on(address, count - 1, clicked.end):
+                return
+            if count > self._most:
+                self._visit.cut(f"{address} has more than most_pages ({self._most}) pages")
+                return
+            if clicked.has_address:
+                step = Step(clicked.shown[-1].url, count, 1)
+            else:
+                step = Step(step.url, count, step.value + len(clicked.shown))
+            self._step = step
+            size = min(size * 2, _MOST_CLICKS)
+            yield self._cursor()
+
+    def _goes_on(self, address: str, read: int, end: str) -> bool:
+        """Say whether a list has further pages; report those that could not be reached."""
+        if end in ("last", "same"):
+            return False
+        if end != "more":
+            self._visit.cut(f"{address} ended after {read} pages: {end}")
+        return end == "more"
+
+    async def _paged_list(self, address: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:
         step: Step | None = self._step or self._pager.first(address)
         freshness = _Freshness()
         is_whole = self._step is None  # and not taken up after a crash
@@ -175,9 +247,30 @@ class Walk:
         found = self._finder.on(scope)
         if not found.candidates and self._manifest.transport == "auto":
             # Its scripts may bring what the page itself has not.
-            scope = PageScope(await self._fetch(step, rendered=True))
+            page = await self._fetch(step, rendered=True)
+            scope = PageScope(page)
             found = self._finder.on(scope)
+        self._check_kept(page, found)
         return scope, None, found
+
+    def _check_kept(self, page: Page, found: Found) -> None:
+        """Report items that were on the page before the browser's actions and no longer are."""
+        if not isinstance(page, BrowserPage) or page.before is None:
+            return
+        shown = set(self._finder.on(PageScope(page.before)).candidates)
+        lost = shown - set(found.candidates)
+        if not lost:
+            return
+        how = f"; `{page.led_away}` led to {page.url}" if page.led_away else ""
+        problem = (
+            f"{len(lost)} of {len(shown)} items that {page.before.url} showed before the browser's "
+            f"actions were gone after them{how}. For a list that goes on by a click, write "
+            "`pages: {click: SELECTOR}`; for a search or a filter, `replaces: true` at the action"
+        )
+        if len(lost) * 2 >= len(shown):
+            self._visit.cut(problem)
+        else:
+            self._visit.warn(problem)
 
     def _more(self, page: Page, pages: MorePages) -> tuple[PageScope, Any, Found]:
         if not pages.is_json:

@@ -53,6 +53,13 @@ class ItemFinder:
         key = manifest.key
         self._key = None if key is None else FieldReader("key", key, manifest.locale)
 
+    @property
+    def watched(self) -> str | None:
+        """The selector of what items are made of, for a browser to see that a list has changed."""
+        if self._elements is not None:
+            return self._elements
+        return ", ".join(self._links.selectors) or None
+
     def wants(self, address: str) -> bool:
         """Say whether an address may be that of an item."""
         return self._match is None or bool(self._match.search(address))

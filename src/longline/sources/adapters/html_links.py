@@ -41,6 +41,8 @@ class Links:
     def __init__(self, selectors: tuple[str, ...]) -> None:
         split = [split_selector(one) for one in selectors]
         self._selectors = [(css, name, taking(name or "href")) for css, name in split]
+        self.selectors = tuple(css for css, _ in split)
+        """The CSS selectors of the links, in their order."""
 
     def on(
         self, scope: PageScope, node: LexborNode | None = None
