@@ -33,6 +33,7 @@ class Sizes:
     throughput_rounds: int = 5
     lives: int = 10
     stall: float = 30.0
+    invocations: int = 1200
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import proof_cluster_throughput
 import proof_cluster_writers
 import proof_cluster_zero_429
 import proof_corpus
+import proof_fuzz
 import proof_hostile
 import proof_kill
 import proof_learning
@@ -43,6 +44,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_memory,
         proof_corpus,
         proof_hostile,
+        proof_fuzz,
         proof_browser,
         proof_cluster_zero_429,
         proof_cluster_kill,
@@ -72,7 +74,8 @@ _NEED_NGINX = {
 @click.option("--learning", type=click.IntRange(min=50), default=150, help="pages of learning")
 @click.option("--kills", type=click.IntRange(min=1), default=100, help="of kill")
 @click.option("--kill-items", type=click.IntRange(min=1), default=2000, help="of kill")
-@click.option("--seed", type=int, default=1, help="of the moments of kill")
+@click.option("--seed", type=int, default=1, help="of the moments of kill, and of fuzz")
+@click.option("--invocations", type=click.IntRange(min=1), default=1200, help="of fuzz")
 @click.option("--writers", type=click.IntRange(min=1), default=10, help="processes of writers")
 @click.option("--writer-items", type=click.IntRange(min=1), default=200, help="items of each")
 @click.option("--catalogue", type=click.IntRange(min=1), default=6022, help="items of catalogue")

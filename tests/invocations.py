@@ -18,6 +18,7 @@ import pty
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -247,6 +248,7 @@ def _given(text: str) -> int:
 def _call(words: tuple[str, ...]) -> int:
     from longline.cli.main import main  # noqa: PLC0415  # only the server needs it
 
+    sys.addaudithook(_refuse_internet)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["longline", *words]
     streams = [_stream(number, "r" if not number else "w") for number in range(3)]
@@ -261,6 +263,19 @@ def _call(words: tuple[str, ...]) -> int:
         if stream is not None:
             stream.flush()
     return code
+
+
+def _refuse_internet(event: str, words: tuple[Any, ...]) -> None:
+    """Make every address but those of this machine unknown."""
+    if event == "socket.getaddrinfo":
+        host = words[0]
+    elif event == "socket.connect" and isinstance(words[1], tuple):
+        host = words[1][0]
+    else:
+        return
+    name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+    if name not in {None, "", "localhost", "::1"} and not str(name).startswith("127."):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 def _stream(number: int, mode: str) -> io.TextIOWrapper | None:

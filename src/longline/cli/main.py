@@ -191,7 +191,8 @@ def _explain(error: BaseException) -> int:
 
 def _is_memory(error: BaseException) -> bool:
     """Say whether an error means that the process may not have more memory or threads."""
-    if isinstance(error, MemoryError):
+    before = error.__cause__ or error.__context__
+    if isinstance(error, MemoryError) or (before is not None and _is_memory(before)):
         return True
     if isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN):
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -44,7 +45,7 @@ def new(
     home: Path | None,
 ) -> None:
     """Propose a manifest for the list at URL: its items, its further pages, their fields."""
-    if not url.startswith(("http://", "https://")):
+    if not url.startswith(("http://", "https://")) or not _has_host(url):
         raise BadOption("URL", f"must be a whole address, like https://example.org/a, not {url!r}")
     if output is not None and output.exists():
         raise BadOption("-o", f"{output} is there already, and is not written over")
@@ -59,6 +60,13 @@ def new(
     click.echo(f"  check one item:  longline sources check {path}")
     click.echo(f"  plan the run:    longline plan {path}")
     click.echo(f"  run it:          longline run {path}")
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:  # of IPv6, half an address
+        return False
 
 
 async def _propose(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -23,7 +23,7 @@ from longline.errors import (
     StoreUnreachable,
 )
 from longline.private import make_private_file
-from longline.resilience.keepers.transactions import is_damaged
+from longline.resilience.keepers.transactions import is_damaged, undecodable_is_damage
 from longline.stores.backend import Backend, Trouble
 from longline.stores.bulk import as_json
 from longline.stores.sqlite_looking import opened_to_look
@@ -103,7 +103,18 @@ class SqliteBackend(Backend):
             self._url, json_serializer=as_json, json_deserializer=self._loaded, **pool
         )
         _prepare(engine, begin, self.patience)
+        event.listen(engine, "handle_error", self._explain)
         return engine
+
+    def _explain(self, context: ExceptionContext) -> None:
+        """Report text that is not UTF-8, which SQLAlchemy does not take for the database's error.
+
+        Raises:
+            StoreDamaged: that is what happened.
+        """
+        if isinstance(context.original_exception, UnicodeDecodeError):
+            problem = f"it has text that is not UTF-8: {context.original_exception}"
+            raise StoreDamaged(self.address, problem, _REMEDY)
 
     def _loaded(self, value: Any) -> Any:
         # A column called JSON makes a number of a text that is one, and hands that out.
@@ -122,6 +133,10 @@ def _prepare(engine: Engine, begin: str, patience: float) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, so that DDL is in it too
         # SQLite's own knows ASCII only, and searches would tell ü from Ü.
         connection.create_function("lower", 1, _lower, deterministic=True)
+        with undecodable_is_damage():
+            prepare(connection)
+
+    def prepare(connection: Any) -> None:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={int(patience * 1000)}")
         cursor.execute("PRAGMA journal_mode=WAL")

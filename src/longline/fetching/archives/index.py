@@ -38,7 +38,12 @@ from longline.fetching.archives.records import (
     status_of,
 )
 from longline.private import make_private_file, make_private_folder
-from longline.resilience.keepers.transactions import is_busy, is_damaged, transaction
+from longline.resilience.keepers.transactions import (
+    is_busy,
+    is_damaged,
+    transaction,
+    undecodable_is_damage,
+)
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds to wait for other processes
@@ -193,7 +198,8 @@ class Index:
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
-                return work(self._open())
+                with undecodable_is_damage():
+                    return work(self._open())
             except sqlite3.Error as error:
                 if not is_busy(error):
                     raise self._translated(error) from error

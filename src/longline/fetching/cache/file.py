@@ -27,7 +27,12 @@ from longline.fetching.cache.base import Entry
 from longline.fetching.cache.vary import Variant, digest
 from longline.fetching.messages import origin_of
 from longline.private import make_private_file
-from longline.resilience.keepers.transactions import is_busy, is_damaged, transaction
+from longline.resilience.keepers.transactions import (
+    is_busy,
+    is_damaged,
+    transaction,
+    undecodable_is_damage,
+)
 
 PATIENCE = 30.0  # seconds to wait for other processes that write
 _APPLICATION = 0x6C6C6863  # "llhc", in the header of each of our files
@@ -189,7 +194,8 @@ def evict(connection: sqlite3.Connection, limit: int) -> None:
 def translated(path: Path) -> Iterator[None]:
     """Turn the errors of SQLite into ours."""
     try:
-        yield
+        with undecodable_is_damage():
+            yield
     except sqlite3.Error as error:
         raise translation(error, path) from error
     except OSError as error:

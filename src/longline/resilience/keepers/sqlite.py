@@ -38,7 +38,12 @@ from longline.resilience.keepers.cells import (
     State,
     Step,
 )
-from longline.resilience.keepers.transactions import is_busy, is_damaged, transaction
+from longline.resilience.keepers.transactions import (
+    is_busy,
+    is_damaged,
+    transaction,
+    undecodable_is_damage,
+)
 from longline.resilience.pace import PaceState
 
 _PATIENCE = 30.0  # seconds to wait for other processes
@@ -104,7 +109,8 @@ class SqliteCells(Cells[State]):
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
-                return work()
+                with undecodable_is_damage():
+                    return work()
             except sqlite3.Error as error:
                 if not is_busy(error):
                     raise self._translated(error) from error

@@ -22,6 +22,19 @@ def transaction(
         raise
 
 
+@contextlib.contextmanager
+def undecodable_is_damage() -> Iterator[None]:
+    """Make an error of SQLite of what Python raises for text in a file, or an error, not UTF-8.
+
+    Raises:
+        sqlite3.DatabaseError: the file holds such text.
+    """
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise sqlite3.DatabaseError("malformed text in the file") from error
+
+
 def is_damaged(error: BaseException | None) -> bool:
     """Say whether an error of SQLite means that the file is damaged, or not a database at all."""
     if not isinstance(error, sqlite3.Error):
