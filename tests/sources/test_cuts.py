@@ -86,6 +86,24 @@ async def test_a_next_link_into_the_middle_is_a_cut(clock: VirtualClock) -> None
     assert len(visit.cuts) == 1
 
 
+async def test_a_next_page_that_the_selector_misses_is_warned_of(clock: VirtualClock) -> None:
+    script = {LIST: linked("/p/1", more='<a rel="next" href="/list?page=2">x</a>')}
+
+    missed, _ = await walked(paged("a.nxet"), script, clock)
+    whole, _ = await walked(paged("a.next"), {LIST: linked("/p/1")}, clock)
+
+    assert (len(missed.warnings), whole.warnings) == (1, [])
+
+
+async def test_more_that_has_nothing_at_its_path_is_warned_of(clock: VirtualClock) -> None:
+    more = '{kind: more, url: "{start}?page={page}", links: item}'
+    script = {LIST: linked("/p/1"), f"{LIST}?page=2": '{"items": ["/p/2"]}'}
+
+    visit, _ = await walked(paged(more), script, clock)
+
+    assert len(visit.warnings) == 1
+
+
 @pytest.mark.parametrize("third", [linked(), None])
 async def test_a_list_that_ends_before_the_number_the_site_names_is_a_cut(
     third: str | None, clock: VirtualClock
@@ -144,6 +162,34 @@ async def test_the_cut_of_a_whole_run_comes_again_after_a_crash(clock: VirtualCl
     assert again == [first.cuts] * len(cursors)
 
 
+@pytest.mark.parametrize(("said", "cuts"), [("", 1), (", depth: 5", 0), (", depth: 9", 0)])
+async def test_links_beyond_a_depth_that_nobody_chose_are_a_cut(
+    said: str, cuts: int, clock: VirtualClock
+) -> None:
+    text = f"start: {SITE}/c/0\nitems: h3 a\nfollow: {{links: nav a{said}}}"
+    pages = {
+        f"{SITE}/c/{n}": linked(f"/p/{n}", more=f'<nav><a href="/c/{n + 1}">x</a></nav>')
+        for n in range(8)
+    }
+    pages[f"{SITE}/c/8"] = linked("/p/8", more='<nav><a href="/c/0">x</a></nav>')
+
+    visit, _ = await walked(text, pages, clock)
+
+    assert len(visit.cuts) == cuts
+
+
+async def test_links_back_from_the_deepest_page_are_no_cut(clock: VirtualClock) -> None:
+    text = f"start: {SITE}/c/0\nitems: h3 a\nfollow: {{links: nav a}}"
+    pages = {
+        f"{SITE}/c/{n}": linked(f"/p/{n}", more=f'<nav><a href="/c/{(n + 1) % 6}">x</a></nav>')
+        for n in range(6)
+    }
+
+    visit, _ = await walked(text, pages, clock)
+
+    assert visit.cuts == []
+
+
 async def test_sitemaps_beyond_most_pages_are_a_cut(clock: VirtualClock) -> None:
     text = f"start: {SITE}\nitems: {{sitemap: true}}\nmost_pages: 2"
     script = {
@@ -197,6 +243,22 @@ async def test_an_api_that_says_there_is_more_is_a_cut(
     await bench.find(manifest(pagination))
 
     assert len(bench.cuts) == 1
+
+
+@pytest.mark.parametrize(("page", "cuts"), [("1", 0), ("2", 1)])
+async def test_a_list_that_a_rule_skips_half_way_is_a_cut(
+    api: ApiSite, bench: Bench, page: str, cuts: int
+) -> None:
+    def reply(query: dict[str, str], _body: bytes) -> Any:
+        return {"busy": query["page"] == page, "items": [{"id": query["page"]}]}
+
+    api.says("/products", reply)
+    rule = "handlers: [{when: {body: busy}, do: skip}]"
+    text = manifest("{kind: page, most_pages: 9}", rule)
+
+    await bench.find(f"{text}\nmay_be_empty: true")
+
+    assert len(bench.cuts) == cuts
 
 
 async def test_numbered_pages_that_repeat_the_last_one_are_whole(

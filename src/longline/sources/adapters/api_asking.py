@@ -138,6 +138,7 @@ def _body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> Any:
     if not endpoint.graphql.keep_partial or body.get("data") is None:
         raise Rejected(page.url, f"GraphQL says {told}")
     visit.note(name, f"GraphQL gave a part of the data and says {told}")
+    visit.warn(f"{name}: GraphQL gave only a part of the data and says {told}")
     return body
 
 

@@ -179,11 +179,15 @@ class Discovery:
         try:
             return await self._page(visit, task, endpoint)
         except SkipItem as error:
-            visit.note(task.endpoint, str(error))
+            problem = str(error)
         except FetchError as error:
             if error.kind is not FailureKind.GONE or task.above is None:
                 raise
-            visit.note(task.endpoint, str(error))  # the record above has gone meanwhile
+            problem = str(error)  # the record above has gone meanwhile
+        visit.note(task.endpoint, problem)
+        if task.place.pages:
+            # A list that is not there at all may be meant; one that breaks off is not whole.
+            visit.cut(f"{task.endpoint}: the list ended after {task.place.pages} pages: {problem}")
         return _Listed(task)
 
     async def _page(self, visit: Visit, task: Task, endpoint: Endpoint) -> _Listed:

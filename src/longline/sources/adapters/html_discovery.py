@@ -207,6 +207,8 @@ class Walk:
             following = self._pager.after(address, step, seen)
             if following is None and (missing := self._pager.missing(step, is_read=True)):
                 self._visit.cut(f"{address} ended after {step.count} pages: {missing}")
+            if following is None and (unread := self._pager.unread):
+                self._visit.warn(f"{address} has a next page that `pages` does not find: {unread}")
             if following is not None and step.count >= self._most:
                 self._visit.cut(f"{address} has more than most_pages ({self._most}) pages")
                 return
@@ -279,25 +281,43 @@ class Walk:
         answer = page.json
         if pages.html is not None:
             html = _looked_up(pages.html, answer, page)
+            self._expect(str, html, pages.html, page)
             scope = PageScope(page, _fragment(html if isinstance(html, str) else ""))
             return scope, answer, self._finder.on(scope)
         scope = PageScope(page, _fragment(""))
         if pages.records is not None:
             records = _looked_up(pages.records, answer, page)
+            self._expect(list, records, pages.records, page)
             return scope, answer, self._finder.in_records(scope, records)
         links = _looked_up(pages.links or "@", answer, page)
+        self._expect(list, links, pages.links or "@", page)
         return scope, answer, self._finder.at(scope, links)
+
+    def _expect(self, kind: type, found: Any, path: str, page: Page) -> None:
+        """Warn of an answer that ends a list because nothing is where its entries should be."""
+        if not isinstance(found, kind):
+            self._visit.warn(f"a list ended at {page.url}, which has nothing usable at {path!r}")
 
     def _follow(self, scope: PageScope, depth: int) -> None:
         for rule in self._rules:
-            for address in rule.addresses(scope, depth):
+            if depth >= rule.depth:
+                self._stop_following(rule, scope)
+                continue
+            for address in rule.addresses(scope):
                 if self._is_new(address):
                     self._pending.append((address, depth + 1))
+
+    def _stop_following(self, rule: _Rule, scope: PageScope) -> None:
+        """Report links that are too deep, unless the manifest says how deep to go."""
+        is_more = (_mark(address) not in self._known for address in rule.addresses(scope))
+        if not rule.is_depth_asked and any(is_more):
+            reason = f"there are links to more index pages beyond a depth of {rule.depth}"
+            self._visit.cut(f"{reason}; `depth` in `follow` says how deep to go")
 
     def _is_new(self, address: str) -> bool:
         if not self._rules:
             return True
-        mark = hashlib.blake2b(address.encode(), digest_size=6).hexdigest()
+        mark = _mark(address)
         is_new = mark not in self._known
         self._known.add(mark)
         return is_new
@@ -354,12 +374,11 @@ class _Rule:
     def __init__(self, follow: Follow) -> None:
         self._links = Links(follow.links)
         self._match = re.compile(follow.match) if follow.match is not None else None
-        self._depth = follow.depth
+        self.depth = follow.depth
+        self.is_depth_asked = "depth" in follow.model_fields_set
 
-    def addresses(self, scope: PageScope, depth: int) -> Iterator[str]:
-        """Yield where a page of this depth leads, on its own host."""
-        if depth >= self._depth:
-            return
+    def addresses(self, scope: PageScope) -> Iterator[str]:
+        """Yield where a page leads, on its own host."""
         home = urlsplit(scope.address).netloc
         for _, address in self._links.on(scope):
             if urlsplit(address).netloc != home:
@@ -385,6 +404,10 @@ class _Freshness:
         self._before = candidates
         self._seen.update(candidates)
         return not candidates or self.is_same or self._stale >= _STALE_PAGES
+
+
+def _mark(address: str) -> str:
+    return hashlib.blake2b(address.encode(), digest_size=6).hexdigest()
 
 
 def _fragment(html: str) -> LexborHTMLParser:

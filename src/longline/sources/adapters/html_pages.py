@@ -53,6 +53,9 @@ class Seen:
 class Pager(Protocol):
     """The pages of one list after the other; one object serves one run."""
 
+    unread: str | None
+    """The next page that the last one names in its own way (rel=next), and that was not found."""
+
     def first(self, address: str) -> Step:
         """Return the first page of a list."""
 
@@ -80,6 +83,8 @@ def make_pager(pages: Pagination | None, parameters: Mapping[str, Any]) -> Pager
 class _Single:
     """A list is one page."""
 
+    unread: str | None = None
+
     def first(self, address: str) -> Step:
         return Step(address)
 
@@ -105,6 +110,7 @@ class _Next:
         self._read: set[str] = set()
         self._before: set[str] = set()
         self._loop: str | None = None
+        self.unread: str | None = None
 
     def first(self, address: str) -> Step:
         self._read = {address}
@@ -119,6 +125,7 @@ class _Next:
         link = _first(self._finders, seen.scope)
         url = joined(seen.scope.base, link) if link else None
         self._loop = url if url in self._read - usual else None
+        self.unread = None if link else self._relation(seen.scope)
         if url is None or url in self._read:
             return None
         return Step(url, step.count + 1)
@@ -127,9 +134,17 @@ class _Next:
         del step, is_read
         return f"the next link leads back to {self._loop}" if self._loop else None
 
+    def _relation(self, scope: PageScope) -> str | None:
+        """Return the unread page that a page names as its next by HTML's own means."""
+        node = scope.tree.css_first("a[rel~=next][href], link[rel~=next][href]")
+        url = joined(scope.base, node.attributes.get("href") or "") if node is not None else None
+        return url if url not in self._read else None
+
 
 class _Counted:
     """Page numbers, or offsets."""
+
+    unread: str | None = None
 
     def __init__(self, pages: NumberedPages | OffsetPages, parameters: Mapping[str, Any]) -> None:
         self._pages = pages
@@ -180,6 +195,8 @@ class _Counted:
 
 class _More:
     """An address that gives more, asked for with a page, an offset or a cursor."""
+
+    unread: str | None = None
 
     def __init__(self, pages: MorePages, parameters: Mapping[str, Any]) -> None:
         self._pages = pages

@@ -43,6 +43,8 @@ async def from_sitemaps(
         sitemap = await _read(visit, manifest.name, address, is_named=address in named)
         read += 1
         addresses = [url for one in sitemap.addresses if (url := joined(address, one))]
+        if unusable := len(sitemap.addresses) - len(addresses):
+            visit.warn(f"{unusable} entries of {address} are not addresses of web pages")
         if sitemap.is_index:
             new = [one for one in addresses if one not in seen and wanted.search(one)]
             seen.update(new)
