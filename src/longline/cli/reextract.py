@@ -73,16 +73,7 @@ def _show(result: Reextraction, *, is_written: bool) -> None:
     told = result.as_dict()  # its counts add up to the number of items
     counts = ", ".join(f"{told[one.value]} {_WORDS.get(one, one.value)}" for one in Finding)
     click.echo(f"{told['items']} items of {result.job}: {counts}; {told['requests']} requests")
-    if told["superseded"]:
-        click.echo(f"{told['superseded']} were seen by a later job since and are never replaced")
-    if result.unfinished:
-        click.echo(f"{result.unfinished} items were never finished and are not compared")
-    if result.discovery_problem:
-        click.echo(f"discovery did not find everything: {result.discovery_problem}")
-    if told["renamed"]:
-        click.echo(
-            f"{len(told['renamed'])} have another key now; records under their old keys stay"
-        )
+    _show_notices(result)
     _show_changes(result)
     for finding in (Finding.FAILED, Finding.REMOVED):
         for one in result.of(finding)[:_SHOWN]:
@@ -93,6 +84,22 @@ def _show(result: Reextraction, *, is_written: bool) -> None:
         click.echo(f"{result.written} written")
     elif told["changed"] or told["new"]:
         click.echo("nothing was written; --write stores what is new or changed")
+
+
+def _show_notices(result: Reextraction) -> None:
+    told = result.as_dict()
+    if told["superseded"]:
+        click.echo(f"{told['superseded']} were seen by a later job since and are never replaced")
+    if result.unfinished:
+        click.echo(f"{result.unfinished} items were never finished and are not compared")
+    if not result.is_discovery_repeated:
+        click.echo("discovery was not repeated: whether the source finds other items is unknown")
+    if result.discovery_problem:
+        click.echo(f"discovery did not find everything: {result.discovery_problem}")
+    if told["renamed"]:
+        click.echo(
+            f"{len(told['renamed'])} have another key now; records under their old keys stay"
+        )
 
 
 def _show_changes(result: Reextraction) -> None:
