@@ -27,7 +27,7 @@ from longline.fetching.link import Link
 from longline.fetching.robots_rules import RobotsText
 from longline.fetching.subrequests import Subrequests
 from longline.fetching.transports.browser import BrowserTransport
-from longline.fetching.transports.browser_options import BrowserOptions
+from longline.fetching.transports.browser_options import BrowserOptions, is_remote
 from longline.fetching.transports.choosing import Choosing
 from longline.fetching.transports.http import HttpOptions, HttpTransport, ssl_context
 from longline.fetching.transports.resolving import Resolver
@@ -208,7 +208,14 @@ async def open_fetching(
                     settings,
                     wanted,
                     options=options,
-                    turn=Subrequests(limiter, breaker, budgets),
+                    turn=Subrequests(
+                        limiter,
+                        breaker,
+                        budgets,
+                        addresses,
+                        is_remote=is_remote(settings.chromium),
+                    ),
+                    addresses=addresses,
                     clock=clock,
                     keeps_cookies=(source.cookies if spec.cookies is None else spec.cookies)
                     is not False,
@@ -248,6 +255,7 @@ def _browser(
     turn: Subrequests,
     clock: Clock,
     keeps_cookies: bool,
+    addresses: AddressPolicy,
 ) -> BrowserTransport:
     """Return a browser whose pages take turns for every host they ask by themselves."""
     return BrowserTransport(
@@ -258,6 +266,7 @@ def _browser(
             failures=settings.home / "failures",
             user_agent=options.user_agent,
             keeps_cookies=keeps_cookies,
+            addresses=addresses,
         ),
         clock,
         turn,

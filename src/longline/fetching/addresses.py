@@ -153,7 +153,7 @@ class AddressPolicy:
         Raises:
             PrivateAddress: one of them may not be connected to.
         """
-        for address in await self._addresses_of(hostname_of(url)):
+        for address in await self.addresses_of(hostname_of(url)):
             self.check(url, address)
 
     async def _find_start(self, host: str) -> JobStart | None:
@@ -161,7 +161,7 @@ class AddressPolicy:
             known, _now = await self._starts.read(self._job)
             if known is not None:
                 return known
-        addresses = [parsed for one in await self._addresses_of(host) if (parsed := _parsed(one))]
+        addresses = [parsed for one in await self.addresses_of(host) if (parsed := _parsed(one))]
         if not addresses:
             return None  # the request itself will say why, and the next one begins the job
         is_private = all(self._scope(one) is not Scope.PUBLIC for one in addresses)
@@ -170,7 +170,8 @@ class AddressPolicy:
             return start
         return await self._starts.change(self._job, lambda first, _now: (first or start,) * 2)
 
-    async def _addresses_of(self, host: str) -> Sequence[str]:
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        """Return the addresses of a host; none when it cannot be resolved."""
         if _parsed(host) is not None:
             return (host,)
         try:

@@ -7,6 +7,7 @@ and without them the page would not be the one that was allowed.
 from __future__ import annotations
 
 from longline.errors import CircuitOpen, FailureKind
+from longline.fetching.addresses import AddressPolicy
 from longline.fetching.messages import origin_of
 from longline.resilience.breaker import Phase
 from longline.resilience.budget import Budgets
@@ -18,11 +19,19 @@ class Subrequests:
     """Waits for the turn of a request that a page makes; what it raises is why it may not go."""
 
     def __init__(
-        self, limiter: RateLimiter, breaker: CircuitBreaker, budgets: Budgets | None = None
+        self,
+        limiter: RateLimiter,
+        breaker: CircuitBreaker,
+        budgets: Budgets | None = None,
+        addresses: AddressPolicy | None = None,
+        *,
+        is_remote: bool = False,
     ) -> None:
         self._limiter = limiter
         self._breaker = breaker
         self._budgets = budgets
+        self._addresses = addresses
+        self._is_remote = is_remote
 
     async def __call__(self, url: str) -> None:
         """Return when the request may go; it has then been taken out of the budgets.
@@ -31,7 +40,12 @@ class Subrequests:
             BudgetSpent: there is no request, or no time, left.
             CircuitOpen: the host rests.
             Postponed: the host asked for a long pause.
+            PrivateAddress: a site may not lead there.
         """
+        if self._addresses is not None and self._is_remote:
+            await self._addresses.check_host(url)
+        elif self._addresses is not None:
+            self._addresses.check_literal(url)  # names are checked when the browser connects
         domain = origin_of(url)[1]
         if self._budgets is not None:
             self._budgets.check(domain, url)

@@ -12,7 +12,7 @@ from longline.clock import Clock
 from longline.errors import BadAnswer, MissingExtra
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
-from longline.fetching.transports.browser_options import BrowserOptions
+from longline.fetching.transports.browser_options import BrowserOptions, is_remote
 from longline.model import Account
 
 _TOO_MANY = 429
@@ -67,6 +67,8 @@ class BrowserTransport(Link):
             raise BadAnswer(request.url, "not an address that can be asked")
         if self._tabs is None:
             self._tabs = self._make()
+        if self._options.addresses is not None and is_remote(self._options.chromium):
+            await self._options.addresses.check_host(request.url)
         account.requests += 1
         page = await self._tabs.open(request, account)
         account.received_bytes += len(page.body)

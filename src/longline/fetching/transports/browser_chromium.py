@@ -13,8 +13,11 @@ from playwright.async_api import Browser, BrowserContext, Page, Playwright, Rout
 from playwright.async_api import Error as PlaywrightError
 
 from longline.clock import Clock
+from longline.errors import PrivateAddress
+from longline.fetching.addresses import hostname_of
 from longline.fetching.transports.browser_options import BrowserOptions, find_chromium, is_remote
 from longline.fetching.transports.browser_orphans import Note, sweep
+from longline.fetching.transports.browser_proxy import BrowserProxy
 
 _STARTING = 60.0  # seconds
 _CLOSING = 10.0
@@ -41,9 +44,15 @@ class Chromium:
     """A running browser. `pages` open one tab each, in a context that is changed now and then."""
 
     def __init__(
-        self, browser: Browser, options: BrowserOptions, clock: Clock, ends: AsyncExitStack
+        self,
+        browser: Browser,
+        options: BrowserOptions,
+        clock: Clock,
+        ends: AsyncExitStack,
+        proxy: BrowserProxy | None = None,
     ) -> None:
         self._browser = browser
+        self._proxy = proxy
         self._options = options
         self._clock = clock
         self._ends = ends
@@ -63,11 +72,16 @@ class Chromium:
             TimeoutError: the same.
         """
         async with AsyncExitStack() as ends, asyncio.timeout(_STARTING):
+            proxy = None
+            if options.addresses is not None and not is_remote(options.chromium):
+                proxy = BrowserProxy(options.addresses)
+                await proxy.start()
+                ends.push_async_callback(proxy.close)
             playwright = await async_playwright().start()
             ends.push_async_callback(_patiently, playwright.stop)
-            browser = await _browser(playwright, options, ends)
+            browser = await _browser(playwright, options, ends, proxy.flags if proxy else ())
             ends.push_async_callback(_patiently, browser.close)
-            return cls(browser, options, clock, ends.pop_all())
+            return cls(browser, options, clock, ends.pop_all(), proxy)
 
     @property
     def is_alive(self) -> bool:
@@ -79,6 +93,10 @@ class Chromium:
         """Whether it has had so many contexts that a new browser should follow."""
         room = self._room
         return self._contexts >= _MOST_CONTEXTS and room is not None and self._is_full(room)
+
+    def refusal(self, url: str) -> PrivateAddress | None:
+        """Return why the browser may not connect to the host of an address; None when it may."""
+        return self._proxy.refusal(hostname_of(url)) if self._proxy else None
 
     async def close(self) -> None:
         """End it, and whatever it started."""
@@ -133,7 +151,10 @@ class Chromium:
 
 
 async def _browser(
-    playwright: Playwright, options: BrowserOptions, ends: AsyncExitStack
+    playwright: Playwright,
+    options: BrowserOptions,
+    ends: AsyncExitStack,
+    flags: tuple[str, ...] = (),
 ) -> Browser:
     if options.chromium is not None and is_remote(options.chromium):
         return await playwright.chromium.connect_over_cdp(options.chromium)
@@ -142,7 +163,7 @@ async def _browser(
     ends.push_async_callback(asyncio.to_thread, note.remove)
     browser = await playwright.chromium.launch(
         executable_path=find_chromium(options.chromium),
-        args=[*_FLAGS, note.argument],
+        args=[*_FLAGS, *flags, note.argument],
         chromium_sandbox=os.geteuid() != 0,  # root cannot have one
         # The run decides when to end: at the first ctrl-c, pages under way are still finished.
         handle_sigint=False,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from longline.config.manifests.browser import BrowserSpec
 from longline.errors import MissingExtra, NoBrowser
+from longline.fetching.addresses import AddressPolicy
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _REMOTE = ("ws://", "wss://", "http://", "https://")
@@ -22,7 +23,8 @@ class BrowserOptions:
 
     `folder` is where living browsers are written down, so that none is left behind. `chromium` is
     the path of a browser or the address of one that runs elsewhere; None takes what is found.
-    Failed pages are kept in `failures`; None keeps none.
+    Failed pages are kept in `failures`; None keeps none. A browser that is started here connects
+    only where `addresses` allows; of one that runs elsewhere, the hosts are checked beforehand.
     """
 
     folder: Path
@@ -33,6 +35,7 @@ class BrowserOptions:
     largest_body: int = 50_000_000
     user_agent: str | None = None
     keeps_cookies: bool = True
+    addresses: AddressPolicy | None = None
 
 
 def is_remote(chromium: str | None) -> bool:

@@ -11,7 +11,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as Tab
 
 from longline.clock import Clock
-from longline.errors import ConnectFailed, NeverReady, TimedOut
+from longline.errors import ConnectFailed, NeverReady, PrivateAddress, TimedOut
 from longline.fetching.messages import Request
 from longline.fetching.transports.browser_blocking import Blocker
 from longline.fetching.transports.browser_chromium import Chromium
@@ -61,6 +61,10 @@ class Tabs:
             try:
                 async with chromium.page() as tab:
                     return await self._load(tab, request, account)
+            except ConnectFailed as error:
+                if (refusal := chromium.refusal(request.url)) is not None:
+                    raise PrivateAddress(request.url, refusal.address) from error
+                raise
             except PlaywrightError as error:
                 if is_lost(error) and chromium is self._chromium:
                     self._is_lost = True  # it may take a moment to notice that itself

@@ -14,7 +14,7 @@ import orjson
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Request, Response, Route
 
-from longline.errors import LonglineError
+from longline.errors import LonglineError, PrivateAddress
 from longline.fetching.json_text import read_json
 from longline.fetching.messages import Permit
 from longline.fetching.transports.browser_blocking import Blocker
@@ -207,6 +207,11 @@ class Traffic:
         error = turn.exception()
         if error is None:
             return True
+        if isinstance(error, PrivateAddress):
+            # Pages ask this machine for reasons of their own; they are shown without the answer.
+            self.account.tell("address.refused", url=url, address=error.address)
+            self.blocked += 1
+            return False
         if not isinstance(error, LonglineError):
             raise error
         self.failure = self.failure or error
