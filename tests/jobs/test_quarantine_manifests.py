@@ -124,6 +124,39 @@ async def test_values_that_broke_a_rule_are_read_again_from_the_archive(past: Pa
     assert {data["author"][:4] for data in (await past.records()).values()} == {"Full"}
 
 
+def cut_archive(past: Past) -> None:
+    """Lose all that was archived after the first page."""
+    (path,) = (past.home / "archive").glob("*.warc.gz")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+async def test_values_are_enough_for_a_changed_pipeline_if_the_archive_is_damaged(
+    past: Past,
+) -> None:
+    invalid = QUOTES.replace("css: .text", "css: .author") + VALID.replace("{pattern}", "^Full")
+    await past.run(invalid)
+    cut_archive(past)
+
+    result = await past.replayed(invalid.replace("^Full", "^Author"))
+
+    assert (result.ends, result.state) == ({"stored": ALL}, JobState.COMPLETE)
+
+
+async def test_values_are_not_enough_for_changed_selectors_if_the_archive_is_damaged(
+    past: Past,
+) -> None:
+    invalid = QUOTES.replace("css: .text", "css: .author") + VALID.replace("{pattern}", "^Full")
+    await past.run(invalid)
+    cut_archive(past)
+
+    result = await past.replayed(invalid.replace("author: .author", "author: .full"))
+
+    assert 0 < len(result.left) < ALL
+    assert result.ends == {"stored": ALL - len(result.left)}
+    assert (result.items, result.exit_code) == (ALL, 3)
+    assert {data["author"][:4] for data in (await past.records()).values()} == {"Full"}
+
+
 PAGES = """
 manifest: html
 name: goods

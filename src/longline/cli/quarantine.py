@@ -15,7 +15,7 @@ from rich.text import Text
 
 from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
-from longline.cli.showing import cleaned, echo_line, plain_console
+from longline.cli.showing import cleaned, echo_line, note, plain_console
 from longline.clock import SystemClock, moment
 from longline.errors import FailureKind
 from longline.jobs.quarantine import Replay, replay, source_now
@@ -110,7 +110,7 @@ def replay_items(
     async def again(store: Store) -> Replay:
         found = await store.jobs.get(job)
         if source is None and (notice := copy_notice(found)):
-            click.echo(notice, err=True)
+            note(notice)
         made, settings = source_now(found, source), settings_of(home)
         async with AsyncExitStack() as ends:
             archive = None
@@ -139,7 +139,7 @@ def _told(held: Held) -> dict[str, Any]:
         "problems": list(material.problems) or [held.reason],
         "at": moment(held.finished_at).isoformat(timespec="seconds"),
         "layers": dict(material.layers),
-        "notes": [asdict(note) for note in material.notes],
+        "notes": [asdict(one) for one in material.notes],
         "raw": _storable(material.results),
     }
 
@@ -168,8 +168,8 @@ def _print(told: dict[str, Any]) -> None:
             text = value if isinstance(value, str) else orjson.dumps(value).decode()
             table.add_row(Text(f"  {cleaned(name)}"), Text(cleaned(text)))
         console.print(table)
-    for note in told["notes"]:
-        console.print(cleaned(f"  note on {note['field']}: {note['text']}"), soft_wrap=True)
+    for one in told["notes"]:
+        console.print(cleaned(f"  note on {one['field']}: {one['text']}"), soft_wrap=True)
 
 
 def _print_replay(result: Replay) -> None:

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from longline.cli.options import COUNT, JOB, Pair, home_option, json_option, print_json, settings_of
 from longline.cli.reading import with_store
-from longline.cli.showing import echo_line, plain_console
+from longline.cli.showing import echo_line, note, plain_console
 from longline.clock import SystemClock
 from longline.jobs.comparison import Change, Finding, Reextraction
 from longline.jobs.reextraction import copy_notice, reextract, source_for
@@ -54,7 +54,7 @@ def command(
     async def again(store: Store) -> Reextraction:
         found = await store.jobs.get(job)
         if source is None and (notice := copy_notice(found)):
-            click.echo(notice, err=True)
+            note(notice)
         made = source_for(found, source, dict(options))
         async with open_archive(settings_of(home)) as archive:
             return await reextract(
@@ -95,7 +95,7 @@ def _show_notices(result: Reextraction) -> None:
     if not result.is_discovery_repeated:
         click.echo("discovery was not repeated: whether the source finds other items is unknown")
     if result.discovery_problem:
-        click.echo(f"discovery did not find everything: {result.discovery_problem}")
+        echo_line(f"discovery did not find everything: {result.discovery_problem}")
     if told["renamed"]:
         click.echo(
             f"{len(told['renamed'])} have another key now; records under their old keys stay"
