@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from referencing import Registry
 
+from longline.config.manifests.json_schema import TimedValidator
 from longline.enriching.base import Answer
 from longline.errors import UnexpectedShape
 
@@ -64,7 +65,7 @@ def _check_shape(value: Any, schema: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=16)
 def _validator(schema: bytes) -> Draft202012Validator:
     # An empty registry, so that no schema makes us download another.
-    return Draft202012Validator(orjson.loads(schema), registry=Registry())
+    return TimedValidator(orjson.loads(schema), registry=Registry())
 
 
 def _short(text: str) -> str:

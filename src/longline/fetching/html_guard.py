@@ -3,7 +3,7 @@
 The HTML algorithm is quadratic, and worse, in the depth of a page, its open formatting elements and
 the attributes of a tag, and no parser can be interrupted. Most pages are too small for that to
 matter, or have too few open tags, which three counts show. Others are parsed in a process that the
-kernel ends when they take too long (docs/decisions/0035-html-is-probed.md).
+kernel ends when they take too long (docs/decisions/0036-html-is-probed.md).
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from longline.config.manifests.pipeline import Condition, Step
+from longline.config.patterns import user_pattern
 from longline.errors import NothingToStore, UnexpectedShape
 from longline.pipeline.paths import look_up
 from longline.pipeline.stages import Draft
@@ -91,5 +91,5 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "at_least": operator.ge,
     "at_most": operator.le,
     "contains": _contains,
-    "matches": lambda value, wanted: re.search(wanted, str(value)) is not None,
+    "matches": lambda value, wanted: user_pattern(wanted).search(str(value)) is not None,
 }

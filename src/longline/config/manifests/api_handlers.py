@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from longline.config.manifests.api_paths import JsonPath
+from longline.config.patterns import user_pattern
 from longline.config.written import Written, wrong
 
 Step = Literal["retry", "wait", "skip", "fail", "refresh", "accept"]
@@ -43,8 +44,8 @@ def _of_class(value: Any) -> list[int]:
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
+        user_pattern(text)
+    except ValueError as error:
         raise wrong(f"not a regular expression: {error}") from error
     return text
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from longline.config.manifests.browser_actions import Action, Selector, filled_action
 from longline.config.manifests.templates import fill
+from longline.config.patterns import user_pattern
 from longline.config.written import Written, wrong
 
 _TYPES = (
@@ -28,8 +29,8 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?")
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
+        user_pattern(text)
+    except ValueError as error:
         raise wrong(f"{text!r} is no regular expression: {error}") from None
     return text
 
@@ -120,7 +121,7 @@ class BrowserSpec(Steps):
 
     def steps_for(self, url: str) -> Steps:
         """Return what is to be done at this address."""
-        fitting = (one for one in self.pages if re.search(one.match, url))
+        fitting = (one for one in self.pages if user_pattern(one.match).search(url))
         return next(fitting, self)
 
     def filled(self, values: Mapping[str, Any]) -> BrowserSpec:

@@ -13,6 +13,7 @@ from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 from longline.config.forms import check_form
 from longline.config.locales import is_known
 from longline.config.manifests.api_paths import JsonPath, ValueKind
+from longline.config.patterns import user_pattern
 from longline.config.written import Written, wrong
 
 _AT = re.compile(r"@([A-Za-z_][\w:.-]*)$")
@@ -63,8 +64,8 @@ def check_selector(text: str) -> str:
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
+        user_pattern(text)
+    except ValueError as error:
         raise wrong(f"{text!r} is not a regular expression: {error}") from None
     return text
 

@@ -10,13 +10,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import SchemaError
+from jsonschema import Draft202012Validator, FormatChecker, validators
+from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from longline.config.documents import read_content
+from longline.config.patterns import user_pattern
 from longline.errors import BadFile, BadOption
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -59,6 +60,28 @@ def _is_address(value: object) -> bool:
     return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", value)
 
 
+def _pattern(validator: Any, wanted: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(value, "string") and not user_pattern(wanted).search(value):
+        yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+
+def _pattern_properties(
+    validator: Any, wanted: Mapping[str, Any], value: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(value, "object"):
+        return
+    for pattern, schema in wanted.items():
+        for name, inner in value.items():
+            if user_pattern(pattern).search(name):
+                yield from validator.descend(inner, schema, path=name, schema_path=pattern)
+
+
+TimedValidator: type[Draft202012Validator] = validators.extend(  # type: ignore[no-untyped-call]  # it has no types
+    Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
+)
+"""Draft 2020-12 with patterns that have a time limit."""
+
+
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
     """Return what checks data against a schema; it never asks the web for another one.
 
@@ -78,8 +101,9 @@ def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
     done: set[int] = set()
     for part in _parts(root):
         _check_format(part)
+        _check_patterns(part)
         _follow(part, resolver, (), done)
-    return Draft202012Validator(schema, registry=registry, format_checker=FORMATS)
+    return TimedValidator(schema, registry=registry, format_checker=FORMATS)
 
 
 def read_schema(path: Path) -> dict[str, Any]:
@@ -104,6 +128,19 @@ def _check_format(part: Mapping[str, Any]) -> None:
     if isinstance(wanted, str) and wanted not in FORMATS.checkers:
         known = ", ".join(sorted(FORMATS.checkers))
         raise BadOption("format", f"{wanted!r} cannot be checked here; known are {known}")
+
+
+def _check_patterns(part: Mapping[str, Any]) -> None:
+    names = part.get("patternProperties")
+    wanted = [part.get("pattern"), *(names if isinstance(names, Mapping) else ())]
+    for text in (one for one in wanted if isinstance(one, str)):
+        try:
+            pattern = user_pattern(text)
+        except ValueError as error:
+            raise BadOption("pattern", f"{text!r} is not a regular expression: {error}") from None
+        # `additionalProperties` matches these once more, without a time limit.
+        if pattern.is_nested and isinstance(names, Mapping) and text in names:
+            raise BadOption("patternProperties", f"{text!r} must not repeat a group")
 
 
 def _referred(part: Mapping[str, Any], resolver: Any) -> Iterator[Any]:

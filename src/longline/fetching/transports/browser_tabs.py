@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -11,6 +10,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as Tab
 
 from longline.clock import Clock
+from longline.config.patterns import user_pattern
 from longline.errors import ConnectFailed, NeverReady, PrivateAddress, TimedOut
 from longline.fetching.messages import Request
 from longline.fetching.transports.browser_blocking import Blocker
@@ -38,7 +38,7 @@ class Tabs:
         self._clock = clock
         self._rules = Rules(
             Blocker(spec.block),
-            tuple(re.compile(one) for one in spec.capture),
+            tuple(user_pattern(one) for one in spec.capture),
             before,
             options.largest_body,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import orjson
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Request, Response, Route
 
+from longline.config.patterns import UserPattern
 from longline.errors import LonglineError, PrivateAddress
 from longline.fetching.json_text import read_json
 from longline.fetching.messages import Permit
@@ -37,7 +37,7 @@ class Rules:
     """What holds for the traffic of every page."""
 
     blocker: Blocker
-    captured: tuple[re.Pattern[str], ...] = ()
+    captured: tuple[UserPattern, ...] = ()
     before: BeforeSubrequest | None = None
     largest_body: int = 50_000_000
 

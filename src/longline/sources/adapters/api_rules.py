@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.api_handlers import Handler, When
 from longline.config.manifests.api_paths import find
+from longline.config.patterns import user_pattern
 from longline.errors import UnexpectedShape, bad_status
 from longline.fetching.headers import number, retry_after
 from longline.fetching.messages import Page
@@ -86,7 +86,7 @@ def _fits(when: When, page: Page) -> bool:
 
 def _has(headers: Mapping[str, str], name: str, text: str) -> bool:
     value = headers.get(name, headers.get(name.lower()))
-    return value is not None and re.search(text, value, re.IGNORECASE) is not None
+    return value is not None and user_pattern(text, ignores_case=True).search(value) is not None
 
 
 def _holds(condition: str, page: Page) -> bool:

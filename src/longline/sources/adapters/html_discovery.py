@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
@@ -17,6 +16,7 @@ from selectolax.lexbor import LexborHTMLParser
 from longline.config.manifests.api_paths import find
 from longline.config.manifests.html import Follow, HtmlManifest
 from longline.config.manifests.html_pages import ClickPages, MorePages
+from longline.config.patterns import user_pattern
 from longline.errors import Gone, UnexpectedShape
 from longline.fetching.messages import Clicks, Page
 from longline.fetching.transports.browser_page import BrowserPage, clicked_in
@@ -373,7 +373,7 @@ class _Rule:
 
     def __init__(self, follow: Follow) -> None:
         self._links = Links(follow.links)
-        self._match = re.compile(follow.match) if follow.match is not None else None
+        self._match = user_pattern(follow.match) if follow.match is not None else None
         self.depth = follow.depth
         self.is_depth_asked = "depth" in follow.model_fields_set
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin
 
 from longline.config.manifests.fields import FieldSpec, split_selector
-from longline.sources.adapters.html_places import finders_of, group_of, nodes_in
+from longline.config.patterns import UserPattern, user_pattern
+from longline.sources.adapters.html_places import finders_of, nodes_in
 from longline.sources.adapters.html_scope import Scope
 from longline.sources.values import reader_of
 from longline.sources.visit import Visit
@@ -171,7 +171,7 @@ def _parser(spec: FieldSpec, locale: str | None) -> Read | None:
         return None
     read = reader_of(spec.type) if spec.type is not None else None
     words = None if spec.words is None else {_word(one): to for one, to in spec.words.items()}
-    pattern = re.compile(spec.match) if spec.match is not None else None
+    pattern = user_pattern(spec.match) if spec.match is not None else None
     form, is_address = spec.form, spec.type == "url"
 
     def parsed(value: Any, scope: Scope) -> Any:
@@ -186,9 +186,9 @@ def _parser(spec: FieldSpec, locale: str | None) -> Read | None:
     return parsed
 
 
-def _part(pattern: re.Pattern[str], value: Any) -> str:
+def _part(pattern: UserPattern, value: Any) -> str:
     found = pattern.search(str(value))
-    part = group_of(found) if found else None
+    part = pattern.first_group(found) if found else None
     if part is None:
         raise ValueError(f"it does not match {pattern.pattern}")
     return part

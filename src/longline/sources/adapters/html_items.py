@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.config.manifests.html import HtmlManifest
+from longline.config.patterns import user_pattern
 from longline.fetching.messages import Page
 from longline.model import Item
 from longline.sources.adapters.html_fields import FieldReader, Reading, read_fields, readers_of
@@ -42,7 +42,7 @@ class ItemFinder:
 
     def __init__(self, manifest: HtmlManifest) -> None:
         items = manifest.items
-        self._match = re.compile(items.match) if items and items.match is not None else None
+        self._match = user_pattern(items.match) if items and items.match is not None else None
         self._links = Links(items.links or ("a@href",)) if items else Links(())
         self._is_any_link = bool(items and not items.links and not items.elements)
         self._elements = items.elements if items else None

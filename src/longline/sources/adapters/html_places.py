@@ -11,6 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.config.manifests.api_paths import compiled
 from longline.config.manifests.fields import Place, split_selector
+from longline.config.patterns import user_pattern
 from longline.sources.adapters.html_scope import PageScope, Scope
 from longline.sources.adapters.html_text import text_of
 
@@ -115,20 +116,16 @@ class _Address:
     """The item's own address."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
+        self._pattern = user_pattern(pattern)
         self.origin = f"address {pattern}"
 
     def first(self, scope: Scope) -> Any:
         found = self._pattern.search(scope.address)
-        return group_of(found) if found else None
+        return self._pattern.first_group(found) if found else None
 
     def all(self, scope: Scope) -> list[Any]:
-        return [value for m in self._pattern.finditer(scope.address) if (value := group_of(m))]
-
-
-def group_of(found: re.Match[str]) -> str | None:
-    """Return the first group of a match, or all of it when there are no groups."""
-    return found[1 if found.re.groups else 0] or None
+        first = self._pattern.first_group
+        return [value for m in self._pattern.finditer(scope.address) if (value := first(m))]
 
 
 def _finders(place: Place) -> Iterator[Finder]:
@@ -161,6 +158,6 @@ def _is_of(found: dict[str, Any], kind: str) -> bool:
 
 
 def _script(css: str, after: str | None, path: str | None) -> _Json:
-    pattern = re.compile(after) if after is not None else None
+    pattern = user_pattern(after) if after is not None else None
     named = " ".join(part for part in (css, after, path) if part)
     return _Json(lambda scope: scope.page.script(css, pattern), path or "@", f"script {named}")

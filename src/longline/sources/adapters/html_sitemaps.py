@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -11,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from longline.config.manifests.html import HtmlManifest
 from longline.config.manifests.templates import fill
+from longline.config.patterns import UserPattern, user_pattern
 from longline.errors import DiscoveryFailed, Gone, UnexpectedShape
 from longline.fetching.messages import Page
 from longline.model import Cursor, Item
@@ -99,6 +99,6 @@ def _named(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(urljoin(one, "/sitemap.xml") for one in starts))
 
 
-def _pattern(manifest: HtmlManifest) -> re.Pattern[str]:
+def _pattern(manifest: HtmlManifest) -> UserPattern:
     said = manifest.items.sitemaps if manifest.items else None
-    return re.compile(said or "")
+    return user_pattern(said or "")
