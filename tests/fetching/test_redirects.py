@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from longline.errors import BadAnswer
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
 from longline.fetching.redirects import Redirects
@@ -51,6 +52,42 @@ async def test_secrets_go_along_only_where_they_are_as_safe(
     arrived = moved.arrived[1]
     assert arrived.headers == (SECRETS if is_trusted else {"X-Thing": "1"})
     assert arrived.hidden == ({"key": "s"} if is_trusted else {})
+
+
+@pytest.mark.parametrize(
+    ("target", "arrived"),
+    [
+        ("https://user:geheim@x.test/b", "https://x.test/b"),
+        ("https://user@y.test/b", "https://y.test/b"),
+        ("//user:geheim@y.test/b", "https://y.test/b"),
+        (" https://user:geheim@y.test/b", "https://y.test/b"),
+        ("ht\ttps://user:geh\teim@y.test/b", "https://y.test/b"),
+        ("https:/\t/user:geheim@y.test/b", "https://y.test/b"),
+        ("https://user:geheim@evil@y.test/b?c@d", "https://y.test/b?c@d"),
+        ("https://y.test/@user:name@b", "https://y.test/@user:name@b"),
+    ],
+)
+async def test_a_user_in_a_target_is_dropped(target: str, arrived: str) -> None:
+    moved = Moved(target)
+
+    page = await Redirects(moved)(Request("https://x.test/a"), Account())
+
+    assert moved.arrived[1].url == page.url == arrived
+
+
+async def test_a_user_that_the_operator_wrote_stays_for_relative_targets() -> None:
+    moved = Moved("/b")
+
+    await Redirects(moved)(Request("https://me:own@x.test/a"), Account())
+
+    assert moved.arrived[1].url == "https://me:own@x.test/b"
+
+
+async def test_a_user_in_a_refused_target_is_not_told() -> None:
+    with pytest.raises(BadAnswer) as caught:
+        await Redirects(Moved("ftp://user:geheim@y.test/"))(Request("https://x.test/"), Account())
+
+    assert "geheim" not in str(caught.value)
 
 
 async def test_secrets_left_behind_do_not_come_back_on_the_way_home() -> None:

@@ -38,6 +38,7 @@ _EMBEDDING = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", 
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _TUNNELS = tuple(map(ipaddress.IPv6Network, ("2001::/32", "2002::/16")))  # Teredo, 6to4
 _PROTOCOL = ipaddress.IPv4Network("192.0.0.0/24")  # Oracle's metadata service is in it
+_MOST_PASSED = 10_000  # hosts that are remembered
 _METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200")))
 
 
@@ -105,6 +106,7 @@ class AddressPolicy:
         self._scope = scope
         self._start: JobStart | None = None
         self._starting = asyncio.Lock()
+        self._passed: set[str] = set()
 
     @property
     def has_started(self) -> bool:
@@ -141,11 +143,16 @@ class AddressPolicy:
         Raises:
             PrivateAddress: it may not go there.
         """
-        if (first := origin_of(url)[1][:1]) != "[" and not first.isdigit():
-            return  # a name: each of its connections is checked
-        host = hostname_of(url)
+        domain = origin_of(url)[1]
+        if domain in self._passed:
+            return
+        # A name passes: each of its connections is checked.
+        host = hostname_of(url) if domain[:1].isdigit() or domain[:1] == "[" else ""
         if _parsed(host) is not None:
             self.check(url, host)
+        if len(self._passed) >= _MOST_PASSED:
+            self._passed.clear()
+        self._passed.add(domain)
 
     async def check_host(self, url: str) -> None:
         """Check every address of the host, for a client that makes its connections itself.

@@ -18,7 +18,8 @@ from longline.fetching.charset import decode
 from longline.fetching.css import Selectors
 from longline.fetching.json_text import read_json
 
-_USERINFO = re.compile(r"^(\s*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
+_USERINFO = re.compile(r"^([\x00-\x20]*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
+_DROPPED = str.maketrans("", "", "\t\r\n")  # as browsers and urllib do, anywhere in an address
 _SMALL = 50_000  # bytes that no parser takes long for
 _NOT_HTML = re.compile(
     r"\s*(?:application/(?:[\w.-]+\+)?(?:json|zip|gzip|pdf|octet-stream)|(?:image|audio|video|font)/)",
@@ -205,7 +206,7 @@ def without_userinfo(url: str) -> str:
 
     They would be sent as a secret of ours, and be shown wherever the address is.
     """
-    return _USERINFO.sub(r"\1", url) if "@" in url else url
+    return _USERINFO.sub(r"\1", url.translate(_DROPPED)) if "@" in url else url
 
 
 def without_userinfo_in(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from protego import Protego
 
+from longline.fetching.messages import without_userinfo
 from longline.fetching.robots_paths import ANYWHERE, END, is_markworthy, path_of, pattern_of
 from longline.fetching.robots_text import (
     AGENT,
@@ -69,7 +70,9 @@ class Rules:
         named = {name for group in groups for name in group.agents}
         ours = [one for one in (product_token(agent), EVERYONE) if one in named]
         self.group = ours[0] if ours else None
-        self.sitemaps = tuple(one.value for one in lines if one.field is Field.SITEMAP)
+        self.sitemaps = tuple(
+            without_userinfo(one.value) for one in lines if one.field is Field.SITEMAP
+        )
         rules = [one for group in groups for one in group.rules if one.value]
         rules = list({(one.field, one.value): one for one in reversed(rules)}.values())[::-1]
         self.problem = _TOO_MANY.format(len(rules)) if len(rules) > MOST_RULES else None
