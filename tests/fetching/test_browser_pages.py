@@ -13,7 +13,7 @@ from fetching.browsing import COUNT, browsing, open_shop
 from longline.errors import BadAnswer, ConnectFailed, NeverReady, TimedOut
 from longline.fetching.messages import Page, Request
 from longline.fetching.transports.browser_page import captured_in
-from longline.model import Account
+from longline.model import CUT, Account
 from scripted_site import ScriptedSite
 
 pytestmark = pytest.mark.real_time
@@ -114,6 +114,54 @@ async def test_a_page_that_grows_is_scrolled_to_its_end(site: ScriptedSite, tmp_
         page = await transport(Request(url), Account())
 
     assert len(titles(page)) == 40
+
+
+@pytest.mark.parametrize(("repeat", "cuts"), [(2, 1), (20, 0)])
+async def test_a_button_that_is_left_after_the_last_click_is_a_cut(
+    site: ScriptedSite, tmp_path: Path, repeat: int, cuts: int
+) -> None:
+    url, account = open_shop(site, batch=50), Account()
+    spec = {"wait": ".item", "actions": [{"click": "#more", "repeat": repeat}]}
+
+    async with browsing(tmp_path, spec) as transport:
+        await transport(Request(url), account)
+
+    assert [one.kind for one in account.happenings] == [CUT] * cuts
+
+
+@pytest.mark.parametrize(("most", "cuts"), [(3, 1), (100, 0)])
+async def test_a_page_that_still_grows_after_the_last_scroll_is_a_cut(
+    site: ScriptedSite, tmp_path: Path, most: int, cuts: int
+) -> None:
+    growing = """<div id="all" style="height:2000px"></div><script>
+      let times = 0;
+      addEventListener("scroll", () => {
+        if (times++ < 8) all.style.height = `${2000 * (times + 1)}px`;
+      });
+    </script>"""
+    url, account = html(site, "/growing", growing), Account()
+
+    async with browsing(tmp_path, {"actions": [{"scroll": "end", "most": most}]}) as transport:
+        await transport(Request(url), account)
+
+    assert [one.kind for one in account.happenings] == [CUT] * cuts
+
+
+async def test_more_answers_than_can_be_captured_are_a_cut(
+    site: ScriptedSite, tmp_path: Path
+) -> None:
+    asking = """<p id="end"></p><script>
+      Promise.all([...Array(201).keys()].map(n => fetch(`/api/n?n=${n}`)))
+        .then(() => { end.className = "done"; });
+    </script>"""
+    site.says("/api/n", "{}", headers={"Content-Type": "application/json"})
+    url, account = html(site, "/asking", asking), Account()
+
+    async with browsing(tmp_path, {"wait": ".done", "capture": ["/api/"]}) as transport:
+        page = await transport(Request(url), account)
+
+    assert len(captured_in(page)) == 200
+    assert [one.kind for one in account.happenings] == [CUT]
 
 
 async def test_a_form_is_filled_in_and_sent(site: ScriptedSite, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from longline.fetching.transports.browser_page import (
 from longline.fetching.transports.browser_redirects import Hops
 from longline.fetching.transports.browser_steps import Stage
 from longline.fetching.transports.browser_traffic import Traffic
+from longline.model import CUT
 
 _FIRST_BAD = 400
 _EMPTY = frozenset({204, 205})
@@ -75,6 +76,8 @@ class Load:
             idle=self.traffic.idle,
         )
         await self._act(stage)
+        for cut in dict.fromkeys(stage.cuts):
+            self.traffic.account.tell(CUT, reason=f"{self.request.url} was not shown whole: {cut}")
         # A click may lead elsewhere: the answer is that of the page which was asked for.
         answer, address = self.traffic.main, self._address()
         try:

@@ -61,6 +61,8 @@ class Stage:
         """The page that the actions began with, or that the last one was meant to show."""
         self.led_away: str | None = None
         """The first action that led to another address without being meant to."""
+        self.cuts: list[str] = []
+        """Actions that reached their limit while the page still had more to show."""
 
     async def run(self, steps: Steps) -> None:
         """Wait, then act.
@@ -160,6 +162,8 @@ class Stage:
             async with self._within(_ACTION, action.click):
                 await self._page.click(action.click, timeout=0)
         await self.quiet()
+        if action.repeat > 1 and await self._page.is_visible(action.click):
+            self.cuts.append(f"{action.click} is still there after {action.repeat} clicks (repeat)")
 
     async def _press(self, key: str, selector: str | None) -> None:
         async with self._within(_ACTION, selector or "the keyboard"):
@@ -183,6 +187,8 @@ class Stage:
             if grown <= height:
                 return
             height = grown
+        if action.most > 1:
+            self.cuts.append(f"it still grew after it was scrolled {action.most} times (most)")
 
     async def quiet(self) -> None:
         """Let what an action began come to its end, as far as it does."""

@@ -19,7 +19,7 @@ from longline.fetching.json_text import read_json
 from longline.fetching.messages import Permit
 from longline.fetching.transports.browser_blocking import Blocker
 from longline.fetching.transports.browser_patience import Patience
-from longline.model import Account
+from longline.model import CUT, Account
 
 BeforeSubrequest = Callable[[str], Awaitable[Any]]
 _TOO_MANY = 429
@@ -64,6 +64,7 @@ class Traffic:
     _is_under_way: bool = False
     _open: set[Request] = field(default_factory=set)
     _answers: list[Response] = field(default_factory=list)
+    _is_capture_full: bool = False
     _hops: list[str] = field(default_factory=list)
     _turns: set[asyncio.Future[Any]] = field(default_factory=set)
 
@@ -141,8 +142,16 @@ class Traffic:
             self.documents += 1
         elif response.status == _TOO_MANY:
             self.account.rate_limited += 1
-        if len(self._answers) < _MOST_CAPTURED and self._is_captured(response.url):
+        if self._is_captured(response.url):
+            self._capture(response)
+
+    def _capture(self, response: Response) -> None:
+        if len(self._answers) < _MOST_CAPTURED:
             self._answers.append(response)
+        elif not self._is_capture_full:
+            self._is_capture_full = True
+            reason = f"{self.page.url} received more than {_MOST_CAPTURED} answers to capture"
+            self.account.tell(CUT, reason=reason)
 
     def _is_captured(self, url: str) -> bool:
         return any(pattern.search(url) for pattern in self.rules.captured)
