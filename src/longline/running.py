@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,6 +118,7 @@ class JobRun:
                 is_open=lambda domain: _is_open(fetching, domain),
             )
             how = self._how("local", concurrency=options.concurrency)
+            self._report_not_run(collector.source.not_run)
             report = await self._run(engine, tracker, watch, how)
             if report.progress.state is JobState.COMPLETE and spec.limit is None:
                 ended = await around.store.jobs.get(self._job.id)
@@ -133,6 +134,7 @@ class JobRun:
         from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
 
         around = self._around
+        self._report_not_run_by_workers()
         tracker = ProgressTracker(around.store, self._job.id, around.clock)
         async with open_cluster(
             around.settings, around.store, around.clock, self._on_trouble
@@ -144,7 +146,7 @@ class JobRun:
         from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
 
         around = self._around
-        self._report_not_run()
+        self._report_not_run_by_workers()
         async with open_cluster(
             around.settings, around.store, around.clock, self._on_trouble
         ) as engine:
@@ -152,10 +154,13 @@ class JobRun:
             await around.store.jobs.start(self._job.id, at, **self._how("celery"))
             await engine.begin(self._job.id)
 
-    def _report_not_run(self) -> None:
+    def _report_not_run(self, parts: Iterable[str]) -> None:
         """Say what of the user's project has no effect, before the first request."""
-        for part in load_source(self._spec.source, self._spec.manifest).not_run:
+        for part in parts:
             self._on_trouble(f"not run: {part}")
+
+    def _report_not_run_by_workers(self) -> None:
+        self._report_not_run(load_source(self._spec.source, self._spec.manifest).not_run)
 
     def _how(self, engine: str, **more: Any) -> dict[str, Any]:
         """Return what is told about the start of this run."""
@@ -177,7 +182,6 @@ class JobRun:
     ) -> JobReport:
         store, clock, job = self._around.store, self._around.clock, self._job.id
         begun = clock.now()
-        self._report_not_run()
         self._engine = engine
         if self.is_interrupted:
             engine.stop("interrupted")

@@ -16,6 +16,7 @@ from longline.model import ItemState, JobState
 from longline.orchestrator import Orchestrator
 from longline.sources.adapters.scrapy import scrapy_source
 from longline.sources.base import Source
+from longline.sources.load import load_source
 from longline.sources.visit import Visit
 from scripted_site import ScriptedSite
 from sources.scrapy_site import build
@@ -261,3 +262,50 @@ async def test_a_proxy_that_is_not_used_is_reported(clock: VirtualClock) -> None
         await source.record(visit)  # type: ignore[attr-defined]  # its one layer
 
     assert len(visit.warnings) == 1
+
+
+ONE_FILE = """
+import scrapy
+
+
+class Thing(scrapy.Item):
+    name = scrapy.Field()
+
+
+class Checked:
+    def process_item(self, item):
+        assert isinstance(item, Thing)
+        return item
+
+
+class Goods(scrapy.Spider):
+    name = "goods"
+    custom_settings = {"ITEM_PIPELINES": {Checked: 1}}
+
+    def __init__(self, site, **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = [f"{site}/goods/3"]
+
+    def parse(self, response):
+        for name in response.css("b::text").getall():
+            yield Thing(name=name)
+"""
+
+
+@pytest.mark.real_time
+async def test_items_of_a_file_are_of_the_class_that_its_pipelines_know(
+    shop: ScriptedSite, tmp_path: Path
+) -> None:
+    file = tmp_path / "goods.py"
+    file.write_text(ONE_FILE)
+
+    def load_again(*_: Any) -> None:
+        load_source(f"{file}:Goods")
+
+    async with Orchestrator(
+        f"{file}:Goods", {"site": shop.url}, home=tmp_path / "home", rate="unlimited"
+    ) as longline:
+        report = await longline.execute(on_start=load_again)
+
+    assert report.state is JobState.COMPLETE
+    assert report.progress.successful == 5

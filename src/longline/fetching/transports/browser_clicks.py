@@ -10,7 +10,7 @@ from urllib.parse import urldefrag
 from playwright.async_api import ElementHandle, Page
 from playwright.async_api import Error as PlaywrightError
 
-from longline.errors import ConnectFailed, FetchError, bad_status
+from longline.errors import ConnectFailed, NeverReady, bad_status
 from longline.fetching.messages import Clicks
 from longline.fetching.transports.browser_page import Clicked, Shown
 from longline.fetching.transports.browser_steps import Stage
@@ -109,8 +109,8 @@ class ClickThrough:
             await self._stage.click(button, self._clicks.button)
         except PlaywrightError as error:
             return f"the button could not be clicked: {error.message.splitlines()[0]}"
-        except FetchError as error:
-            return str(error)
+        except NeverReady as error:
+            return f"{self._clicks.button} could not be clicked within {error.seconds:g} s"
         is_other = await self._changes(before)
         self._is_fresh = self._traffic.documents > documents
         if self._is_fresh:

@@ -113,7 +113,7 @@ class Walk:
                     yield self._cursor()
             self._start += 1
             yield self._cursor()
-        if isinstance(self._manifest.pages, ClickPages) and not self._clicks:
+        if isinstance(self._manifest.pages, ClickPages) and not (self._clicks or self._visit.cuts):
             self._visit.warn(
                 f"`pages: {{click: {self._manifest.pages.click}}}` led to no second page: either "
                 "every list has only one page, or the selector is wrong"
@@ -182,7 +182,8 @@ class Walk:
         if end in ("last", "same"):
             return False
         if end != "more":
-            self._visit.cut(f"{address} ended after {read} pages: {end}")
+            pages = "page" if read == 1 else "pages"
+            self._visit.cut(f"{address} ended after {read} {pages}: {end}")
         return end == "more"
 
     async def _paged_list(self, address: str, depth: int) -> AsyncGenerator[Item | Cursor, None]:

@@ -142,8 +142,9 @@ class _SpiderSource(RecordSource):
         data = visit.item.data
         if _ITEM not in data:
             return await super().record(visit)
-        result = await self._crawl.processed(unpack(data[_ITEM]), visit.item.key)
-        return _as_json(result, visit.item.key)
+        where = visit.item.url
+        result = await self._crawl.processed(unpack(data[_ITEM], self._spider), where)
+        return _as_json(result, where)
 
     async def _page(self, visit: Visit) -> str:
         crawl, data = self._crawl, visit.item.data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -36,7 +37,8 @@ def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
 
 def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
     """Return the request that was packed."""
-    return request_from_dict({name: unpack(v) for name, v in packed.items()}, spider=spider)
+    values = {name: unpack(value, type(spider)) for name, value in packed.items()}
+    return request_from_dict(values, spider=spider)
 
 
 def pack(value: Any, where: str) -> Any:
@@ -70,18 +72,18 @@ def pack(value: Any, where: str) -> Any:
     raise UnexpectedShape(where, problem)
 
 
-def unpack(value: Any) -> Any:
-    """Return the value that was packed."""
+def unpack(value: Any, kind: type[Spider] = Spider) -> Any:
+    """Return the value that was packed; `kind` is the class of the spider that it is for."""
     if isinstance(value, list):
-        return [unpack(one) for one in value]
+        return [unpack(one, kind) for one in value]
     if not isinstance(value, dict):
         return value
     if _MARK not in value:
-        return {name: unpack(one) for name, one in value.items()}
+        return {name: unpack(one, kind) for name, one in value.items()}
     if value[_MARK] == "item":
-        return _item_class(value["class"])(**unpack(value["as"]))
+        return _item_class(value["class"], kind)(**unpack(value["as"], kind))
     _, _, unpack_one = _FORMS[value[_MARK]]
-    return unpack_one(unpack(value["as"]))
+    return unpack_one(unpack(value["as"], kind))
 
 
 def _packed_mapping(value: dict[Any, Any], where: str) -> dict[str, Any]:
@@ -91,15 +93,26 @@ def _packed_mapping(value: dict[Any, Any], where: str) -> dict[str, Any]:
     return {_MARK: "pairs", "as": pairs}
 
 
-def _item_class(name: str) -> type:
+def _item_class(name: str, kind: type[Spider]) -> type:
     module, _, path = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in path.split("."):
+    first, *others = path.split(".")
+    if module == kind.__module__ and first in (names := _names_around(kind)):
+        # A file that was loaded twice has two classes of one name: the spider's own is meant.
+        found: Any = names[first]
+    else:
+        found = getattr(importlib.import_module(module), first)
+    for part in others:
         found = getattr(found, part)
     # The database names a class: nothing but an item may be made of it.
     if not (isinstance(found, type) and ItemAdapter.is_item_class(found)):
         raise UnexpectedShape(name, "it is no class of items")
     return found
+
+
+def _names_around(kind: type[Spider]) -> Mapping[str, Any]:
+    """Return the names of the module that a spider was defined in."""
+    functions = (one for one in vars(kind).values() if inspect.isfunction(one))
+    return next((one.__globals__ for one in functions), {})
 
 
 _Form = tuple[type | tuple[type, ...], Callable[[Any], Any], Callable[[Any], Any]]
