@@ -66,6 +66,7 @@ _FILES = {
     "odd\nname.yaml": "manifest: html\n",
 }
 _BINARY = bytes(range(256)) * 40
+_PROMPTS = {("shell",): ("-c", "1"), ("sources", "new"): ("--yes",)}
 _SLOW = {"sandbox", "demo", "up", "worker", "top"}
 
 
@@ -136,7 +137,7 @@ class Fuzzer:
             tuple(word.replace("\0", "") for word in words),
             env=env,
             cwd=str(self._world.folder),
-            stdin=chance.choice([None, None, "", "y\n" * 50, "\udcff\n", "1 / 0\n"]),
+            stdin=chance.choice([None, None, "", "y\n" * 50, "\udcff\n", "1 + 1\n"]),
             output=output,
             timeout=TIMEOUT,
         )
@@ -144,6 +145,8 @@ class Fuzzer:
             memory = chance.choice([None, None, 90, 150, 250, 400])
             memory = memory and memory * 2**20
             call = replace(call, is_fresh=True, memory=memory)
+        if output == "terminal" and path in _PROMPTS:
+            call = replace(call, words=(*call.words, *_PROMPTS[path]))
         if path[0] in _SLOW:
             call, home = self._bounded(path[0], call, home, chance)
         return Case(number, home, call)
@@ -173,7 +176,7 @@ class Fuzzer:
         for one in command.params:
             if isinstance(one, click.Argument):
                 words += self._values(one, path, chance)
-            elif one.name != "home" and chance.random() < 0.15:
+            elif one.name != "home" and chance.random() < (0.02 if one.name == "profile" else 0.15):
                 words += self._option(one, path, chance)
         roll = chance.random()
         if roll < 0.06:
@@ -225,9 +228,9 @@ class Fuzzer:
             "url": self._addresses,
             "target": self._addresses,
             "rate": _RATES,
-            "key": [f"0{ATTACK}\nspoofed line", "b", ATTACK, "goods/b", "evil/x"],
-            "rules": ["rules.yaml", *self._paths],
-            "task": ["task.yaml", "worth", *self._paths],
+            "key": [*[f"0{ATTACK}\nspoofed line", "b"] * 4, ATTACK, "goods/b", "evil/x"],
+            "rules": [*["rules.yaml"] * 20, *self._paths],
+            "task": [*["task.yaml", "worth"] * 10, *self._paths],
             "kind": ["thing", "html", "api", "x"],
             "where": ["price>1", "title~PWND", "price=2", "size!=3", "nested.x=1", "title?"],
             "columns": ["title,price", "key,source,url", "nested", ATTACK, "title"],
@@ -259,7 +262,7 @@ class Fuzzer:
             return [str(one) for one in kind.choices]
         is_a_record = path[0] in {"records", "export", "drift"}
         if name in {"source", "sources"} and not is_a_record:
-            return ["evil.py", "goods.yaml", "listed.yaml", *self._paths]
+            return [*["evil.py", "goods.yaml", "listed.yaml"] * 10, *self._paths]
         if name in by_name:
             return by_name[name]
         if isinstance(kind, click.Path) or name in {"output", "files", "folder", "a", "b", "name"}:

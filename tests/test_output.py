@@ -80,8 +80,12 @@ def test_a_stream_sanitises_all_that_is_written() -> None:
     assert target.getvalue() == sanitize(HOSTILE) + "\n"
 
 
-def test_a_safe_stream_offers_no_way_to_bytes() -> None:
-    assert not hasattr(SafeStream(io.StringIO()), "buffer")
+def test_bytes_are_sanitised_too() -> None:
+    target = io.StringIO()
+
+    SafeStream(target).buffer.write(b"a\x1b[2J\xff")
+
+    assert target.getvalue() == "a�[2J�"
 
 
 def test_standard_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:

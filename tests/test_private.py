@@ -51,6 +51,22 @@ def test_a_group_shares_what_is_made_in_its_folder(tmp_path: Path) -> None:
     assert list(exposed_in(tmp_path)) == []
 
 
+def test_a_home_is_private_even_in_a_folder_of_a_group(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+
+    make_private_folder(tmp_path / "home", is_home=True)
+
+    assert mode(tmp_path / "home") & 0o777 == 0o700
+
+
+def test_a_home_behind_a_link_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real").chmod(0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    assert [one.path for one in exposed_in(tmp_path / "link")] == [(tmp_path / "real").resolve()]
+
+
 def test_a_folder_of_all_is_no_folder_of_a_group(tmp_path: Path) -> None:
     tmp_path.chmod(0o775)
     make_private_file(tmp_path / "one")

@@ -28,6 +28,7 @@ _UNSAFE_CLASS = (
 )
 _UNSAFE = re.compile(f"[{_UNSAFE_CLASS}]")
 _UNSAFE_IN_LINE = re.compile(f"[\t\n{_UNSAFE_CLASS}]")
+_STDERR = 2
 _LONGEST_ERROR = 4000  # characters of one error; the rest is cut
 
 
@@ -61,8 +62,7 @@ def _escape(found: re.Match[str]) -> str:
 class Outlet(io.TextIOBase):
     """Standard output or error as the process was given it.
 
-    What cannot be written to standard error is dropped: there is nobody to tell. It has no
-    `buffer`, so that click and others cannot write bytes past `SafeStream`.
+    What cannot be written to standard error is dropped: there is nobody to tell.
     """
 
     def __init__(self, stream: TextIO, *, is_dispensable: bool = False) -> None:
@@ -116,7 +116,11 @@ class OutputFailed(OSError):
 
 
 class SafeStream(Outlet):
-    """A text stream that sanitises what is written to it."""
+    """A text stream that sanitises what is written to it, and to its `buffer`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.buffer = _SafeBytes(self)
 
     def write(self, text: str) -> int:
         super().write(sanitize(text))
@@ -126,22 +130,36 @@ class SafeStream(Outlet):
 @contextmanager
 def protected_output() -> Iterator[TextIO]:
     """Sanitise all that is written to stdout and stderr in this block; yield the new stdout."""
-    before = sys.stdout, sys.stderr
-    sys.stdout = stdout = _safe(Outlet(_opened(sys.stdout)))
-    sys.stderr = _safe(Outlet(_opened(sys.stderr), is_dispensable=True))
-    try:
-        yield stdout
-    finally:
-        sys.stdout, sys.stderr = before
+    before = sys.stdin, sys.stdout, sys.stderr
+    if None in before:
+        _occupy_descriptors()
+    if sys.stdin is None:
+        sys.stdin = io.StringIO()
+    # A stream whose descriptor was closed before this process began is None.
+    with open(os.devnull, "w", encoding="utf-8") as null:  # noqa: PTH123  # a device
+        sys.stdout = stdout = _safe(Outlet(_lenient(sys.stdout or null)))
+        sys.stderr = _safe(Outlet(_lenient(sys.stderr or null), is_dispensable=True))
+        try:
+            yield stdout
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
+
+
+def _occupy_descriptors() -> None:
+    """Give closed standard descriptors to the null device.
+
+    Else the next file or connection gets one of them, and is written to as if it were stderr.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(descriptor)
 
 
 def _safe(outlet: Outlet) -> TextIO:
     return cast("TextIO", SafeStream(cast("TextIO", outlet)))
 
 
-def _opened(stream: TextIO | None) -> TextIO:
-    if stream is None:  # the descriptor was closed before this process began
-        stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # until the end
+def _lenient(stream: TextIO) -> TextIO:
     if isinstance(stream, io.TextIOWrapper):  # ASCII cannot show everything, and must not raise
         with suppress(ValueError, OSError):
             stream.reconfigure(errors="replace")
@@ -162,26 +180,29 @@ def binary_stdout() -> BinaryIO:
     """
     stream: Any = sys.stdout
     if stream.isatty():
-        return cast("BinaryIO", _TerminalBytes(stream))
+        return cast("BinaryIO", stream.buffer)
     while isinstance(stream, Outlet):
         stream = stream.stream
     return cast("BinaryIO", stream.buffer)
 
 
-class _TerminalBytes(io.RawIOBase):
-    """Bytes of UTF-8 text on their way to a terminal, which sanitises them."""
+class _SafeBytes(io.RawIOBase):
+    """Bytes of UTF-8 text on their way to a stream that sanitises them."""
 
-    def __init__(self, terminal: TextIO) -> None:
+    def __init__(self, stream: SafeStream) -> None:
         super().__init__()
-        self._terminal = terminal
+        self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._terminal.write(self._decoder.decode(bytes(data)))
+        self._stream.write(self._decoder.decode(bytes(data)))
         return len(data)
 
     def flush(self) -> None:
-        self._terminal.flush()
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Keep the stream open: it belongs to the interpreter."""

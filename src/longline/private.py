@@ -24,8 +24,10 @@ _OTHERS = 0o007
 _READ_OR_WRITE = 0o066  # of a folder; to pass through one shows nothing of what is in it
 
 
-def make_private_folder(path: Path) -> None:
+def make_private_folder(path: Path, *, is_home: bool = False) -> None:
     """Make a folder unless it is there; those above it get the usual mode.
+
+    A home is shared only if its own mode says so, not because the folder above it is.
 
     Raises:
         OSError: it cannot be made.
@@ -35,7 +37,7 @@ def make_private_folder(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         path.mkdir(_FOLDER)
-        if _is_shared(path.parent):
+        if not is_home and _is_shared(path.parent):
             path.chmod(stat.S_IMODE(path.stat().st_mode) | _FOLDER | _GROUP_OF_FOLDER)
         return
     if not path.is_dir():
@@ -90,6 +92,7 @@ def exposed_in(home: Path) -> Iterator[Exposed]:
     """
     if not home.is_dir():
         return
+    home = home.resolve()  # it may be a link itself
     yield from _judged(home, is_shared=False)
     is_shared = _is_shared(home)
     for folder, _, files in os.walk(home, onerror=None):

@@ -53,6 +53,14 @@ def test_output_that_is_gone_leaves_nothing_on_stderr(
     assert sentences(answer) == []
 
 
+def test_a_prompt_without_input_ends(server: ForkServer, tmp_path: Path) -> None:
+    with attacking_site() as url:
+        answer = run(server, tmp_path, "sources", "new", f"{url}/list", output="closed")
+
+    assert answer.code == 130
+    assert len(sentences(answer)) == 1
+
+
 @pytest.mark.parametrize(
     "words", [("jobs", "\udcff"), ("--home", "\udcfe"), ("robots", "http://\udc80/")]
 )
@@ -64,6 +72,14 @@ def test_arguments_that_are_not_text_are_refused(
     assert answer.code == 2
     assert len(sentences(answer)) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_that_are_not_text_are_refused(server: ForkServer, tmp_path: Path) -> None:
+    env = env_of(tmp_path, LONGLINE_HOME="\udcff")
+
+    answer = server.run("jobs", env=env, cwd=str(tmp_path))
+
+    assert (answer.code, len(sentences(answer))) == (2, 1)
 
 
 @pytest.mark.parametrize("megabytes", [60, 100, 140, 180, 220, 300])

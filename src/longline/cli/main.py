@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import resource
 import sys
 import traceback
 from pathlib import Path
@@ -151,15 +152,17 @@ def _run() -> int:
 
 
 def _check_arguments() -> None:
-    """Refuse arguments that are not text: no database, address or file of ours could hold them.
+    """Refuse arguments and settings that are not text: no database or address could hold them.
 
     Raises:
         click.UsageError: one is not valid in the encoding of the locale.
     """
-    for place, word in enumerate(sys.argv[1:], 1):
+    words = {f"argument {place}": word for place, word in enumerate(sys.argv[1:], 1)}
+    words |= {name: text for name, text in os.environ.items() if name.startswith("LONGLINE_")}
+    for name, word in words.items():
         if any("\ud800" <= sign <= "\udfff" for sign in word):
             raise click.UsageError(
-                f"argument {place} ({sanitize(word[:100], is_line=True)}) is not valid UTF-8; "
+                f"{name} ({sanitize(word[:100], is_line=True)}) is not valid UTF-8; "
                 "rename the file, or write the text in UTF-8"
             )
 
@@ -191,11 +194,15 @@ def _explain(error: BaseException) -> int:
 
 def _is_memory(error: BaseException) -> bool:
     """Say whether an error means that the process may not have more memory or threads."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_memory(one) for one in error.exceptions)
     before = error.__cause__ or error.__context__
     if isinstance(error, MemoryError) or (before is not None and _is_memory(before)):
         return True
     if isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN):
         return True
+    if isinstance(error, SystemError):  # C code that could not allocate, and did not say so
+        return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
     signs = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
     text = str(error)
     return isinstance(error, ImportError | RuntimeError) and any(one in text for one in signs)

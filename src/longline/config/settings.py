@@ -152,7 +152,7 @@ def prepare_home(settings: Settings) -> None:
         StoreFull: there is no room for anything.
     """
     try:
-        make_private_folder(settings.home)
+        make_private_folder(settings.home, is_home=True)
         probe = settings.home / ".writable"
         probe.touch(0o600)
         probe.unlink(missing_ok=True)  # another process may look at the same moment
