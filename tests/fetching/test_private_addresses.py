@@ -293,6 +293,20 @@ async def test_the_start_of_a_job_is_kept_for_its_other_processes(web: Web) -> N
     assert page.text == "secret"
 
 
+async def test_a_start_that_hides_its_address_is_public(web: Web) -> None:
+    class Cache(Link):
+        async def __call__(self, request: Request, account: Account) -> Page:
+            del account
+            return Page(request.url, 200, {}, b"kept from an earlier run")
+
+    policy = web.policy()
+    await AddressCheck(Cache(), policy)(Request("http://hidden.test/"), Account())
+
+    with pytest.raises(PrivateAddress):
+        await web.ask(web.at("inside.test"), policy=policy)
+    assert not web.private.hits
+
+
 async def test_a_start_that_does_not_resolve_decides_nothing(web: Web) -> None:
     policy = web.policy()
 

@@ -119,6 +119,15 @@ class AddressPolicy:
             if self._start is None:
                 self._start = await self._find_start(hostname_of(url))
 
+    async def begin_unresolved(self, url: str) -> None:
+        """Take a host that has no address and yet answered, from the cache, for a public start.
+
+        Else a site could make the next address that it leads to the start, by hiding its own.
+        """
+        async with self._starting:
+            if self._start is None:
+                self._start = await self._keep(JobStart(hostname_of(url), is_private=False))
+
     def check(self, url: str, address: str) -> None:
         """Return when a request for `url` may connect to `address`.
 
@@ -172,7 +181,10 @@ class AddressPolicy:
         if not addresses:
             return None  # the request itself will say why, and the next one begins the job
         is_private = all(self._scope(one) is not Scope.PUBLIC for one in addresses)
-        start = JobStart(host, is_private)
+        return await self._keep(JobStart(host, is_private))
+
+    async def _keep(self, start: JobStart) -> JobStart:
+        """Keep the start for other processes of the job; return what the first of them kept."""
         if self._starts is None or not self._job:
             return start
         return await self._starts.change(self._job, lambda first, _now: (first or start,) * 2)
@@ -199,12 +211,15 @@ class AddressCheck(Link):
             await self._policy.begin(request.url)
         self._policy.check_literal(request.url)
         try:
-            return await self._inner(request, account)
+            page = await self._inner(request, account)
         except PrivateAddress as error:
             if error.url == request.url:
                 raise
             # It was refused on the way, such as for robots.txt; what matters is what was wanted.
             raise PrivateAddress(request.url, error.address) from error
+        if not self._policy.has_started:
+            await self._policy.begin_unresolved(request.url)
+        return page
 
 
 def hostname_of(url: str) -> str:
