@@ -144,6 +144,18 @@ async def test_what_is_no_http_address_is_said_to_be_none(
         await transport(Request(url), Account())
 
 
+async def test_an_address_that_cannot_be_asked_is_said_once_without_its_secrets(
+    transport: HttpTransport,
+) -> None:
+    request = Request("ftp://shop.test/x", hidden={"key": "s3cret"})
+
+    with pytest.raises(BadAnswer) as refused:
+        await transport(request, Account())
+
+    assert str(refused.value).count("shop.test") == 1
+    assert "s3cret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "text"),
     [

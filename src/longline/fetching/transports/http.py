@@ -158,8 +158,9 @@ class HttpTransport(Link):
                 trace_request_ctx=request.sent,
             ) as response:
                 body = await self._read(request, response)
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:
-            raise BadAnswer(request.url, f"not an address that can be asked ({error})") from error
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
+            # Not chained, and not quoted: its text is the address again, hidden parameters and all.
+            raise BadAnswer(request.url, "not an address that can be asked") from None
         except aiohttp.ClientResponseError as error:
             # Not chained: its own text holds the whole address, hidden parameters and all.
             raise ConnectFailed(request.url, error.message) from None
