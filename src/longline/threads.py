@@ -1,13 +1,49 @@
-"""Threads that wait for a server, and that nobody waits for when the process is to end."""
+"""Threads that a process does not wait for when it ends: for blocking calls and long computing."""
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_DEFAULT_THREADS = 32
+LARGE_BYTES = 1_000_000
+"""From this size on, reading a body takes long enough to hold up the event loop."""
+
+
+async def off_loop(
+    size_bytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call a function that computes; in a daemon thread if what it reads is large.
+
+    The event loop goes on meanwhile, since Python switches threads every few milliseconds. Neither
+    a task that is cancelled nor a process that ends waits for the thread.
+    """
+    if size_bytes < LARGE_BYTES:
+        return function(*args, **kwargs)
+    thread = Threads(1, "longline-computing")
+    try:
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
+    finally:
+        thread.shutdown()
+
+
+def use_daemon_threads() -> None:
+    """Run what this event loop runs in threads in daemon threads.
+
+    A loop waits for its own threads when it is closed: a blocking call that hangs would keep the
+    process.
+    """
+    asyncio.get_running_loop().set_default_executor(Threads(_DEFAULT_THREADS, "longline-default"))
 
 
 def have_ended(threads: Iterable[threading.Thread], within: float | None) -> bool:

@@ -13,6 +13,7 @@ from longline.cli.show import Display, print_summary
 from longline.jobs.report import INTERRUPTED, JobReport
 from longline.model import Job
 from longline.orchestrator import Orchestrator
+from longline.threads import use_daemon_threads
 
 
 async def run_shown(
@@ -26,6 +27,7 @@ async def run_shown(
 
     `is_left`: workers do it, who write its records as well if they are to be written.
     """
+    use_daemon_threads()
     display = Display(is_quiet=as_json)
 
     def announce(job: Job, is_new: bool) -> None:  # noqa: FBT001  # called by the orchestrator

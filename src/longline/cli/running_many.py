@@ -14,12 +14,13 @@ from longline.cli.fitting import Fitting
 from longline.cli.options import print_json
 from longline.cli.show import line
 from longline.cli.showing import SafeLive, echo_line, error_console, note, plain_console
-from longline.cli.sites_table import site_row, sites_table
-from longline.errors import LonglineError
+from longline.cli.sites_table import SiteRow, site_row, sites_table
+from longline.errors import BadOption, LonglineError, NotBegun
 from longline.fleet import SiteEnd
 from longline.jobs.progress import Progress
 from longline.jobs.report import INTERRUPTED
 from longline.orchestrator import Orchestrator
+from longline.threads import use_daemon_threads
 
 _LINE_EVERY = 10.0  # seconds between two plain lines of one site
 _WORST_FIRST = (INTERRUPTED, 2, 1, 4, 3)
@@ -81,13 +82,19 @@ class Board:
 
 async def run_many_shown(
     orchestrator: Orchestrator,
-    sources: Sequence[str],
+    sources: Sequence[str] | None,
     how: Mapping[str, Any],
     *,
     as_json: bool,
 ) -> int:
-    """Run many sites with everything a person expects around it; return the exit code."""
-    board = Board(sources, is_quiet=as_json)
+    """Run many sites with everything a person expects around it; return the exit code.
+
+    Without `sources`: all files in the folders of the settings.
+    """
+    use_daemon_threads()
+    board = Board(orchestrator.known_sites() if sources is None else sources, is_quiet=as_json)
+    for end in orchestrator.broken_sites() if sources is None else ():
+        board.say(str(end.error), is_trouble=True)
 
     def told_to_stop() -> None:
         board.say("finishing what is in flight; press ctrl-c again to stop at once")
@@ -109,24 +116,33 @@ async def run_many_shown(
 
 async def leave(
     orchestrator: Orchestrator,
-    sources: Sequence[str],
+    sources: Sequence[str] | None,
     values: Mapping[str, Any],
     how: Mapping[str, Any],
     *,
     as_json: bool,
 ) -> int:
-    """Hand sites over to workers and leave them to it; return the exit code."""
+    """Hand sites over to workers and leave them to it; return the exit code.
+
+    Without `sources`: all files in the folders of the settings.
+    """
     told: list[dict[str, Any]] = []
-    code = 0
+    names = orchestrator.known_sites() if sources is None else sources
+    broken = orchestrator.broken_sites() if sources is None else []
+    if not names and not broken:
+        raise BadOption("--all", "there is no manifest or job file in the folders of the settings")
     async with orchestrator:
-        for source in sources:
+        for source in names:
             try:
                 job = await orchestrator.submit(source, values, on_trouble=note, **how)
             except LonglineError as error:
-                code = error.exit_code
-                told.append({"source": _short(source), "state": "failed", "error": str(error)})
+                broken.append(SiteEnd(source, error=error))
+            except Exception as error:  # noqa: BLE001  # whatever one site's code raises is its own
+                broken.append(SiteEnd(source, error=LonglineError(repr(error))))
             else:
                 told.append({"job": job.id, "source": job.source, "state": job.state.value})
+    code = exit_code_of(broken)
+    told += [_as_dict(end) for end in broken]
     if as_json:
         print_json(told[0] if len(told) == 1 else {"sites": told})
         return code
@@ -153,14 +169,17 @@ def _as_dict(end: SiteEnd) -> dict[str, Any]:
 
 
 def _print_ends(ends: Sequence[SiteEnd]) -> None:
-    rows = [
-        site_row(_short(end.source), end.report.progress if end.report else None) for end in ends
-    ]
-    plain_console().print(sites_table(rows))
+    plain_console().print(sites_table([_row(end) for end in ends]))
     for problem, sources in _problems(ends).items():
         names = [_short(one) for one in sources]
         is_one = len(names) == 1
         echo_line(_prefixed(sources[0], problem) if is_one else f"{', '.join(names)}: {problem}")
+
+
+def _row(end: SiteEnd) -> SiteRow:
+    if end.report is None and not isinstance(end.error, NotBegun):
+        return SiteRow(_short(end.source), "failed")
+    return site_row(_short(end.source), end.report.progress if end.report else None)
 
 
 def _problems(ends: Sequence[SiteEnd]) -> dict[str, list[str]]:

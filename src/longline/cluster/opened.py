@@ -152,7 +152,13 @@ class OpenJobs:
             )
             options = options_of(self._settings, spec)
             engine = ChunkEngine(
-                self._store, collector, self._clock, options, job=job, diary=self._reports
+                self._store,
+                collector,
+                self._clock,
+                options,
+                job=job,
+                diary=self._reports,
+                since=since,
             )
             return Opened(
                 job,

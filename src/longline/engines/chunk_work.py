@@ -218,6 +218,8 @@ class ChunkWork:
         await self._hand_back(untouched)
         await self._park()
         grace = min(seconds * _GRACE, _LONGEST_GRACE)
+        if self._halt.grace is not None:
+            grace = min(grace, self._halt.grace)
         await self._wait_for_tries(grace)
         if not halting.done():  # only the time is up
             await self._wait_with_those_that_wait(halting)

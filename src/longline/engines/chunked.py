@@ -11,6 +11,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from longline.clock import Clock
 from longline.engines.chunk_work import ChunkEnd, ChunkWork, Diary, NoDiary, Refill
@@ -18,7 +19,7 @@ from longline.engines.discovering import Discovery
 from longline.engines.halting import Halt, beat
 from longline.engines.options import RunOptions
 from longline.engines.raising import first_of
-from longline.engines.standing import rest_or_pause
+from longline.engines.standing import GRACE, TimeLimit, rest_or_pause
 from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.drifting import Drifting
@@ -36,7 +37,7 @@ class ChunkEngine:
     """Does this process's part of one job; one object a job and process, for many chunks.
 
     Each piece of work has an owner's name of its own (`jobs.owner.this_child`). `diary` is told
-    what is being worked on.
+    what is being worked on. The time budget of the job counts from `since`, by default from now.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ChunkEngine:
         *,
         job: Job,
         diary: Diary | None = None,
+        since: float | None = None,
     ) -> None:
         self._store = store
         self._collector = collector
@@ -55,6 +57,7 @@ class ChunkEngine:
         self._options = options
         self._job = job
         self._diary = diary or NoDiary()
+        self._time_limit = TimeLimit.of(options.seconds, clock.now() if since is None else since)
         self._stop_reason: str | None = None
         self._halts: set[Halt] = set()
         self._works: set[ChunkWork] = set()
@@ -104,7 +107,7 @@ class ChunkEngine:
                 that expires, and the chunk is lost: the sweeper offers all of it anew.
         """
         domain = taken.leases[0].domain
-        with self._halting() as halt:
+        with self._halting() as halt, self._time_limited(halt):
             await self._begin_watching()
             work = ChunkWork(
                 self._store,
@@ -168,6 +171,7 @@ class ChunkEngine:
                 is_stopped=lambda: halt.reason is not None,
                 on_found=found.set,
                 is_patient=False,
+                time_limit=self._time_limit,
             )
             try:
                 await self._search(discovery, owner, halt, found, on_found)
@@ -205,6 +209,22 @@ class ChunkEngine:
             yield halt
         finally:
             self._halts.discard(halt)
+
+    @contextlib.contextmanager
+    def _time_limited(self, halt: Halt) -> Iterator[None]:
+        """End a piece of work when the time budget of the job is spent."""
+        limit = self._time_limit
+        if limit is None:
+            yield
+            return
+        reason = f"{limit.words} is spent"
+        left = max(0.0, limit.left(self._clock.now()))
+        say = partial(halt.say, reason, grace=GRACE)
+        timer = asyncio.get_running_loop().call_later(left, say)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _begin_watching(self) -> None:
         if not self._is_watching:

@@ -5,11 +5,14 @@ A failure ends discovery, not the work on the items that were found before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
 from longline.clock import Clock, Waiting
 from longline.engines.finding import Chunk, find_in_chunks
 from longline.engines.raising import beside
+from longline.engines.standing import TimeLimit
 from longline.errors import (
     BudgetSpent,
     CircuitOpen,
@@ -43,7 +46,8 @@ class Discovery:
     """Finds the items of one job; one object a run.
 
     `is_stopped` says that nothing more is to be begun, `on_found` is told that items were queued.
-    `is_patient` ones wait while somebody else discovers, to go on if that one dies.
+    `is_patient` ones wait while somebody else discovers, to go on if that one dies. At the
+    `time_limit` discovery ends, and the job notes that not everything was found.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Discovery:
         is_stopped: Callable[[], bool],
         on_found: Callable[[], None],
         is_patient: bool = True,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         self._store = store
         self._collector = collector
@@ -68,6 +73,7 @@ class Discovery:
         self._is_stopped = is_stopped
         self._on_found = on_found
         self._is_patient = is_patient
+        self._time_limit = time_limit
         self.failure: LonglineError | None = None
         """Why not all could be found."""
         self.is_under_way = False
@@ -91,13 +97,14 @@ class Discovery:
         if not await self._take_discovery(job):
             if self._is_patient:
                 await self._clock.sleep(IDLE_LOOK)
-            return self._is_patient
+            return self._is_patient and not self._is_time_up()
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         visit.account.waiting = self._waiting
         try:
-            with no_stray_cancellation():
-                await self._collector.source.prepare(visit)
-            await self._queue_all(job, visit)
+            async with self._timed():
+                with no_stray_cancellation():
+                    await self._collector.source.prepare(visit)
+                await self._queue_all(job, visit)
         except StoreError:
             raise  # not the source's fault: the run ends, and says so
         except BudgetSpent as error:
@@ -115,6 +122,29 @@ class Discovery:
             await self._close_discovery(job, visit)
         return False
 
+    @contextlib.asynccontextmanager
+    async def _timed(self) -> AsyncIterator[None]:
+        """End what is done inside at the time limit, whatever it is waiting for.
+
+        Raises:
+            BudgetSpent: the limit was reached.
+        """
+        limit = self._time_limit
+        left = None if limit is None else max(0.0, limit.left(self._clock.now()))
+        timeout = asyncio.timeout(left)
+        try:
+            async with timeout:
+                yield
+        except StoreError:
+            raise
+        except Exception as error:
+            if limit is None or not timeout.expired():
+                raise
+            raise BudgetSpent("", limit.words) from error
+
+    def _is_time_up(self) -> bool:
+        return self._time_limit is not None and self._time_limit.left(self._clock.now()) <= 0
+
     async def _is_sat_out(self, job: str, error: CircuitOpen | Postponed) -> bool:
         """Wait until the site may be asked again; False when that is not worth waiting for."""
         wait = error.until - self._clock.now()
@@ -127,6 +157,8 @@ class Discovery:
             # A site that has never said anything may as well be a wrong address.
             self.failure = DiscoveryFailed(self._collector.source.name, str(error))
             return False
+        if self._time_limit is not None:  # then discovery ends when it is begun again
+            wait = min(wait, self._time_limit.left(self._clock.now()))
         with self._waiting:
             await self._clock.sleep(max(wait, IDLE_LOOK))
         return True

@@ -17,11 +17,14 @@ class Halt:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.grace: float | None = None
+        """Seconds that what is in flight has at most; None: what the work allows."""
         self._said = asyncio.Event()
 
-    def say(self, reason: str) -> None:
+    def say(self, reason: str, *, grace: float | None = None) -> None:
         """Have the work come to its end; the first reason counts."""
         self.reason = self.reason or reason
+        self.grace = grace if self.grace is None else self.grace
         self._said.set()
 
     async def wait(self) -> None:

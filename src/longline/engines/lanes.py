@@ -55,8 +55,19 @@ class Lanes:
         """Return how many leases of each domain nobody has begun."""
         return {domain: len(lane.waiting) for domain, lane in self._lanes.items()}
 
-    async def finish(self) -> None:
-        """Wait until every worker has ended."""
+    def take_waiting(self) -> list[Lease]:
+        """Return the leases that no worker has begun, and forget them: the workers end soon."""
+        waiting = [lease for lane in self._lanes.values() for lease in lane.waiting]
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        return waiting
+
+    async def finish(self, grace: float) -> None:
+        """Wait until every worker has ended; cancel those that have not after `grace` seconds."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=grace)
+            for task in late:
+                task.cancel()
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -8,7 +8,8 @@ rests is not leased from (`resting.py`): a slow or parked site never holds up an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from longline.clock import Clock, nap
 from longline.engines.committing import Committer, finish_of
@@ -17,14 +18,14 @@ from longline.engines.lanes import Lanes
 from longline.engines.options import RunOptions
 from longline.engines.raising import first_of
 from longline.engines.resting import Rests
-from longline.engines.standing import hopeless, is_given_up, leave_open
+from longline.engines.standing import GRACE, TimeLimit, hopeless, is_given_up, leave_open
 from longline.engines.tuning import tuned_memory
 from longline.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
 from longline.jobs.collector import Collector
 from longline.jobs.drifting import Drifting
 from longline.jobs.owner import dead_among, this_run
-from longline.model import OPEN_STATES, ItemState, Job, JobState, Lease
-from longline.stores.finishing import Finish
+from longline.model import OPEN_STATES, Account, ItemState, Job, JobState, Lease
+from longline.stores.finishing import Finish, spent_on
 from longline.stores.leases import BY_HAND, Claim
 from longline.stores.store import Store
 
@@ -56,6 +57,8 @@ class LocalEngine:
         self._started = clock.now()
         self._owner = this_run()
         self._stop_reason: str | None = None
+        self._limit = TimeLimit.of(options.seconds, self._started)
+        self._broken_off: list[tuple[Lease, Account]] = []
         self._wake = asyncio.Event()
         self._rests = Rests()
         self._last_lane = ""
@@ -73,12 +76,13 @@ class LocalEngine:
             patience=options.patience,
             is_stopped=lambda: self._stop_reason is not None,
             on_found=self._look_again,
+            time_limit=self._limit,
         )
         self._is_dry = False  # the last look found nothing to lease, and nothing came since
         self._last_finish = clock.now()
 
     def stop(self, reason: str) -> None:
-        """Begin nothing more; what is in flight is finished and committed."""
+        """Begin nothing more; what is in flight has a few seconds to be finished and committed."""
         self._stop_reason = self._stop_reason or reason
         self._wake.set()
 
@@ -97,10 +101,13 @@ class LocalEngine:
         await self._reclaim(job.id)
         await self._drift.begin(job)
         try:
-            with tuned_memory():
+            with tuned_memory(), self._woken_at_limit():
                 await self._run_tasks(job)
         except* LonglineError as several:
             raise first_of(several) from several
+        if self._is_time_up:
+            spent = self._clock.now() - self._started
+            await is_given_up(self._store, job.id, self._clock.now(), self._options.seconds, spent)
         return await self._end(job.id)
 
     async def _run_tasks(self, job: Job) -> None:
@@ -112,17 +119,47 @@ class LocalEngine:
             await self._feed(job.id, finding, lanes)
             if self._stop_reason:
                 finding.cancel()
+            await self._drain(job.id, lanes)
             await asyncio.wait([finding])
-            await lanes.finish()
             self._committer.close()
             await asyncio.wait([committing])
             beats.cancel()
+
+    @property
+    def _is_time_up(self) -> bool:
+        return self._limit is not None and self._limit.left(self._clock.now()) <= 0
+
+    @contextlib.contextmanager
+    def _woken_at_limit(self) -> Iterator[None]:
+        """Wake the loop that feeds the workers when the time limit is reached."""
+        if self._limit is None:
+            yield
+            return
+        left = max(0.0, self._limit.left(self._clock.now()))
+        timer = asyncio.get_running_loop().call_later(left, self._wake.set)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    async def _drain(self, job: str, lanes: Lanes) -> None:
+        """Release what was not begun, and after a grace period what is still in flight."""
+        await self._release(lanes.take_waiting())
+        await lanes.finish(GRACE)
+        await self._release([lease for lease, _ in self._broken_off])
+        for _, account in self._broken_off:  # the site has seen these requests
+            await self._store.journal.add_up(job, spent_on(account.take()))
+
+    async def _release(self, leases: Sequence[Lease]) -> None:
+        if leases:
+            await self._store.queue.release(leases)
+            self._in_hand -= len(leases)
 
     # ------------------------------------------------------------ collection
 
     async def _feed(self, job: str, finding: asyncio.Task[None], lanes: Lanes) -> None:
         """Keep the workers supplied until the job has ended, stops, or has to rest."""
-        while not self._stop_reason:
+        while not (self._stop_reason or self._is_time_up):
             self._wake.clear()
             await self._drift.look()
             if not self._is_dry and await self._lease(job, lanes):
@@ -214,12 +251,18 @@ class LocalEngine:
             self._is_dry = False  # others may have queued or released something
 
     async def _work(self, lease: Lease) -> None:
-        if self._stop_reason or self._rests.is_resting(lease.domain, self._clock.now()):
-            await self._store.queue.release([lease])
-            self._in_hand -= 1
+        if self._rests.is_resting(lease.domain, self._clock.now()):
+            await self._release([lease])
             self._wake.set()
             return
-        extraction = await self._collector.collect(lease.item, tries=lease.tries)
+        account = Account()
+        try:
+            extraction = await self._collector.collect(
+                lease.item, tries=lease.tries, account=account
+            )
+        except asyncio.CancelledError:
+            self._broken_off.append((lease, account))
+            raise
         self._rests.note(lease.domain, extraction.outcome)
         finish = finish_of(lease, extraction, self._clock.now(), self._options.limit)
         await self._committer.hand_over(finish)  # the next item need not wait for its commit

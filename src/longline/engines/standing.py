@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from longline.engines.options import RunOptions
 from longline.engines.resting import Rests
@@ -12,6 +13,8 @@ from longline.resilience.budget import Budget, Spent, exceeded
 from longline.stores.queue import Waiting
 from longline.stores.store import Store
 
+GRACE = 3.0
+"""Seconds for items in flight when a run is stopped or its time is up; then they are released."""
 _SILENT = "every item is parked: the site has not answered for too long"
 
 
@@ -37,6 +40,28 @@ def hopeless(
         return block
     due = rests.next_due(waiting)
     return _SILENT if is_silent and due is not None and due > now else None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """The time budget of a run: its `seconds`, and the time when they are spent."""
+
+    seconds: float
+    until: float
+
+    @classmethod
+    def of(cls, seconds: float | None, since: float) -> TimeLimit | None:
+        """Return the limit of a run that began at `since`; None when there is none."""
+        return None if seconds is None else cls(seconds, since + seconds)
+
+    def left(self, now: float) -> float:
+        """Return the seconds that are left; 0 or less when the time is up."""
+        return self.until - now
+
+    @property
+    def words(self) -> str:
+        """What the limit is called in reports."""
+        return str(exceeded(Budget(seconds=self.seconds), Spent(), self.seconds))
 
 
 async def is_given_up(

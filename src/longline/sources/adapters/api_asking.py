@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -10,7 +11,15 @@ from typing import Any
 from longline.clock import Clock
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.api_handlers import Handler
-from longline.errors import FailureKind, FetchError, Postponed, Rejected, SkipItem, bad_status
+from longline.errors import (
+    FailureKind,
+    FetchError,
+    Postponed,
+    Rejected,
+    SkipItem,
+    UnexpectedShape,
+    bad_status,
+)
 from longline.fetching.messages import Page
 from longline.model import Failure
 from longline.resilience import pace as pacing
@@ -25,6 +34,7 @@ from longline.sources.adapters.api_rules import (
     wait_of,
 )
 from longline.sources.visit import Visit
+from longline.threads import LARGE_BYTES, off_loop
 
 _LONGEST_WAIT_IN_PLACE = RetryPolicy().longest_wait_in_place
 _KINDS = {"retry": FailureKind.SERVER, "wait": FailureKind.OVERLOAD}
@@ -59,6 +69,7 @@ class Asker:
                 await self._wait_for_turn(name, visit.clock)
             proof = self._proof
             page = await self._send(visit, name, call, ended)
+            await off_loop(len(page.body), _parse, page)
             rule = rule_for(endpoint, page)
             if rule is None or rule.do == "accept":
                 self._tries.pop(key, None)
@@ -127,6 +138,13 @@ class Asker:
         visit.account.retries += 1
         with visit.account.waiting:
             await visit.clock.sleep(seconds)
+
+
+def _parse(page: Page) -> None:
+    """Parse a large body in the thread that this is called in; it is kept for later."""
+    if len(page.body) >= LARGE_BYTES:
+        with contextlib.suppress(UnexpectedShape):  # raised where the JSON is needed
+            _ = page.json
 
 
 def _body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> Any:

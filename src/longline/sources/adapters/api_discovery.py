@@ -18,7 +18,7 @@ from longline.config.manifests.api_checks import parts_of
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.api_paths import find
 from longline.errors import FailureKind, FetchError, SkipItem, UnexpectedShape
-from longline.fetching.messages import without_userinfo
+from longline.fetching.messages import Page, without_userinfo
 from longline.model import Cursor, Item
 from longline.sources.adapters.api_asking import Asker
 from longline.sources.adapters.api_paging import Answered, Place, beginning, following, turn_of
@@ -26,6 +26,7 @@ from longline.sources.adapters.api_records import described, digest, key_of, sel
 from longline.sources.adapters.api_requests import Calls, Turn
 from longline.sources.adapters.api_templates import look_up
 from longline.sources.visit import Visit
+from longline.threads import off_loop
 
 _WIDTH = 8  # lists that are asked for at the same time
 _MOST_KNOWN = 200_000  # records; of those after them, nobody notices that a key comes again
@@ -96,6 +97,7 @@ class _Listed:
     url: str = ""
     records: tuple[Any, ...] = ()
     onward: Place | None = None
+    size_bytes: int = 0
 
 
 class _Known:
@@ -150,8 +152,8 @@ class Discovery:
                 for item in self._items(listed):
                     yield item
                 self._tell_doubles(visit, listed.task.endpoint)
-                self._mark(listed, progress, visit)
-                for child in self._children(listed):
+                await off_loop(listed.size_bytes, self._mark, listed, progress, visit)
+                for child in await off_loop(listed.size_bytes, self._children, listed):
                     if isinstance(child, Item):
                         yield child
                     else:
@@ -194,6 +196,10 @@ class Discovery:
         turn = turn_of(endpoint.pagination, task.place)
         call = self._calls.make(task.endpoint, task.scope, _with_since(turn, endpoint, task))
         page, body = await self._asker.ask(visit, task.endpoint, call)
+        return await off_loop(len(page.body), self._read, visit, task, page, body)
+
+    def _read(self, visit: Visit, task: Task, page: Page, body: Any) -> _Listed:
+        endpoint = self._endpoints[task.endpoint]
         records = select(endpoint.records, body, page.url)
         answered = Answered(page, body, [_identity(endpoint, one, task.scope) for one in records])
         if len(set(answered.keys)) < answered.count:
@@ -201,7 +207,7 @@ class Discovery:
         onward, cut = following(endpoint.pagination, task.place, answered, self._calls.onward)
         if cut:
             visit.cut(f"{task.endpoint}: {cut}")
-        return _Listed(task, page.url, tuple(records), onward)
+        return _Listed(task, page.url, tuple(records), onward, len(page.body))
 
     # ------------------------------------------------------------ what came
 
@@ -242,10 +248,12 @@ class Discovery:
             pass  # the layer that asks for it says what is wrong
         return listed.url
 
-    def _children(self, listed: _Listed) -> Iterator[Task | Item]:
-        for record in listed.records:
-            for name in self._below[listed.task.endpoint]:
-                yield self._child(name, record, listed)
+    def _children(self, listed: _Listed) -> list[Task | Item]:
+        return [
+            self._child(name, record, listed)
+            for record in listed.records
+            for name in self._below[listed.task.endpoint]
+        ]
 
     def _child(self, name: str, record: Any, listed: _Listed) -> Task | Item:
         """Return the list below a record; when it cannot be asked for, what says why."""

@@ -26,6 +26,7 @@ from longline.sources.adapters.html_links import Links
 from longline.sources.adapters.html_pages import Seen, Step, make_pager
 from longline.sources.adapters.html_scope import PageScope
 from longline.sources.visit import Visit
+from longline.threads import off_loop
 
 _STALE_PAGES = 3
 """So many pages in a row with nothing new on them: the site repeats itself."""
@@ -198,7 +199,7 @@ class Walk:
             if page is None:
                 return
             scope, answer, found = await self._items(step, page)
-            self._follow(scope, depth)
+            await off_loop(len(page.body), self._follow, scope, depth)
             for item in self._marks.apart(found.items):
                 yield item
             self._tell(found, page.url)
@@ -245,14 +246,12 @@ class Walk:
     async def _items(self, step: Step, page: Page) -> tuple[PageScope, Any, Found]:
         pages = self._manifest.pages
         if step.is_more and isinstance(pages, MorePages):
-            return self._more(page, pages)
-        scope = PageScope(page)
-        found = self._finder.on(scope)
+            return await off_loop(len(page.body), self._more, page, pages)
+        scope, found = await off_loop(len(page.body), self._extract, page)
         if not found.candidates and self._manifest.transport == "auto":
             # Its scripts may bring what the page itself has not.
             page = await self._fetch(step, rendered=True)
-            scope = PageScope(page)
-            found = self._finder.on(scope)
+            scope, found = await off_loop(len(page.body), self._extract, page)
         self._check_kept(page, found)
         return scope, None, found
 
@@ -274,6 +273,10 @@ class Walk:
             self._visit.cut(problem)
         else:
             self._visit.warn(problem)
+
+    def _extract(self, page: Page) -> tuple[PageScope, Found]:
+        scope = PageScope(page)
+        return scope, self._finder.on(scope)
 
     def _more(self, page: Page, pages: MorePages) -> tuple[PageScope, Any, Found]:
         if not pages.is_json:

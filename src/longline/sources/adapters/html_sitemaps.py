@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -18,6 +18,7 @@ from longline.sources.adapters.html_items import ItemFinder
 from longline.sources.adapters.html_links import joined
 from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
+from longline.threads import off_loop
 
 _GZIP = b"\x1f\x8b"
 _LARGEST = 100 * 1024 * 1024  # bytes; the protocol allows half of it
@@ -42,19 +43,31 @@ async def from_sitemaps(
         address = pending.pop(0)
         sitemap = await _read(visit, manifest.name, address, is_named=address in named)
         read += 1
-        addresses = [url for one in sitemap.addresses if (url := joined(address, one))]
+        size_bytes = sum(map(len, sitemap.addresses))
+        addresses = await off_loop(size_bytes, _absolute, address, sitemap)
         if unusable := len(sitemap.addresses) - len(addresses):
             visit.warn(f"{unusable} entries of {address} are not addresses of web pages")
+        wants = wanted.search if sitemap.is_index else finder.wants
+        addresses = await off_loop(size_bytes, _chosen, addresses, wants)
         if sitemap.is_index:
-            new = [one for one in addresses if one not in seen and wanted.search(one)]
+            new = [one for one in addresses if one not in seen]
             seen.update(new)
             pending += new
         else:
-            for one in dict.fromkeys(filter(finder.wants, addresses)):
+            for one in addresses:
                 yield finder.named(one, home)
         yield Cursor({"sitemaps": list(pending), "read": read})
     if pending:
         visit.cut(f"{len(pending)} sitemaps were left out: most_pages is {manifest.most_pages}")
+
+
+def _absolute(base: str, sitemap: Sitemap) -> list[str]:
+    return [url for one in sitemap.addresses if (url := joined(base, one))]
+
+
+def _chosen(addresses: list[str], wants: Callable[[str], object]) -> list[str]:
+    """Return the addresses that are wanted, each once."""
+    return list(dict.fromkeys(filter(wants, addresses)))
 
 
 def unpacked(page: Page) -> Page:
