@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from longline.cli.main import cli
 from longline.config.settings import Settings
 from longline.errors import BadOption, UnknownJob
 from longline.jobs.sites import SiteStatus
@@ -106,8 +109,78 @@ async def test_after_an_interrupt_no_more_sites_are_begun(
             hooks_of=lambda _: {"on_progress": lambda _: longline.interrupt()},
         )
 
-    assert [end.exit_code for end in ends] == [0, 130, 130]  # of the first all was in flight
+    assert [end.exit_code for end in ends] == [130, 130, 130]
     assert [end.report is None for end in ends] == [False, True, True]
+
+
+BROKEN = {
+    "name.yaml": "manifest: html\nstart: https://a.test\n",
+    "yaml.yaml": "manifest: [\n",
+    "module.yaml": "source: there.is.none:Source\n",
+    "file.yaml": "source: missing.py\n",
+    "exits.yaml": "source: exits.py\n",
+    "raises.yaml": "source: raises.py\n",
+    "twice.yaml": (
+        "manifest: api\nname: a_good\nbase_url: https://a.test\n"
+        "endpoints: {all: {path: /all, records: items, key: id}}\n"
+    ),
+    "secret.yaml": "source: {good}\nauth: {{kind: bearer, token: {{env: NOT_SET_ANYWHERE}}}}\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, sites: list[str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one good job file, and broken ones of each kind."""
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "exits.py").write_text("raise SystemExit(3)")
+    (folder / "raises.py").write_text("1 / 0")
+    (folder / "a_good.yaml").write_text(f"source: {sites[0]}\n")
+    for name, text in BROKEN.items():
+        (folder / name).write_text(text.format(good=sites[0]) if "secret" in name else text)
+    return folder
+
+
+async def test_broken_files_do_not_keep_the_others_from_running(
+    folder: Path, tmp_path: Path, clock: VirtualClock
+) -> None:
+    settings = Settings(home=tmp_path, sources=(folder,))
+    async with Orchestrator(settings=settings, clock=clock) as longline:
+        ends = await longline.scrape_all_sites()
+
+    good, *others = sorted(ends, key=lambda end: end.source)
+    assert good.report is not None
+    assert good.report.state is JobState.COMPLETE
+    assert {Path(end.source).name for end in others} == set(BROKEN)
+    assert all(end.error is not None and end.exit_code == 2 for end in others)
+
+
+async def test_files_that_are_all_broken_are_all_told(
+    folder: Path, tmp_path: Path, clock: VirtualClock
+) -> None:
+    (folder / "a_good.yaml").unlink()
+    (folder / "twice.yaml").unlink()
+    settings = Settings(home=tmp_path, sources=(folder,))
+    async with Orchestrator(settings=settings, clock=clock) as longline:
+        ends = await longline.scrape_all_sites()
+
+    assert [end.exit_code for end in ends] == [2] * (len(BROKEN) - 1)
+
+
+def test_run_all_reports_broken_files_and_exits_with_2(folder: Path, tmp_path: Path) -> None:
+    (folder / "quick.py").write_text(SITE.format(name="quick", seconds=0))
+    (folder / "a_good.yaml").write_text("source: quick.py\n")
+    runner = CliRunner(env={"LONGLINE_SOURCES": str(folder)})
+
+    ran = runner.invoke(cli, ["run", "--all", "--home", str(tmp_path), "--json"])
+
+    told = json.loads(ran.stdout)
+    states = {site["source"]: site["state"] for site in told["sites"]}
+    assert (ran.exit_code, told["exit_code"]) == (2, 2)
+    assert states.pop("quick") == "complete"
+    assert states == {name.removesuffix(".yaml"): "failed" for name in BROKEN}
+    assert all(site.get("error") for site in told["sites"] if site["source"] != "quick")
 
 
 async def test_no_sites_at_all_is_said(tmp_path: Path, clock: VirtualClock) -> None:

@@ -14,7 +14,7 @@ from longline.blocking import Blocking, is_in_loop
 from longline.clock import Clock
 from longline.config.library import survey
 from longline.config.settings import Settings
-from longline.errors import BadOption, LonglineError, NotBegun
+from longline.errors import BadFile, BadOption, LonglineError, NotBegun
 from longline.jobs.report import JobReport
 from longline.jobs.sites import SiteProgress, is_over, progress_of
 from longline.model import Job
@@ -142,6 +142,9 @@ class Fleet(ABC):
     ) -> list[SiteEnd]:
         """Run many sources, each to its end; return how each ended, in the same order.
 
+        A source that cannot be loaded is among the ends, with its error; the others run. Broken
+        files in the folders of the settings come last.
+
         Args:
             sources: their names or files; all in the folders of the settings without it.
             params: fields of JobSpec for all of them.
@@ -154,11 +157,12 @@ class Fleet(ABC):
             BadOption: there is nothing to run.
         """
         names = list(sources) if sources is not None else self.known_sites()
-        if not names:
+        broken = self.broken_sites() if sources is None else []
+        if not names and not broken:
             folders = ", ".join(str(folder) for folder in self._settings.sources)
             raise BadOption("--all", f"there is no manifest or job file in {folders}")
         side_by_side = self._settings.parallel if parallel is None else parallel
-        turn = asyncio.Semaphore(len(names) if side_by_side else 1)
+        turn = asyncio.Semaphore(max(1, len(names)) if side_by_side else 1)
 
         async def run(source: str) -> SiteEnd:
             async with turn:
@@ -173,7 +177,7 @@ class Fleet(ABC):
                 tasks = [group.create_task(run(source)) for source in names]
         finally:
             self._is_with_many = self._is_interrupted = False
-        return [task.result() for task in tasks]
+        return [*(task.result() for task in tasks), *broken]
 
     async def _run_site(
         self, source: str, params: Mapping[str, Any] | None, how: Mapping[str, Any]
@@ -186,15 +190,16 @@ class Fleet(ABC):
             return SiteEnd(source, error=LonglineError(repr(error)))
 
     def known_sites(self) -> list[str]:
-        """Return the manifests and job files in the folders of the settings.
+        """Return the manifests and job files in the folders of the settings that can be used."""
+        found = survey(self._settings).entries.values()
+        return [str(entry.document.path) for entry in found]
 
-        Raises:
-            BadFile: one of them is broken.
-        """
-        found = survey(self._settings)
-        if found.problems:
-            raise found.problems[0]
-        return [str(entry.document.path) for entry in found.entries.values()]
+    def broken_sites(self) -> list[SiteEnd]:
+        """Return the files in the folders of the settings that cannot be used, each with why."""
+        return [
+            SiteEnd(error.path if isinstance(error, BadFile) else "--all", error=error)
+            for error in survey(self._settings).problems
+        ]
 
     async def _watched(self, jobs: list[str], seconds: float | None) -> dict[str, SiteProgress]:
         deadline = None if seconds is None else self._clock.now() + seconds

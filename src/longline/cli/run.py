@@ -97,12 +97,12 @@ def command(
     if detach:
         if (engine or settings.engine) != "celery":
             raise click.UsageError("--detach leaves it to workers: say --engine celery, too")
-        names = list(sources) or orchestrator.known_sites()
+        names = list(sources) or None
         left = {"fresh": fresh, "export": export}
         sys.exit(asyncio.run(leave(orchestrator, names, values, left, as_json=as_json)))
     if is_all or len(sources) > 1:
         how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
-        names = list(sources) or orchestrator.known_sites()
+        names = list(sources) or None
         sys.exit(asyncio.run(run_many_shown(orchestrator, names, how, as_json=as_json)))
     sys.exit(
         asyncio.run(
