@@ -82,8 +82,8 @@ async def test_an_interruption_before_the_run_has_begun_counts(little: Orchestra
 async def test_two_signals_that_come_together_are_one(little_of: Make) -> None:
     told: list[str] = []
     async with little_of(rate="unlimited", concurrency=2) as longline:
-        send(5.0)
-        send(5.4)
+        send(8.0)
+        send(8.4)
 
         report = await run(longline, told)
 
