@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.authoring.guessing import kind_of
-from longline.authoring.naming import field_name, source_name
-from longline.authoring.paging import find_pages
-from longline.authoring.selecting import group_selector, is_stable, unique_selector
+from longline.authoring.propose.pagination import find_pages
+from longline.authoring.propose.selectors import group_selector, is_stable, unique_selector
+from longline.authoring.propose.values import field_name, kind_of, source_name
 from longline.fetching.messages import Page
 
 

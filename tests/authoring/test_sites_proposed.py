@@ -9,9 +9,8 @@ import pytest
 
 from longline.authoring.bench import SINGLE, open_bench, open_page_link, spec_of
 from longline.authoring.checking import Checks, check_source
-from longline.authoring.proposals import Proposal
-from longline.authoring.proposing import Proposer
-from longline.authoring.writing import manifest_text
+from longline.authoring.propose.proposal import Kind, Proposal, manifest_text
+from longline.authoring.propose.proposer import Proposer
 from longline.config.settings import load_settings
 from longline.config.spec import make_spec
 from longline.errors import RobotsDisallowed, UnexpectedShape
@@ -30,9 +29,8 @@ READABLE = frozenset({"en", "de", "fr"})
 async def proposed(home: Path, clock: VirtualClock, url: str) -> Proposal:
     spec = make_spec({"source": SINGLE})
     async with open_page_link(load_settings(home=home), spec, clock) as link:
-        proposer = Proposer(link, url)
-        page, lists = await proposer.lists()
-        return await proposer.propose(page, lists[0] if lists else None)
+        proposer = Proposer(link, url, clock=clock)
+        return await proposer.best(await proposer.survey())
 
 
 async def written(home: Path, clock: VirtualClock, url: str) -> Path:
@@ -116,9 +114,12 @@ async def test_the_items_are_told_from_menus_and_brands(
 
     proposal = await proposed(tmp_path, clock, f"{site.url}/list")
 
-    assert proposal.items is not None
-    assert proposal.items.addresses == [f"{site.url}/p/{n}" for n in range(1, 7)]
-    assert proposal.items.link == "div.product h3 a"
+    group = proposal.candidate.group
+    assert proposal.candidate.kind is Kind.PAGES
+    assert group is not None
+    assert group.link is not None
+    assert group.link.addresses == [f"{site.url}/p/{n}" for n in range(1, 7)]
+    assert (group.selector, group.link.css) == ("div.product", "h3 a")
     assert proposal.locale == "de-DE"
 
 
@@ -213,12 +214,12 @@ async def test_a_page_that_is_no_list_is_an_item_itself(
     assert record == {"title": "One", "size": 12}
 
 
-async def test_what_is_not_html_is_refused(
+async def test_what_is_neither_html_nor_json_is_refused(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
-    site.says("/data", "[]", headers={"content-type": "application/json"})
+    site.says("/data", "a,b", headers={"content-type": "text/csv"})
 
-    with pytest.raises(UnexpectedShape, match="this is application/json"):
+    with pytest.raises(UnexpectedShape, match="text/csv"):
         await proposed(tmp_path, clock, f"{site.url}/data")
 
 

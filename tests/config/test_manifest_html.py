@@ -116,7 +116,11 @@ def test_short_forms_are_what_they_stand_for() -> None:
         ("start: {url: 'https://a.test/{n}', each: {n: 5}}", "start.0.each.n", "a list of values"),
         ("{start: https://a.test, pages: a.next}", "", "need items"),
         ("{start: https://a.test, items: 'h3 a['}", "items.links.0", "not a CSS selector"),
-        ("{start: https://a.test, items: {}}", "items", "links, elements, sitemap or match"),
+        (
+            "{start: https://a.test, items: {}}",
+            "items",
+            "links, elements, records, sitemap or match",
+        ),
         (
             "{start: https://a.test, items: {links: a, elements: p}}",
             "items",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from longline.authoring.exchanges import Watching
 from longline.authoring.masking import Mask, mask_of
@@ -18,6 +18,7 @@ from longline.fetching.link import Link
 from longline.jobs.collector import Collector
 from longline.model import Item
 from longline.sources.base import Source
+from longline.sources.needs import check_needs
 from longline.sources.visit import Visit
 from longline.wiring import Fetching, manners_of, open_fetching, torn_down, usable
 
@@ -29,6 +30,12 @@ class SinglePage(Source):
     """Stands in where no source is meant: only its manners are asked for."""
 
     name = SINGLE
+
+
+class BrowserPage(SinglePage):
+    """The same for pages that a browser opens."""
+
+    transport = "browser"
 
 
 class WatchedCollector(Collector):
@@ -92,15 +99,23 @@ async def open_bench(
 
 @asynccontextmanager
 async def open_page_link(
-    settings: Settings, spec: JobSpec, clock: Clock
+    settings: Settings,
+    spec: JobSpec,
+    clock: Clock,
+    *,
+    transport: Literal["http", "browser"] = "http",
 ) -> AsyncIterator[Watching]:
     """Open a chain for single pages, with the manners of a source or, for SINGLE, without any.
+
+    With `transport` browser, SINGLE can render pages.
 
     Raises:
         ConfigError: the source cannot be used.
     """
     prepare_home(settings)
-    kind = SinglePage if spec.source == SINGLE else usable(spec)[0]
+    single = BrowserPage if transport == "browser" else SinglePage
+    kind = single if spec.source == SINGLE else usable(spec)[0]
+    check_needs(kind, settings.chromium)
     async with open_fetching(settings, spec, kind, clock) as fetching:
         yield Watching(fetching.link, clock)
 

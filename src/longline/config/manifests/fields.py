@@ -58,7 +58,10 @@ def check_selector(text: str) -> str:
     """
     css, attribute = split_selector(text)
     if css or attribute is None:
-        check_css(css)
+        # `+ dd` is the element after an item; each part alone is CSS.
+        steps = css.split("+")[1:] if css.startswith("+") else [css]
+        for step in steps:
+            check_css(step)
     return text.strip()
 
 
@@ -85,7 +88,9 @@ Css = Annotated[str, AfterValidator(check_css)]
 """A CSS selector, and nothing after it."""
 
 Selector = Annotated[str, AfterValidator(check_selector)]
-"""A CSS selector for the text of an element; `selector@name` for an attribute, `@html` for HTML."""
+"""A CSS selector for the text of an element; `selector@name` for an attribute, `@html` for HTML.
+
+`+ dd` is the element after an item, `+ tr .price` one inside of it."""
 
 Selectors = Annotated[tuple[Selector, ...], BeforeValidator(one_or_several), Field(min_length=1)]
 """One selector, or several of which the first that finds something wins."""

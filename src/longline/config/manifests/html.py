@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.manifests.addresses import check_address, check_with_defaults
+from longline.config.manifests.api_paths import JsonPath
 from longline.config.manifests.base import Manifest
 from longline.config.manifests.browser import BrowserSpec
 from longline.config.manifests.fields import (
@@ -27,7 +28,7 @@ from longline.config.manifests.html_start import Start
 from longline.config.manifests.templates import names_in
 from longline.config.written import Written, wrong
 
-_WAYS = ("links", "elements", "sitemap")
+_WAYS = ("links", "elements", "records", "sitemap")
 _PAGE_NAMES = frozenset({"start", "page", "offset", "cursor"})
 _MOST_PAGES = 10_000
 
@@ -49,6 +50,12 @@ class Items(Written):
     """Elements of which each is an item: with `link` its page is read, else it is all there is."""
     link: Selector | None = None
     """In an element, the link to the page of its item."""
+    records: JsonPath | None = None
+    """Where the list of records is in the JSON of a script; fields read them with `path`."""
+    script: Css | None = None
+    """With `records`: the selector of the script, such as #__NEXT_DATA__."""
+    after: Pattern | None = None
+    """With `records`: what is before the JSON in the script, such as window.state *= *."""
     sitemap: (
         bool
         | Annotated[
@@ -70,7 +77,11 @@ class Items(Written):
         if len(ways) > 1:
             raise wrong(f"{' and '.join(ways)} are different ways to find items; write one of them")
         if not ways and self.match is None:
-            raise wrong("say how items are found: links, elements, sitemap or match")
+            raise wrong("say how items are found: links, elements, records, sitemap or match")
+        if self.records is not None and not (self.script or self.after):
+            raise wrong("records are in a script of the page: write script, or after, too")
+        if self.records is None and (self.script or self.after):
+            raise wrong("script and after say where records are: write records, too")
         if self.link is not None and not self.elements:
             raise wrong("link is looked for in elements; write elements, too, or links instead")
         if self.fields is not None and self.link is None:
@@ -82,7 +93,7 @@ class Items(Written):
     @property
     def are_elements(self) -> bool:
         """Whether an item is complete on the page where it is found."""
-        return self.elements is not None and self.link is None
+        return self.records is not None or (self.elements is not None and self.link is None)
 
 
 class Follow(Written):
@@ -176,7 +187,7 @@ class HtmlManifest(Manifest):
         has_element = self.items is not None and not self.items.sitemap
         if self.key is not None and not has_element and any(p.url is None for p in self.key.places):
             raise wrong("here a key can only be read from the address: key: {url: /p/(.+)}")
-        if self._has_records and not (self.items and self.items.are_elements):
+        if self._has_more_records and not (self.items and self.items.are_elements):
             raise wrong("records are items themselves, so items must be elements without a link")
         if not self._has_records and (name := _with_lone_path(self.fields)):
             raise wrong(f"path of {name} needs script or json_ld, unless pages have records")
@@ -184,6 +195,11 @@ class HtmlManifest(Manifest):
 
     @property
     def _has_records(self) -> bool:
+        is_in_script = self.items is not None and self.items.records is not None
+        return is_in_script or self._has_more_records
+
+    @property
+    def _has_more_records(self) -> bool:
         return isinstance(self.pages, MorePages) and self.pages.records is not None
 
     def _names(self) -> Iterator[tuple[str, str]]:

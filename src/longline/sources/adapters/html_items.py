@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from longline.config.manifests.api_paths import find
 from longline.config.manifests.html import HtmlManifest
 from longline.config.patterns import user_pattern
 from longline.fetching.messages import Page
 from longline.model import Item
 from longline.sources.adapters.html_fields import FieldReader, Reading, read_fields, readers_of
 from longline.sources.adapters.html_links import Links, joined, key_of
+from longline.sources.adapters.html_places import ANY_SCRIPT
 from longline.sources.adapters.html_scope import PageScope, Scope
 
 ELEMENT = "element"
@@ -46,6 +48,9 @@ class ItemFinder:
         self._links = Links(items.links or ("a@href",)) if items else Links(())
         self._is_any_link = bool(items and not items.links and not items.elements)
         self._elements = items.elements if items else None
+        self._records = items.records if items else None
+        self._script = (items and items.script) or ANY_SCRIPT
+        self._after = re.compile(items.after) if items and items.after is not None else None
         self._link = Links((items.link,)) if items and items.link is not None else None
         own = manifest.fields if items and items.are_elements else (items and items.fields) or {}
         self._readers = readers_of(own, manifest.locale)
@@ -66,6 +71,8 @@ class ItemFinder:
 
     def on(self, scope: PageScope) -> Found:
         """Return the items of an index page."""
+        if self._records is not None:
+            return self.in_records(scope, self._in_scripts(scope))
         found = Found()
         if self._elements is None:
             for node, address in self._links.on(scope):
@@ -80,6 +87,17 @@ class ItemFinder:
             for address in addresses[:1]:
                 self._take(found, Scope(scope, node, address))
         return found
+
+    def _in_scripts(self, scope: PageScope) -> Any:
+        """Return the records of the first script that has any."""
+        for value in scope.script(self._script, self._after):
+            try:
+                found = find(self._records or "@", value)
+            except ValueError:
+                continue
+            if found:
+                return found
+        return []
 
     def in_records(self, scope: PageScope, records: Any) -> Found:
         """Return the items of a JSON answer that holds the records themselves."""

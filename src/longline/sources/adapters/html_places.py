@@ -15,7 +15,7 @@ from longline.config.patterns import user_pattern
 from longline.sources.adapters.html_scope import PageScope, Scope
 from longline.sources.adapters.html_text import text_of
 
-_ANY_SCRIPT = "script:not([src])"
+ANY_SCRIPT = "script:not([src])"
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 Take = Callable[[LexborNode], str | None]
 
@@ -43,7 +43,34 @@ def nodes_in(
     """Return the elements that match, the node itself for an empty selector."""
     if not css:
         return [node] if isinstance(node, LexborNode) else []
+    if css.startswith("+"):
+        return after(node, css, page.selectors.all)
     return page.selectors.all(node, css) if node is not None else []
+
+
+def after(
+    node: LexborNode | LexborHTMLParser | None,
+    css: str,
+    find: Callable[[LexborNode, str], list[LexborNode]],
+) -> list[LexborNode]:
+    """Return the elements after a node that `+ dd` or `+ tr .price` finds."""
+    here = node if isinstance(node, LexborNode) else None
+    steps = css.split("+")[1:]
+    for number, step in enumerate(steps):
+        tag, _, inner = step.strip().partition(" ")
+        here = _next(here)
+        if here is None or here.mem_id not in {one.mem_id for one in find(here, tag)}:
+            return []
+        if inner:
+            return find(here, inner) if number == len(steps) - 1 else []
+    return [here] if here is not None else []
+
+
+def _next(node: LexborNode | None) -> LexborNode | None:
+    after = node.next if node is not None else None
+    while after is not None and not after.is_element_node:
+        after = after.next
+    return after
 
 
 def taking(attribute: str | None) -> Take:
@@ -75,8 +102,8 @@ class _Css:
         self.origin = f"css {selector}"
 
     def first(self, scope: Scope) -> Any:
-        if not self._css:
-            node = scope.node if isinstance(scope.node, LexborNode) else None
+        if not self._css or self._css.startswith("+"):
+            node = next(iter(nodes_in(scope.page, scope.node, self._css)), None)
         else:
             node = scope.page.selectors.first(scope.node, self._css)
         return (self._take(node) or None) if node is not None else None
@@ -134,7 +161,7 @@ def _finders(place: Place) -> Iterator[Finder]:
     if place.json_ld is not None:
         yield _ld(place.json_ld, place.path)
     elif place.script is not None or place.after is not None:
-        yield _script(place.script or _ANY_SCRIPT, place.after, place.path)
+        yield _script(place.script or ANY_SCRIPT, place.after, place.path)
     elif place.path is not None:
         yield _Json(lambda scope: (scope.record,), place.path, f"path {place.path}")
     if place.url is not None:

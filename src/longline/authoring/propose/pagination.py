@@ -1,4 +1,4 @@
-"""How a list page goes on: by a link, by numbers, by an offset, by a button for more."""
+"""Pagination of a list page: a next link, page numbers, an offset, or a button for more."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from selectolax.lexbor import LexborNode
 
-from longline.authoring.selecting import classes_of, group_selector, unique_selector
+from longline.authoring.propose.selectors import classes_of, group_selector, unique_selector
 from longline.fetching.messages import Page, without_userinfo
 from longline.sources.adapters.html_text import text_of
 
 _NEXT_WORDS = """
     next older weiter nächste naechste suivant suivante siguiente próximo proximo próxima seguinte
     successiva avanti volgende następna dalej nästa næste neste seuraava další следваща следующая
-    sonraki 次へ 下一页
+    sonraki 次へ 下一页 下一頁 다음 напред вперед вперёд далее след наступна επόμενη următoarea
+    ďalšia naslednja sljedeća tovább következő lanjut selanjutnya próxima avançar
 """
 _NEXT = re.compile(
     rf"^\W*(?:{'|'.join(_NEXT_WORDS.split())})(?!\w)|^(?:page|seite)\s+(?:suivante|vor)\b",
@@ -32,6 +33,11 @@ _MORE = re.compile(
 _MORE_ATTRIBUTES = ("data-url", "data-href", "data-next", "data-next-url", "data-more", "href")
 _LONGEST = 40
 _SECOND = re.compile(r"(?<!\d)2(?!\d)")
+_SECOND_PAGE = re.compile(
+    r"/?(?:\?(?:[^#]*&)?(?:p|pg|page|paged|seite|pagina|strana|str)=2|(?:p|pg|page|seite)[-/_.]?2)"
+    r"(?:\.html?|\.php|/)?",
+    re.IGNORECASE,
+)
 
 Pages = Mapping[str, Any]
 """What stands under `pages` in a manifest."""
@@ -39,7 +45,13 @@ Pages = Mapping[str, Any]
 
 def find_pages(page: Page, size: int) -> Pages | None:
     """Return how a list of `size` entries a page goes on; None when it seems to be one page."""
-    return _by_relation(page) or _by_word(page) or _by_numbers(page, size) or _by_more(page)
+    return (
+        _by_relation(page)
+        or _by_word(page)
+        or _by_numbers(page, size)
+        or _by_address(page, size)
+        or _by_more(page)
+    )
 
 
 def _by_relation(page: Page) -> Pages | None:
@@ -99,6 +111,20 @@ def _by_numbers(page: Page, size: int) -> Pages | None:
         shown = [link for link in page.css("a[href]") if text_of(link).isdecimal()]
         last = group_selector(page.tree, shown) if told["kind"] == "numbered" else None
         return {**told, "last": last} if last else told
+    return None
+
+
+def _by_address(page: Page, size: int) -> Pages | None:
+    """Return pages by a link to the second, whatever its text: the list's own address and a 2."""
+    start = page.url.partition("?")[0].partition("#")[0]
+    for link in page.css("a[href]"):
+        address = _joined(page, link.attributes.get("href") or "")
+        rest = address.removeprefix(start)
+        if rest == address or not _SECOND_PAGE.fullmatch(rest) or not _leads_on(page, link):
+            continue
+        found = _by_parameter(page, 2, address, size) or _by_path(page, 2, address)
+        if found is not None:
+            return found
     return None
 
 

@@ -1,0 +1,691 @@
+"""Groups of elements of the same structure on a page: what may be the items of a list.
+
+A group is everything that one selector finds. Selectors are collected from the whole page, by
+class, by attribute and by position below a named element; the groups are then compared by what
+their elements have in common, so that an additional class on some of them makes no difference.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import urljoin, urlsplit
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from longline.authoring.propose.selectors import (
+    ancestors,
+    children_of,
+    classes_of,
+    data_selectors,
+    following,
+    is_plain,
+    is_stable,
+    is_utility,
+    module_selectors,
+    own_selectors,
+)
+from longline.fetching.messages import Page, without_userinfo
+from longline.sources.adapters.html_text import text_of
+
+FEWEST = 3
+"""Elements of the same structure are a list from here on."""
+MOST = 6
+"""Groups that are returned, the most likely first."""
+_EXAMINED = 80  # groups whose elements are compared; the others cover too little of the page
+_SAMPLED = 40  # elements of a group that are compared
+_MOST_ELEMENTS = 3000
+_DEEPEST = 6  # levels below an element that its structure is taken from
+_MOST_LINKS = 30
+_ASIDE = frozenset({"nav", "header", "footer", "aside", "form"})
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "head"})
+_NEVER_ITEMS_TAGS = """
+    html body head script style template noscript svg path g br hr b i em strong small code img
+    picture source input label button select option optgroup thead tbody tfoot colgroup col td th
+    caption form nav meta link time sup sub use br wbr iframe video audio canvas h1 figure
+    figcaption abbr
+"""
+_NEVER_ITEMS = frozenset(_NEVER_ITEMS_TAGS.split())
+_SIDE = re.compile(
+    r"(?:^|[-_ ])(?:side(?:bar|nav)?|mega\w*|\w*menu|top-?nav|refine\w*|nav(?:bar|igation)?|"
+    r"foot(?:er)?|breadcrumbs?|pagination|pager|"
+    r"related|recommend(?:ed|ations?)?|comments?|filters?|facets?|widget|social|share|cookie|"
+    r"carousel|slider|tagcloud|tag-cloud|most-read|popular|trending|toolbar|dropdown|modal|header|"
+    r"languages?|lang|categories|tags)(?:$|[-_ ])",
+    re.IGNORECASE,
+)
+_ADS = re.compile(
+    r"(?:^|[-_])(?:ads?|advert\w*|sponsor\w*|promo\w*|banner|teaser-ad|adslot)(?:$|[-_])",
+    re.IGNORECASE,
+)
+_ITEM_TYPES = re.compile(r'itemtype\$="/(?:WebPage|BreadcrumbList|ListItem|SiteNavigation)')
+_SLOTS = {0: 0.05, 1: 0.35, 2: 0.85, 3: 1.0, 4: 1.06, 5: 1.1}
+_MOST_SLOTS_FACTOR = 1.13
+_MOSTLY = 0.8
+_SHORT, _LONG = 12, 4000  # characters of an element; less is a button, more a whole page
+_LONGEST_NAME = 60  # characters of class and id; more are those of the page as a whole
+_MOST_ADS = 0.4  # of the elements of a list; more are items that happen to be called so
+_ALIKE = 0.55  # an element that shares less of the structure of its group is not one of it
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLink:
+    """The link of each element to its own page; `css` is empty where the element is the link."""
+
+    css: str
+    addresses: Sequence[str]
+    worth: float
+
+
+@dataclass(slots=True)
+class Group:
+    """Elements that one selector finds, and what they have in common."""
+
+    selector: str
+    nodes: list[LexborNode]
+    texts: list[str] = field(default_factory=list)
+    coverage: float = 0.0
+    """Share of the page's text that is in these elements."""
+    homogeneity: float = 1.0
+    """Mean share of the common structure that an element has."""
+    slots: int = 0
+    """Places in the structure whose texts differ from element to element."""
+    link: ItemLink | None = None
+    has_headings: bool = False
+    is_aside: bool = False
+    followers: list[LexborNode] = field(default_factory=list)
+    """The element after each, where it belongs to the item: a `dd` after its `dt`."""
+    odd: list[LexborNode] = field(default_factory=list)
+    """Elements that lack most of the common structure: advertisements, headings."""
+    score: float = 0.0
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """The identity of the set of elements."""
+        return frozenset(node.mem_id for node in self.nodes)
+
+
+class GroupFinder:
+    """Finds and ranks the groups of one page."""
+
+    def __init__(self, page: Page) -> None:
+        self._links = PageLinks(page)
+        self._tree = page.tree
+        self._sizes = _text_sizes(self._tree)
+        body = self._tree.body
+        self._whole = max(1, _main_size(body, self._sizes) if body is not None else 1)
+
+    @property
+    def text_size(self) -> int:
+        """Characters of text outside of navigation, header and footer."""
+        return self._whole
+
+    def find(self) -> list[Group]:
+        """Return what may be the list of a page, the most likely first."""
+        groups = self._examined()
+        groups += [one for group in groups if group.odd for one in self._refined(group)]
+        groups = _distinct(groups)
+        _compare(groups)
+        groups.sort(key=lambda one: one.score, reverse=True)
+        return _without_echoes(groups)[:MOST]
+
+    def of_selector(self, selector: str) -> Group | None:
+        """Return the group that a selector finds, whatever its score; None when it finds none."""
+        nodes = [node for node in self._tree.css(selector) if text_of(node)]
+        return self._judged(Group(selector, nodes)) if nodes else None
+
+    def _examined(self) -> list[Group]:
+        collected = _collected(self._tree)
+
+        # A cheap look first: the text they hold, and how many they are.
+        def size(nodes: Sequence[LexborNode]) -> float:
+            held = sum(self._sizes.get(node.mem_id, 0) for node in nodes)
+            return held * math.log2(1 + len(nodes)) * (0.1 if _is_aside(nodes[0]) else 1.0)
+
+        largest = sorted(collected, key=lambda one: size(one[1]), reverse=True)[:_EXAMINED]
+        found = (Group(selector, nodes) for selector, nodes in largest)
+        return [judged for one in found if (judged := self._judged(one)) is not None]
+
+    def _judged(self, group: Group) -> Group | None:
+        """Fill in what a group has in common; None when it is not a list."""
+        group.nodes = [node for node in group.nodes if self._sizes.get(node.mem_id, 0)]
+        count = len(group.nodes)
+        if count < FEWEST:
+            return None
+        group.texts = [text_of(node) for node in group.nodes]
+        _examine_structure(group)
+        covered = sum(self._sizes.get(node.mem_id, 0) for node in group.nodes)
+        if followers := self._followers(group):
+            group.followers = followers
+            covered += sum(self._sizes.get(node.mem_id, 0) for node in followers)
+            shapes = [_shape(node) for node in _spread(followers, _SAMPLED)]
+            group.slots += _count_slots(shapes, _common(shapes))
+        group.coverage = min(1.0, covered / self._whole)
+        group.is_aside = _is_aside(group.nodes[0]) and _is_aside(group.nodes[-1])
+        group.link = find_link(self._links, group.nodes)
+        group.score = _score(group)
+        return group
+
+    def _followers(self, group: Group) -> list[LexborNode]:
+        """Return the element after each, when all of one tag follow and none is in the group."""
+        ids = group.ids
+        found = [following(node) for node in group.nodes]
+        followers = [node for node in found if node is not None and node.mem_id not in ids]
+        is_regular = len(followers) == len(group.nodes) and len({n.tag for n in followers}) == 1
+        if not is_regular or len({node.mem_id for node in followers}) < len(followers):
+            return []
+        if _is_aside(followers[0]) or not all(self._sizes.get(n.mem_id) for n in followers):
+            return []
+        return followers
+
+    def _refined(self, group: Group) -> Iterator[Group]:
+        """Yield the group without its odd elements, where a selector tells them apart."""
+        odd = {node.mem_id for node in group.odd}
+        regular = [node for node in group.nodes if node.mem_id not in odd]
+        if len(regular) < FEWEST:
+            return
+        for selector in _telling_apart(group.selector, regular, group.odd):
+            nodes = self._tree.css(selector)
+            found = {node.mem_id for node in nodes}
+            if found == {node.mem_id for node in regular}:
+                if (judged := self._judged(Group(selector, nodes))) is not None:
+                    yield judged
+                return
+
+
+def _text_sizes(tree: LexborHTMLParser) -> dict[int, int]:
+    """Return how many characters of visible text each element holds."""
+    body = tree.body
+    if body is None:
+        return {}
+    order: list[tuple[int, int | None]] = []
+    sizes: dict[int, int] = defaultdict(int)
+    stack: list[tuple[LexborNode, int | None]] = [(body, None)]
+    while stack:
+        node, parent = stack.pop()
+        order.append((node.mem_id, parent))
+        child = node.first_child
+        while child is not None:
+            if child.is_text_node:
+                sizes[node.mem_id] += len((child.text_content or "").strip())
+            elif child.is_element_node and child.tag not in _UNSEEN:
+                stack.append((child, node.mem_id))
+            child = child.next
+    for own, parent in reversed(order):
+        if parent is not None:
+            sizes[parent] += sizes[own]
+    return dict(sizes)
+
+
+def _main_size(body: LexborNode, sizes: dict[int, int]) -> int:
+    """Return how much text is outside of menus, headers, footers and side columns."""
+    whole = sizes.get(body.mem_id, 0)
+    stack = children_of(body)
+    while stack:
+        node = stack.pop()
+        if node.tag in _UNSEEN:
+            continue
+        if _is_side(node):
+            whole -= sizes.get(node.mem_id, 0)
+        else:
+            stack.extend(children_of(node))
+    return whole
+
+
+def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
+    """Return selectors with three matches and more that are not inside each other."""
+    found: dict[str, list[LexborNode]] = defaultdict(list)
+    for node in tree.css("body *"):
+        if node.tag in _NEVER_ITEMS or not is_plain(node.tag):
+            continue
+        for selector in _selectors_of(node):
+            found[selector].append(node)
+    collected: dict[frozenset[int], tuple[str, list[LexborNode]]] = {}
+    for selector, nodes in found.items():
+        if not FEWEST <= len(nodes) <= _MOST_ELEMENTS or _is_nested(nodes):
+            continue
+        ids = frozenset(node.mem_id for node in nodes)
+        known = collected.get(ids)
+        if known is None or _selector_rank(selector) < _selector_rank(known[0]):
+            collected[ids] = selector, nodes
+    return list(collected.values())
+
+
+def _selectors_of(node: LexborNode) -> Iterator[str]:
+    """Yield selectors that find elements of the same kind as this one."""
+    tag = node.tag or "*"
+    yield from _kinds_of(node)
+    parent = node.parent
+    if parent is None:
+        return
+    row = f"{tag}:has(td)" if tag == "tr" else tag
+    steps = [row]
+    here: LexborNode | None = parent
+    named = 0
+    for _ in range(_DEEPEST):
+        if here is None or here.tag in (None, "html", "body"):
+            break
+        joined = " > ".join(reversed(steps))
+        containers = list(_containers(here))
+        yield from (f"{one} > {joined}" for one in containers)
+        named += bool(containers)
+        if named > 1:
+            return
+        steps.append(here.tag or "*")
+        here = here.parent
+    if here is not None and here.tag == "body" and not named:
+        yield f"body > {' > '.join(reversed(steps))}"
+
+
+def _kinds_of(node: LexborNode) -> Iterator[str]:
+    tag = node.tag or "*"
+    names = classes_of(node)
+    yield from (f"{tag}.{name}" for name in names)
+    yield from data_selectors(node)
+    yield from module_selectors(node)
+    if node.attributes.get("itemprop") == "itemListElement":
+        yield "[itemprop=itemListElement]"
+
+
+def _containers(node: LexborNode) -> Iterator[str]:
+    tag = node.tag or "*"
+    if (name := node.attributes.get("id")) and is_stable(name):
+        yield f"#{name}"
+    yield from (f"{tag}.{name}" for name in classes_of(node)[:3])
+    yield from data_selectors(node)
+    yield from module_selectors(node)
+    if tag == "main":
+        yield tag
+
+
+def _is_nested(nodes: Sequence[LexborNode]) -> bool:
+    """Return True if elements of a group are inside others of it."""
+    ids = {node.mem_id for node in nodes}
+    inside = sum(any(outer.mem_id in ids for outer in ancestors(node)) for node in nodes[:200])
+    return inside > len(nodes[:200]) / 20
+
+
+def _selector_rank(selector: str) -> tuple[float, int]:
+    return 1 / _quality(selector), len(selector)
+
+
+def _quality(selector: str) -> float:
+    """Return how likely a selector is to hold on another page, as a factor."""
+    parts = re.split(r" > ", selector)
+    factor = 1.0 if len(parts) == 1 else 0.985
+    names = re.findall(r"\.([\w-]+)", selector)
+    if names and all(is_utility(name) for name in names):
+        factor *= 0.95
+    if selector.startswith("body >"):
+        factor *= 0.93
+    return factor * 0.995 ** (len(parts) - 1)
+
+
+def _examine_structure(group: Group) -> None:
+    """Compare the elements of a group: what most have in common, and which lack it."""
+    sample = _spread(group.nodes, _SAMPLED)
+    shapes = [_shape(node) for node in sample]
+    common = _common(shapes)
+    ads = {node.mem_id for node in group.nodes if is_advert(node)}
+    if len(ads) > _MOST_ADS * len(group.nodes):
+        ads = set()
+    if common:
+        shares = [len(common & shape.keys()) / len(common) for shape in shapes]
+        group.homogeneity = sum(
+            0.0 if node.mem_id in ads else share for node, share in zip(sample, shares, strict=True)
+        ) / len(shares)
+        for node in group.nodes:
+            share = len(common & _shape(node).keys()) / len(common)
+            if share < _ALIKE or node.mem_id in ads:
+                group.odd.append(node)
+    group.slots = _count_slots(shapes, common)
+    group.has_headings = _has_headings(sample)
+
+
+def is_advert(node: LexborNode) -> bool:
+    """Return True if a class marks an element as an advertisement."""
+    return any(_ADS.search(name) for name in (node.attributes.get("class") or "").split())
+
+
+def _spread(nodes: Sequence[LexborNode], most: int) -> list[LexborNode]:
+    if len(nodes) <= most:
+        return list(nodes)
+    return [nodes[number * len(nodes) // most] for number in range(most)]
+
+
+def _shape(node: LexborNode) -> dict[str, str]:
+    """Return the paths of tags below an element, each with the first text of its own there."""
+    shape: dict[str, str] = {}
+    own = _own_text(node)
+    if own:
+        shape["."] = own
+    below = children_of(node)
+    stack = [(child, _step(child, below)) for child in reversed(below)]
+    while stack:
+        here, path = stack.pop()
+        text = here.attributes.get("src") or "" if here.tag == "img" else _own_text(here)
+        shape[path] = shape.get(path) or text
+        if path.count("/") < _DEEPEST and here.tag not in _UNSEEN:
+            children = children_of(here)
+            stack.extend(
+                (child, f"{path}/{_step(child, children)}") for child in reversed(children)
+            )
+    return shape
+
+
+def _step(node: LexborNode, siblings: Sequence[LexborNode]) -> str:
+    """Return a step of a path: the tag, with its place where the tag alone says little."""
+    if node.tag not in {"td", "th", "div", "span", "p"}:
+        return node.tag or "*"
+    same = [one for one in siblings if one.tag == node.tag]
+    if len(same) == 1 or len(same) > _DEEPEST + _DEEPEST:
+        return node.tag
+    place = next(n for n, one in enumerate(same) if one.mem_id == node.mem_id)
+    return f"{node.tag}{place}"
+
+
+def _own_text(node: LexborNode) -> str:
+    pieces = []
+    child = node.first_child
+    while child is not None:
+        if child.is_text_node:
+            pieces.append((child.text_content or "").strip())
+        child = child.next
+    return " ".join(piece for piece in pieces if piece)
+
+
+def _common(shapes: Sequence[dict[str, str]]) -> set[str]:
+    counted = Counter(path for shape in shapes for path in shape if path != ".")
+    return {path for path, count in counted.items() if count >= 0.6 * len(shapes)}
+
+
+def _count_slots(shapes: Sequence[dict[str, str]], common: set[str]) -> int:
+    """Return how many places of the common structure have texts that differ."""
+    slots = 0
+    for path in {*common, "."}:
+        texts = [text for shape in shapes if (text := shape.get(path))]
+        if len(texts) >= max(2, len(shapes) / 2) and len(set(texts)) > max(1, len(texts) / 4):
+            slots += 1
+    return slots
+
+
+def _has_headings(nodes: Sequence[LexborNode]) -> bool:
+    having = sum(node.css_first("h2, h3, h4, h5, h6") is not None for node in nodes)
+    return having > _MOSTLY * len(nodes)
+
+
+def _is_aside(node: LexborNode) -> bool:
+    return any(_is_side(one) for one in (node, *ancestors(node)))
+
+
+def _is_side(node: LexborNode) -> bool:
+    if node.tag in _ASIDE:
+        # Some put the whole list into a form, or the header of an article around a part of it.
+        return node.tag != "form" or node.css_first("article, h3, table") is None
+    words = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
+    if node.attributes.get("role") in {"navigation", "complementary", "contentinfo", "banner"}:
+        return True
+    # A class of the page as a whole says nothing of its parts: `has-sidebar`, `with-menu`.
+    return (
+        len(words) < _LONGEST_NAME
+        and bool(_SIDE.search(words))
+        and not re.search(r"has-|with", words)
+    )
+
+
+def _score(group: Group) -> float:
+    """Return how likely a group is the list of items; a good one has about 100."""
+    count = len(group.nodes)
+    texts = group.texts
+    score = 25.0 * math.pow(group.coverage, 0.6) * math.log2(1 + min(count, 100))
+    score *= _SLOTS.get(group.slots, _MOST_SLOTS_FACTOR)
+    score *= group.homogeneity**2 * _quality(group.selector)
+    score *= (len(set(texts)) / len(texts)) ** 2
+    if not _SHORT < sum(map(len, texts)) / len(texts) < _LONG:
+        score *= 0.5
+    if group.link is not None:
+        score *= 1.2
+    if group.has_headings:
+        score *= 1.1
+    return score * _unlikely(group)
+
+
+def _unlikely(group: Group) -> float:
+    """Return a factor below 1 for menus, texts, advertisements and page numbers."""
+    score = 1.0
+    if group.is_aside:
+        score *= 0.15
+    if group.nodes[0].tag == "p" and group.link is None:
+        score *= 0.4  # paragraphs of a text
+    if _is_menu(group):
+        score *= 0.4
+    if group.followers and group.link is None and group.nodes[0].tag != "dt":
+        score *= 0.6  # headings of a text, each with its first paragraph
+    if any(_ADS.search(name) for name in re.findall(r"(?<!:not\()\.([\w-]+)", group.selector)):
+        score *= 0.2
+    if _ITEM_TYPES.search(group.selector):
+        score *= 0.5
+    if sum(text.strip().isdecimal() for text in group.texts) > len(group.texts) / 2:
+        score *= 0.01  # page numbers
+    return score
+
+
+def _is_menu(group: Group) -> bool:
+    """Return True if the elements hold little but several links each: menus, filters."""
+    sample = _spread(group.nodes, 10)
+    parts = [
+        [node, after] for node, after in zip(sample, _spread(group.followers, 10), strict=False)
+    ]
+    text = linked = links = 0
+    for some in parts or [[node] for node in sample]:
+        for node in some:
+            text += len(text_of(node))
+            found = [node] if node.tag == "a" else node.css("a[href]")
+            linked += sum(len(text_of(link)) for link in found)
+            links += len({link.attributes.get("href") for link in found})
+    return links >= 3 * len(sample) and linked > 0.85 * max(1, text)
+
+
+def _telling_apart(
+    selector: str, regular: Sequence[LexborNode], odd: Sequence[LexborNode]
+) -> Iterator[str]:
+    """Yield selectors that may find the regular elements of a group and not the odd ones."""
+    shared = set.intersection(*(set(classes_of(node)) for node in regular))
+    of_odd = [set(classes_of(node)) for node in odd]
+    for name in sorted(shared - set().union(*of_odd)):
+        yield f"{selector}.{name}"
+    of_regular = set().union(*(set(classes_of(node)) for node in regular))
+    for name in sorted(set.intersection(*of_odd) - of_regular):
+        yield f"{selector}:not(.{name})"
+    inner = Counter(one for node in _spread(regular, 10) for one in _inner_selectors(node))
+    needed = min(10, len(regular))
+    for one, count in inner.most_common(200):
+        if count == needed and not any(node.css_first(one) for node in odd):
+            yield f"{selector}:has({one})"
+
+
+def _inner_selectors(node: LexborNode) -> set[str]:
+    found: set[str] = set()
+    for inner in node.css("*"):
+        if inner.mem_id != node.mem_id and inner.tag not in _UNSEEN:
+            found.update(one for one in own_selectors(inner) if not one.startswith("#"))
+    return found
+
+
+def _distinct(groups: Sequence[Group]) -> list[Group]:
+    best: dict[frozenset[int], Group] = {}
+    for group in groups:
+        known = best.get(group.ids)
+        if known is None or _selector_rank(group.selector) < _selector_rank(known.selector):
+            best[group.ids] = group
+    return list(best.values())
+
+
+def _compare(groups: Sequence[Group]) -> None:
+    """Settle which of two groups that are inside each other is the list of items."""
+    ids = [group.ids for group in groups]
+    factors = [_without_odd_factor(group, ids) for group in groups]
+    for place, inner in enumerate(groups):
+        within: Counter[int] = Counter()
+        for node in inner.nodes:
+            around = {one.mem_id for one in ancestors(node)}
+            within.update(n for n, outer in enumerate(ids) if n != place and outer & around)
+        for other, count in within.items():
+            if count >= _MOSTLY * len(inner.nodes):
+                own, outer = _nested_factors(inner, groups[other])
+                factors[place] = min(factors[place], own)
+                factors[other] = min(factors[other], outer)
+    for group, factor in zip(groups, factors, strict=True):
+        group.score *= factor
+
+
+def _without_odd_factor(group: Group, others: Sequence[frozenset[int]]) -> float:
+    """Return a factor below 1 when another group is this one without its odd elements."""
+    odd, ids = {node.mem_id for node in group.odd}, group.ids
+    return 0.7 if odd and any(ids - other and ids - other <= odd for other in others) else 1.0
+
+
+def _nested_factors(inner: Group, outer: Group) -> tuple[float, float]:
+    """Return the factors of a group and of one that its elements are inside of."""
+    is_whole = inner.coverage >= 0.75 * outer.coverage
+    is_many = len(inner.nodes) >= 1.7 * len(outer.nodes)
+    if is_many and is_whole:
+        is_row = inner.slots > 1 and inner.score > _MOSTLY * outer.score
+        return 1.0, 0.7 if is_row else 1.0  # a row of cards
+    if outer.score < _MOSTLY * inner.score:
+        return 1.0, 1.0  # a column of the page, not an item
+    if is_many:
+        return 0.6, 1.0  # tags of an item
+    return 0.95 if is_whole else 0.8, 1.0  # a part of an item
+
+
+def _without_echoes(groups: Sequence[Group]) -> list[Group]:
+    """Leave out groups that are parts, wrappers or subsets of one that is more likely."""
+    kept: list[Group] = []
+    for group in groups:
+        if group.score > 0 and not any(_is_echo(group, better) for better in kept):
+            kept.append(group)
+    return kept
+
+
+def _is_echo(group: Group, better: Group) -> bool:
+    ids, others = group.ids, better.ids
+    if len(ids & others) > len(ids) / 2:
+        return True
+    inside = sum(any(one.mem_id in others for one in ancestors(node)) for node in group.nodes)
+    if inside > len(ids) / 2:
+        return len(ids) < 1.3 * len(others) or group.score < better.score / 3
+    around = sum(any(one.mem_id in ids for one in ancestors(node)) for node in better.nodes)
+    return around > len(others) / 2 and group.score < better.score / 2
+
+
+def find_link(links: PageLinks, nodes: Sequence[LexborNode]) -> ItemLink | None:
+    """Return the link of each element to a page of its own; None when they have no such link.
+
+    Nearly every element must have exactly one address there, and each a different one: several
+    addresses in one element, or one address in several, are tags, authors and categories.
+    """
+    sample = _spread(nodes, _SAMPLED)
+    if sample[0].tag == "a":
+        addresses = [links.address_of(node) for node in nodes]
+        return _item_link(links, "", [[one] if one else [] for one in addresses], nodes)
+    best: ItemLink | None = None
+    for css in _link_selectors(links, sample):
+        per_element = [
+            list(dict.fromkeys(one for a in node.css(css) if (one := links.address_of(a))))
+            for node in sample
+        ]
+        link = _item_link(links, css, per_element, sample)
+        if link is not None and (best is None or link.worth > best.worth):
+            best = link
+    if best is None:
+        return None
+    firsts = (node.css_first(best.css) for node in nodes)
+    addresses = [links.address_of(one) for one in firsts if one is not None]
+    return replace(best, addresses=list(dict.fromkeys(one for one in addresses if one)))
+
+
+def _link_selectors(links: PageLinks, nodes: Sequence[LexborNode]) -> list[str]:
+    ways: Counter[str] = Counter()
+    for node in nodes:
+        ways.update(set(_ways(links, node)))
+    return [way for way, _ in ways.most_common(_MOST_LINKS)]
+
+
+def _ways(links: PageLinks, node: LexborNode) -> Iterator[str]:
+    """Yield selectors of the links in an element."""
+    for link in node.css("a[href]"):
+        if links.address_of(link) is None:
+            continue
+        yield from (one for one in own_selectors(link) if not one.startswith("#"))
+        outer = link.parent
+        if outer is not None and outer.mem_id != node.mem_id:
+            places = (one for one in own_selectors(outer) if not one.startswith("#"))
+            yield from (f"{place} {link.tag}" for place in places)
+            siblings = children_of(outer.parent) if outer.parent is not None else []
+            if outer.tag == "td":
+                place = next(n for n, one in enumerate(siblings) if one.mem_id == outer.mem_id)
+                yield f"td:nth-child({place + 1}) a"
+
+
+def _item_link(
+    links: PageLinks, css: str, per_element: Sequence[Sequence[str]], nodes: Sequence[LexborNode]
+) -> ItemLink | None:
+    """Return the link when it leads from nearly every element to a page of its own."""
+    count = len(per_element)
+    having = [found for found in per_element if found]
+    firsts = [one[0] for one in having]
+    own = set(firsts) - {links.url}
+    if len(having) < _MOSTLY * count or len(own) < max(FEWEST, 0.95 * len(having)):
+        return None
+    if sum(len(one) > 1 for one in having) > 0.1 * count:
+        return None
+    found = [one for node in nodes if (one := node.css_first(css) if css else node) is not None]
+    words = sum(min(len(text_of(link)), 60) for link in found) / len(found)
+    headed = sum(_is_in_heading(link) for link in found) / len(found)
+    titled = sum(bool(re.search("title|name|head", " ".join(classes_of(link)))) for link in found)
+    worth = words / 10 + 5 * headed + 2 * titled / len(found) + 10 * len(having) / count
+    # A short selector is easier to keep, and one without a name is likelier to find others.
+    worth -= len(css) / 100 + 0.5 * (css == "a")
+    return ItemLink(css, firsts, worth)
+
+
+def _is_in_heading(link: LexborNode) -> bool:
+    near: Iterable[LexborNode | None] = [
+        link.parent,
+        link.parent.parent if link.parent else None,
+        *link.css("*"),
+    ]
+    return any(node is not None and node.tag in _HEADINGS for node in near)
+
+
+class PageLinks:
+    """Resolves the links of one page."""
+
+    def __init__(self, page: Page) -> None:
+        self.url = page.url.partition("#")[0]
+        self._home = urlsplit(page.url).netloc
+        href = page.first_attribute("base[href]", "href")
+        self._base = urljoin(page.url, href) if href else page.url
+        self._known: dict[str, str | None] = {}
+
+    def address_of(self, link: LexborNode) -> str | None:
+        """Return where a link leads on the same site; None when it leads elsewhere or nowhere."""
+        href = (link.attributes.get("href") or "").strip()
+        if href not in self._known:
+            self._known[href] = self._resolved(href)
+        return self._known[href]
+
+    def _resolved(self, href: str) -> str | None:
+        if not href or href.startswith(("#", "javascript:", "mailto:", "tel:")):
+            return None
+        try:
+            address = urljoin(self._base, without_userinfo(href)).partition("#")[0]
+            is_same = urlsplit(address).netloc == self._home
+        except ValueError:
+            return None
+        return address if is_same and address.startswith("http") else None
