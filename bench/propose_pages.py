@@ -43,6 +43,7 @@ from longline.model import Account
 _NOT_COUNTED = {"pages_unreadable", "second_page"}
 _FEWEST_FIELDS = 3
 _MOSTLY = 0.9
+_LONGEST_LABEL = 30
 
 
 class SavedPages(Link):
@@ -161,7 +162,14 @@ def _has_values(
         return False
     own = [_normal(page, value_at(node, field.place)) for _, node in pairs]
     filled = [(a, b) for a, b in zip(values, own, strict=True) if a is not None]
-    return bool(filled) and sum(a == b for a, b in filled) >= _MOSTLY * len(filled)
+    equal = sum(a == b or _is_without_label(a, b) for a, b in filled)
+    return bool(filled) and equal >= _MOSTLY * len(filled)
+
+
+def _is_without_label(right: str, own: str | None) -> bool:
+    """Return True if a value is the right one without the label before it: `Ref: 40581`."""
+    label, colon, rest = right.partition(":")
+    return bool(colon) and len(label) <= _LONGEST_LABEL and rest.strip() == own
 
 
 def _normal(page: Page, value: str | None) -> str | None:

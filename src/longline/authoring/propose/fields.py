@@ -47,6 +47,7 @@ _SAMPLED = 12
 _MOST_PLACES = 400
 _MOST_LEAVES = 300
 _FEWEST_FILLED = 0.5
+_SELDOM = 0.3  # of the items; what says its name may be missing as often
 _FEW = 3  # items; a field must be on all of so few
 _AROUND = 4  # elements around a value that a selector may name
 _STEPS = 6  # of a selector by position
@@ -65,6 +66,8 @@ _METAS = {
     "currency": 'meta[property="product:price:currency"]',
 }
 _ATTRIBUTES = {"meta": "content", "img": "src", "time": "datetime", "a": "href", "link": "href"}
+_SOURCES = ("data-src", "data-original", "data-lazy-src", "data-lazy", "src")
+_ADDRESSES = ("@href", *(f"@{name}" for name in _SOURCES))
 _LABELS = "dt, th, b, strong, .label"
 _ASIDE = frozenset({"nav", "header", "footer", "aside", "form", "script", "style", "noscript"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
@@ -138,7 +141,11 @@ def fields_of_elements(
 ) -> list[ProposedField]:
     """Return the fields of the elements of a list, and of the element after each."""
     sample = _spread(nodes)
-    seen = _each_once(one for node in sample for one in _from_itemprops(node))
+    seen = _each_once(
+        one for node in sample for one in (*_from_itemprops(node), *_from_labels(node))
+    )
+    needed = max(2, _SELDOM * len(sample))
+    seen = [one for one in seen if sum(value_at(n, one[1]) is not None for n in sample) >= needed]
     seen += _by_structure(sample, is_page=False)
     if has_followers:
         after = [one for node in sample if (one := following(node)) is not None]
@@ -262,7 +269,7 @@ def _field(
 ) -> ProposedField:
     samples = [value for value in values if value]
     kind = own_locale = None
-    if str(place.get("css", "")).endswith(("@href", "@src", "@data-src")):
+    if str(place.get("css", "")).endswith(_ADDRESSES):
         kind = "url"
     elif not place.get("many"):
         kind = kind_of(name, samples, locale)
@@ -379,8 +386,8 @@ def _from_itemprops(root: Root) -> Iterator[Seen]:
             yield field_name(prop), {"css": f"{selector}{_attribute(node)}"}, Trust.NAMED
 
 
-def _from_labels(tree: LexborHTMLParser) -> Iterator[Seen]:
-    for label in tree.css(_LABELS):
+def _from_labels(root: Root) -> Iterator[Seen]:
+    for label in root.css(_LABELS):
         text = text_of(label)
         value = _sibling(label)
         if not text or len(text) > _LONGEST_LABEL or value is None or not text_of(value):
@@ -388,7 +395,7 @@ def _from_labels(tree: LexborHTMLParser) -> Iterator[Seen]:
         is_labelled = label.tag in {"dt", "th"} or text.rstrip().endswith(":")
         if not is_labelled or _is_aside(label):
             continue
-        own = unique_selector(tree, value) if names_of(value) else None
+        own = unique_selector(root, value) if names_of(value) else None
         words = text.replace('"', "").rstrip()
         by_label = f'{label.tag}:lexbor-contains("{words}") + {value.tag}'
         name = field_name(text)
@@ -617,7 +624,7 @@ def _readings(node: LexborNode, selector: str) -> Iterator[str]:
     """Yield what to read of an element: its text, and the attributes that hold more."""
     attributes = node.attributes
     if node.tag == "img":
-        source = next((n for n in ("data-src", "src") if _is_address(attributes.get(n))), None)
+        source = next((name for name in _SOURCES if _is_address(attributes.get(name))), None)
         if source is not None:
             yield f"{selector}@{source}"
         return
@@ -704,7 +711,7 @@ class _Naming:
 
 
 def _by_kind(selector: str, node: LexborNode) -> str | None:
-    if selector.endswith(("@src", "@data-src")):
+    if selector.endswith(_ADDRESSES[1:]):
         return "image"
     if selector.endswith("@href"):
         return "url"

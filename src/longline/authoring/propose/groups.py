@@ -38,15 +38,16 @@ MOST = 6
 _EXAMINED = 80  # groups whose elements are compared; the others cover too little of the page
 _SAMPLED = 40  # elements of a group that are compared
 _MOST_ELEMENTS = 3000
+_MOST_CHILDREN = 60  # of one element; more are a list inside of it
 _DEEPEST = 6  # levels below an element that its structure is taken from
 _MOST_LINKS = 30
-_ASIDE = frozenset({"nav", "header", "footer", "aside", "form"})
+_ASIDE = frozenset({"nav", "header", "footer", "aside"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "head"})
 _NEVER_ITEMS_TAGS = """
     html body head script style template noscript svg path g br hr b i em strong small code img
     picture source input label button select option optgroup thead tbody tfoot colgroup col td th
-    caption form nav meta link time sup sub use br wbr iframe video audio canvas h1 figure
+    caption nav meta link time sup sub use br wbr iframe video audio canvas h1 figure
     figcaption abbr
 """
 _NEVER_ITEMS = frozenset(_NEVER_ITEMS_TAGS.split())
@@ -58,6 +59,9 @@ _SIDE = re.compile(
     r"languages?|lang|categories|tags)(?:$|[-_ ])",
     re.IGNORECASE,
 )
+_ENTRIES = "input[type=text], input[type=search], input[type=password], select, textarea"
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_COUNTED = re.compile(r"\(\s*\d[\d.,\s]*\)\s*$")
 _ADS = re.compile(
     r"(?:^|[-_])(?:ads?|advert\w*|sponsor\w*|promo\w*|banner|teaser-ad|adslot)(?:$|[-_])",
     re.IGNORECASE,
@@ -117,6 +121,7 @@ class GroupFinder:
         self._tree = page.tree
         self._sizes = _text_sizes(self._tree)
         body = self._tree.body
+        self._all = max(1, self._sizes.get(body.mem_id, 0) if body is not None else 1)
         self._whole = max(1, _main_size(body, self._sizes) if body is not None else 1)
 
     @property
@@ -152,20 +157,23 @@ class GroupFinder:
 
     def _judged(self, group: Group) -> Group | None:
         """Fill in what a group has in common; None when it is not a list."""
+        empty = [node for node in group.nodes if not self._sizes.get(node.mem_id, 0)]
         group.nodes = [node for node in group.nodes if self._sizes.get(node.mem_id, 0)]
-        count = len(group.nodes)
-        if count < FEWEST:
+        if len(group.nodes) < FEWEST:
             return None
         group.texts = [text_of(node) for node in group.nodes]
         _examine_structure(group)
+        # The selector finds elements without text, too, and each would be an empty record.
+        group.odd += empty
+        group.homogeneity *= len(group.nodes) / (len(group.nodes) + len(empty))
         covered = sum(self._sizes.get(node.mem_id, 0) for node in group.nodes)
         if followers := self._followers(group):
             group.followers = followers
             covered += sum(self._sizes.get(node.mem_id, 0) for node in followers)
             shapes = [_shape(node) for node in _spread(followers, _SAMPLED)]
             group.slots += _count_slots(shapes, _common(shapes))
-        group.coverage = min(1.0, covered / self._whole)
         group.is_aside = _is_aside(group.nodes[0]) and _is_aside(group.nodes[-1])
+        group.coverage = min(1.0, covered / (self._all if group.is_aside else self._whole))
         group.link = find_link(self._links, group.nodes)
         group.score = _score(group)
         return group
@@ -363,14 +371,14 @@ def _shape(node: LexborNode) -> dict[str, str]:
     own = _own_text(node)
     if own:
         shape["."] = own
-    below = children_of(node)
+    below = children_of(node)[:_MOST_CHILDREN]
     stack = [(child, _step(child, below)) for child in reversed(below)]
     while stack:
         here, path = stack.pop()
         text = here.attributes.get("src") or "" if here.tag == "img" else _own_text(here)
         shape[path] = shape.get(path) or text
         if path.count("/") < _DEEPEST and here.tag not in _UNSEEN:
-            children = children_of(here)
+            children = children_of(here)[:_MOST_CHILDREN]
             stack.extend(
                 (child, f"{path}/{_step(child, children)}") for child in reversed(children)
             )
@@ -423,10 +431,13 @@ def _is_aside(node: LexborNode) -> bool:
 
 
 def _is_side(node: LexborNode) -> bool:
+    if node.tag == "form":
+        # Some put the whole list into a form, and some each item.
+        return len(node.css(_ENTRIES)) > 1 and node.css_first("article, h3, table, img") is None
     if node.tag in _ASIDE:
-        # Some put the whole list into a form, or the header of an article around a part of it.
-        return node.tag != "form" or node.css_first("article, h3, table") is None
+        return True
     words = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
+    words = _CAMEL.sub(" ", words)
     if node.attributes.get("role") in {"navigation", "complementary", "contentinfo", "banner"}:
         return True
     # A class of the page as a whole says nothing of its parts: `has-sidebar`, `with-menu`.
@@ -463,6 +474,10 @@ def _unlikely(group: Group) -> float:
         score *= 0.4  # paragraphs of a text
     if _is_menu(group):
         score *= 0.4
+    if group.slots <= 1 and all(_is_link_alone(node) for node in _spread(group.nodes, 10)):
+        score *= 0.5  # nothing but links: a menu, unless the page has nothing else
+    if sum(bool(_COUNTED.search(text)) for text in group.texts) > len(group.texts) / 2:
+        score *= 0.3  # filters, each with the number of its items
     if group.followers and group.link is None and group.nodes[0].tag != "dt":
         score *= 0.6  # headings of a text, each with its first paragraph
     if any(_ADS.search(name) for name in re.findall(r"(?<!:not\()\.([\w-]+)", group.selector)):
@@ -472,6 +487,11 @@ def _unlikely(group: Group) -> float:
     if sum(text.strip().isdecimal() for text in group.texts) > len(group.texts) / 2:
         score *= 0.01  # page numbers
     return score
+
+
+def _is_link_alone(node: LexborNode) -> bool:
+    links = [node] if node.tag == "a" else node.css("a[href]")
+    return len(links) == 1 and len(text_of(links[0])) >= len(text_of(node))
 
 
 def _is_menu(group: Group) -> bool:
@@ -517,11 +537,10 @@ def _inner_selectors(node: LexborNode) -> set[str]:
 
 
 def _distinct(groups: Sequence[Group]) -> list[Group]:
+    """Keep one selector for each set of elements: without empty ones first, then by its quality."""
     best: dict[frozenset[int], Group] = {}
-    for group in groups:
-        known = best.get(group.ids)
-        if known is None or _selector_rank(group.selector) < _selector_rank(known.selector):
-            best[group.ids] = group
+    for group in sorted(groups, key=lambda one: (len(one.odd), *_selector_rank(one.selector))):
+        best.setdefault(group.ids, group)
     return list(best.values())
 
 

@@ -157,6 +157,8 @@ def _by_path(page: Page, number: int, address: str) -> dict[str, Any] | None:
     if not found or "{" in address or not _is_whole_number(before, after):
         return None
     start = page.url.partition("?")[0]
+    if not before.startswith(start.rpartition("/")[0] + "/"):
+        return None  # another part of the site
     if before.startswith(start):
         before = "{start}" + before[len(start) :]
     return {"kind": "numbered", "url": f"{before}{{page}}{after}"}

@@ -11,6 +11,8 @@ from typing import Any, cast
 import orjson
 import yaml
 
+from longline.authoring.propose.fields import value_at
+from longline.authoring.propose.groups import Group
 from longline.authoring.propose.proposal import Kind, Proposal, Warned, manifest_text
 from longline.clock import Clock
 from longline.errors import LonglineError
@@ -214,30 +216,57 @@ def _about_records(proposal: Proposal, trial: Trial) -> list[Warned]:
         share = f"{len(trial.failures)} of {len(trial.failures) + len(trial.records)}"
         text = f"{share} items that were tried gave no record: {trial.failures[0]}"
         warnings.append(Warned("failed_items", text, is_severe=len(trial.records) <= 1))
+    if empty := sum(not any(_is_filled(v) for v in one.values()) for one in trial.records):
+        text = f"{empty} of {len(trial.records)} items that were tried have no field at all."
+        warnings.append(Warned("empty_items", text, is_severe=True))
     if len(trial.records) > 1:
         if not _differ(proposal, trial.records):
             text = "The records are alike: no field tells one item from the other."
             warnings.append(Warned("records_alike", text, is_severe=True))
         if (unlike := _unlike_list(proposal, trial)) is not None:
             warnings.append(unlike)
-    if (repeated := _repeated_titles(proposal, trial)) is not None:
+    if (repeated := _repeated_links(proposal, trial)) is not None:
         warnings.append(repeated)
     if len(proposal.all_fields) <= 1:
         warnings.append(Warned("few_fields", "Fewer than two fields were found."))
     return warnings
 
 
-def _repeated_titles(proposal: Proposal, trial: Trial) -> Warned | None:
-    """Return a warning when items of one page have the same title: the list may be two lists."""
-    if proposal.candidate.kind is not Kind.ELEMENTS:
+def _repeated_links(proposal: Proposal, trial: Trial) -> Warned | None:
+    """Return a warning when items of one page link to the same page: they may be two lists."""
+    group = proposal.candidate.group
+    if proposal.candidate.kind is not Kind.ELEMENTS or group is None:
         return None
-    titles = [record.get("title") for record in trial.records[: len(trial.first)]]
-    filled = [title for title in titles if title is not None]
+    name = _title_link(proposal, group)
+    if name is None:
+        return None
+    links = [record.get(name) for record in trial.records[: len(trial.first)]]
+    filled = [link for link in links if link is not None]
     repeated = len(filled) - len(set(map(str, filled)))
-    if len(filled) < _ENOUGH or repeated < max(2, 0.1 * len(filled)):
+    # Where hardly any is repeated, or nearly all are, it is a link to an author or a category.
+    if len(filled) < _ENOUGH or not 0.1 * len(filled) <= repeated <= 0.4 * len(filled):
         return None
-    text = f"{repeated} items have the title of another: the page may have two lists of them."
-    return Warned("repeated_titles", text)
+    text = f"{repeated} items link to the page of another: the page may have two lists of them."
+    return Warned("repeated_links", text)
+
+
+def _is_filled(value: Any) -> bool:
+    return value not in (None, "", [], {})
+
+
+def _title_link(proposal: Proposal, group: Group) -> str | None:
+    """Return the name of the field with the address that the title links to."""
+    title = next((one for one in proposal.fields if one.name == "title"), None)
+    if title is None:
+        return None
+    for one in proposal.fields:
+        css = one.where.removesuffix("@href")
+        if css in {one.where, ""} or css.startswith("+"):
+            continue
+        pairs = [(value_at(n, {"css": css}), value_at(n, title.place)) for n in group.nodes[:10]]
+        if all(text is not None and text == own for text, own in pairs):
+            return one.name
+    return None
 
 
 def _differ(proposal: Proposal, records: Sequence[Mapping[str, Any]]) -> bool:
