@@ -197,10 +197,10 @@ async def main() -> int:
         fields = f"{one.right_fields}/{one.wanted_fields} fields"
         print(f"{state}  {one.name:14} {fields:12} {','.join(one.warnings) or '-':28} {one.detail}")
     right = sum(one.is_right for one in results)
-    silent = [one.name for one in results if not one.is_right and not one.is_warned]
-    print(
-        f"{right} of {len(results)} right; wrong without a warning: {', '.join(silent) or 'none'}"
-    )
+    items = sum(one.has_right_items for one in results)
+    silent = [one.name for one in results if not one.has_right_items and not one.is_warned]
+    print(f"{items} of {len(results)} have the right items, {right} of them enough right fields")
+    print(f"wrong items without a warning: {', '.join(silent) or 'none'}")
     return 0 if right >= _MOSTLY * len(results) and not silent else 1
 
 

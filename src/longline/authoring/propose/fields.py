@@ -75,6 +75,11 @@ _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "option",
 _LONGEST_LABEL = 40
 _DEEPEST = 2
 _LABELLED = re.compile(r"^([^\W\d][^:\n]{1,28}):\s*(\S.*)$", re.DOTALL)
+_BLOCKS = frozenset({"div", "section", "blockquote", "td", "article"})
+_TEXTS = re.compile(
+    r"(?:^|[-_])(?:content|text|body|desc\w*|summary|excerpt|message|comment|quote|intro|teaser)$",
+    re.IGNORECASE,
+)
 _CUT = ("…", "...")
 _VAGUE_WORDS = """
     txt value val wrapper inner outer container content item box cell col column row block
@@ -553,10 +558,15 @@ def _leaves(top: LexborNode, *, is_page: bool) -> list[LexborNode]:
         if here.tag in _UNSEEN or (is_page and here.tag in _ASIDE):
             continue
         has_value = here.tag in {"img", "time"} or (here.tag == "a" and here.attributes.get("href"))
-        if has_value or _own_text(here):
+        if has_value or _own_text(here) or _is_block_of_text(here):
             leaves.append(here)
         stack.extend(reversed(children_of(here)))
     return leaves
+
+
+def _is_block_of_text(node: LexborNode) -> bool:
+    """Return True if a class says that an element holds a text with markup of its own."""
+    return node.tag in _BLOCKS and any(_TEXTS.search(name) for name in names_of(node))
 
 
 def _own_text(node: LexborNode) -> str:

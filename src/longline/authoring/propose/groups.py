@@ -26,6 +26,7 @@ from longline.authoring.propose.selectors import (
     is_stable,
     is_utility,
     module_selectors,
+    names_of,
     own_selectors,
 )
 from longline.fetching.messages import Page, without_userinfo
@@ -63,7 +64,8 @@ _ENTRIES = "input[type=text], input[type=search], input[type=password], select, 
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COUNTED = re.compile(r"\(\s*\d[\d.,\s]*\)\s*$")
 _ADS = re.compile(
-    r"(?:^|[-_])(?:ads?|advert\w*|sponsor\w*|promo\w*|banner|teaser-ad|adslot)(?:$|[-_])",
+    r"^(?!tag-|category-)(?:[\w-]*(?:--|__))?(?:is-|has-)?(?:ads?|ad-?(?:slot|unit|box|item|container)|"
+    r"advert\w*|sponsor\w*|promoted|promo)$",
     re.IGNORECASE,
 )
 _ITEM_TYPES = re.compile(r'itemtype\$="/(?:WebPage|BreadcrumbList|ListItem|SiteNavigation)')
@@ -338,6 +340,8 @@ def _examine_structure(group: Group) -> None:
     sample = _spread(group.nodes, _SAMPLED)
     shapes = [_shape(node) for node in sample]
     common = _common(shapes)
+    names = [_inner_names(node) for node in sample]
+    shared = _shared_names(names)
     ads = {node.mem_id for node in group.nodes if is_advert(node)}
     if len(ads) > _MOST_ADS * len(group.nodes):
         ads = set()
@@ -348,10 +352,25 @@ def _examine_structure(group: Group) -> None:
         ) / len(shares)
         for node in group.nodes:
             share = len(common & _shape(node).keys()) / len(common)
+            if shared:
+                # Where the parts of an item have names, those count for more than their place.
+                named = len(shared & _inner_names(node)) / len(shared)
+                share = max(share, named if named >= _MOSTLY else 0.0)
             if share < _ALIKE or node.mem_id in ads:
                 group.odd.append(node)
     group.slots = _count_slots(shapes, common)
     group.has_headings = _has_headings(sample)
+
+
+def _inner_names(node: LexborNode) -> set[str]:
+    return {name for inner in node.css("[class]")[1:_MOST_CHILDREN] for name in names_of(inner)}
+
+
+def _shared_names(names: Sequence[set[str]]) -> set[str]:
+    """Return the classes inside of most elements; none when there are too few to tell by."""
+    counted = Counter(name for one in names for name in one)
+    shared = {name for name, count in counted.items() if count >= 0.6 * len(names)}
+    return shared if len(shared) >= FEWEST else set()
 
 
 def is_advert(node: LexborNode) -> bool:

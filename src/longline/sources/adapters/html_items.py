@@ -50,7 +50,7 @@ class ItemFinder:
         self._elements = items.elements if items else None
         self._records = items.records if items else None
         self._script = (items and items.script) or ANY_SCRIPT
-        self._after = re.compile(items.after) if items and items.after is not None else None
+        self._after = user_pattern(items.after) if items and items.after is not None else None
         self._link = Links((items.link,)) if items and items.link is not None else None
         own = manifest.fields if items and items.are_elements else (items and items.fields) or {}
         self._readers = readers_of(own, manifest.locale)
