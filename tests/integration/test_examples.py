@@ -317,16 +317,21 @@ async def test_members_log_in_again_when_the_session_ends(web: PracticeWeb, run:
 
 
 @pytest.mark.real_time
-async def test_a_page_of_javascript_is_read_in_a_browser(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "fields"), [("app", ("name", "price", "text")), ("app_pages", ("name", "price"))]
+)
+async def test_lists_drawn_by_javascript_are_read_in_a_browser(
+    tmp_path: Path, name: str, fields: tuple[str, ...]
+) -> None:
     skip_without_browser()
     async with PracticeWeb(WebOptions(items=1)) as web, Orchestrator(home=tmp_path) as longline:
-        told = {"set": {"base_url": web.url}, "rate": "unlimited"}
-        report = await longline.execute(str(EXAMPLES / "app.yaml"), told)
-        rows = await longline.store.records.list(RecordQuery(source="app"))
+        settings = {"set": {"base_url": web.url}, "rate": "unlimited"}
+        report = await longline.execute(str(EXAMPLES / f"{name}.yaml"), settings)
+        rows = await longline.store.records.list(RecordQuery(source=name))
 
     assert report.state is JobState.COMPLETE
     assert in_order(row["data"] for row in rows) == in_order(
-        only(row, "name", "price", "text") for row in web.sites.app.truth()["items"]
+        only(row, *fields) for row in web.sites.app.truth()["items"]
     )
 
 

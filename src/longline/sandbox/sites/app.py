@@ -57,6 +57,15 @@ async function begin() {
   await more();
   if (how.mode === "all") while (from < total) await more();
   if (how.mode === "button") document.getElementById("more").addEventListener("click", more);
+  if (how.mode === "pages") {
+    const next = document.getElementById("next");
+    next.addEventListener("click", async () => {
+      const shown = [...root.children];
+      await more();
+      shown.forEach(card => card.remove());
+      next.disabled = from >= total;
+    });
+  }
   if (how.mode === "scroll") {
     window.addEventListener("scroll", () => {
       if (innerHeight + scrollY >= document.body.scrollHeight - 200) more();
@@ -69,11 +78,13 @@ _STYLE = "<style>.card{min-height:80px}</style>"
 
 
 class App(PracticeSite):
-    """Two hundred cards: drawn at once, at a click, while scrolling, or one on its own page."""
+    """Two hundred cards: all drawn, more at a click, page by page, by scrolling, or one alone."""
 
     name: ClassVar[str] = "app"
     path: ClassVar[str] = "/app/"
-    about: ClassVar[str] = "200 items that only JavaScript shows: at once, by button, by scrolling"
+    about: ClassVar[str] = (
+        "200 items that only JavaScript shows: all, by button, by page, by scrolling"
+    )
 
     def __init__(self, seed: int) -> None:
         self._items = [_item(seed, number) for number in range(1, _ITEMS + 1)]
@@ -82,6 +93,7 @@ class App(PracticeSite):
         return [
             web.get("/app/", self._all),
             web.get("/app/button/", self._button),
+            web.get("/app/pages/", self._pages),
             web.get("/app/scroll/", self._scroll),
             web.get(r"/app/item/{id:\d+}/", self._item_page),
             web.get("/app/app.js", self._script),
@@ -99,6 +111,9 @@ class App(PracticeSite):
 
     async def _button(self, _request: web.Request) -> web.Response:
         return _empty_page("button", '<button id="more">More</button>')
+
+    async def _pages(self, _request: web.Request) -> web.Response:
+        return _empty_page("pages", '<button id="next">Next</button>')
 
     async def _scroll(self, _request: web.Request) -> web.Response:
         return _empty_page("scroll")
