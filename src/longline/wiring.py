@@ -47,6 +47,7 @@ from longline.resilience.keepers.sqlite import (
 )
 from longline.resilience.learning import Learned
 from longline.resilience.limiter import RateLimiter
+from longline.resilience.refusals import Refusals
 from longline.sources.adapters.api_bookmarks import Bookmark, Bookmarks, CellBookmarks
 from longline.sources.base import Source
 from longline.sources.load import load_source
@@ -68,6 +69,7 @@ class Keepers:
     budgets: Cells[Spent]
     bookmarks: Cells[Bookmark]
     starts: Cells[JobStart]
+    refusals: Cells[Refusals]
 
 
 @asynccontextmanager
@@ -113,6 +115,7 @@ async def open_keepers(
             store.cells("budget", Spent, clock),
             store.cells("bookmarks", Bookmark, clock),
             store.cells("starts", JobStart, clock),
+            store.cells("refusals", Refusals, clock),
         )
 
 
@@ -125,9 +128,10 @@ def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> Keepers:
     budgets = SqliteCells(file, "budget", Spent, clock)
     bookmarks = SqliteCells(file, "bookmarks", Bookmark, clock)
     starts = SqliteCells(file, "starts", JobStart, clock)
-    for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks, starts):
+    refusals = SqliteCells(file, "refusals", Refusals, clock)
+    for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals):
         ends.push_async_callback(one.close)
-    return Keepers(paces, breakers, rooms, limits, robots, budgets, bookmarks, starts)
+    return Keepers(paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals)
 
 
 @asynccontextmanager
@@ -240,6 +244,7 @@ async def open_fetching(
             job=job,
             doorman=_doorman(spec.at_once or source.at_once, keepers, clock),
             connections=connections or ConnectionLimit(),
+            refusals=keepers.refusals,
             addresses=addresses,
         )
         link = build_chain(transport, policies, clock, ends)

@@ -53,6 +53,7 @@ from longline.resilience.doorman import Doorman
 from longline.resilience.handler import RetryHandler
 from longline.resilience.keepers.cells import Cells
 from longline.resilience.limiter import RateLimiter
+from longline.resilience.refusals import Refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Policies:
     job: str = ""
     doorman: Doorman | None = None
     connections: ConnectionLimit | None = None
+    refusals: Cells[Refusals] | None = None
     addresses: AddressPolicy | None = None
 
 
@@ -116,7 +118,7 @@ def _sending(transport: Link, policies: Policies, clock: Clock) -> Link:
     chain: Link = Bans(transport, expects=policies.manners.expects)
     if policies.budgets:
         chain = BudgetSpending(chain, policies.budgets)
-    chain = Pacing(chain, policies.limiter, clock, policies.connections)
+    chain = Pacing(chain, policies.limiter, clock, policies.connections, policies.refusals)
     if policies.doorman:
         chain = Crowding(chain, policies.doorman)
     chain = Breaking(chain, policies.breaker)

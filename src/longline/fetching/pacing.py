@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from longline.clock import Clock
+from longline.errors import FailureKind, Postponed
 from longline.fetching.connections import ConnectionLimit
 from longline.fetching.headers import retry_after
 from longline.fetching.link import Link
@@ -14,13 +16,18 @@ from longline.fetching.messages import Page, Request, Sent
 from longline.fetching.quota import Quota, has_quotas, read_quotas
 from longline.fetching.statuses import FIRST_BAD
 from longline.model import Account
+from longline.resilience.keepers.cells import Cells
+from longline.resilience.keepers.memory import MemoryCells
 from longline.resilience.limiter import Grant, RateLimiter
+from longline.resilience.refusals import Refusals, forget, is_about_address, note, times
 from longline.resilience.retry import LONGEST_RETRY_AFTER
 
 _TOO_MANY = 429
 _UNAVAILABLE = 503
 _PAUSE_UNASKED = {_TOO_MANY: 5.0, _UNAVAILABLE: 1.0}
 """Seconds of rest after such an answer when it does not say how long."""
+_LONGEST_FACTOR = 8  # times the rest of a domain that an address waits which is refused again
+_RECENT = 1000  # requests that succeeded are remembered, of each domain
 _LONGEST_WINDOW = 60.0  # seconds; a longer quota may be spent at our own pace, until it is used up
 
 
@@ -30,6 +37,9 @@ class Pacing(Link):
     A 429, a 503 or Retry-After stops the domain for all, and so does a quota that is used up,
     before the site has to refuse anything. With `connections`, a request also takes a connection,
     before its deadline begins.
+
+    An address that is refused again and again while others succeed stops nothing but itself: its
+    item is deferred. `refusals` is where the processes share which addresses were refused.
     """
 
     def __init__(
@@ -38,11 +48,17 @@ class Pacing(Link):
         limiter: RateLimiter,
         clock: Clock,
         connections: ConnectionLimit | None = None,
+        refusals: Cells[Refusals] | None = None,
     ) -> None:
         self._inner = inner
         self._limiter = limiter
         self._clock = clock
         self._connections = connections
+        self._refusals = refusals or MemoryCells[Refusals](clock)
+        self._refused: set[str] = set()
+        self._successes: defaultdict[str, deque[tuple[float, str]]] = defaultdict(
+            partial(deque, maxlen=_RECENT)
+        )
         self._outstanding: Counter[str] = Counter()
 
     async def __call__(self, request: Request, account: Account) -> Page:
@@ -87,8 +103,12 @@ class Pacing(Link):
                 page = await self._inner(request, account)
         finally:
             self._outstanding[domain] -= 1
+        if page.status < FIRST_BAD:
+            self._successes[domain].append((grant.at, request.url))
+            if request.url in self._refused:
+                await self._forget(request.url, domain)
         if grant.is_paced or page.status >= FIRST_BAD or _has_wishes(page):
-            await self._heed(page, grant, account)
+            await self._heed(request, page, grant, account)
         return page
 
     async def _send(self, request: Request, grant: Grant, account: Account) -> Page:
@@ -99,7 +119,7 @@ class Pacing(Link):
             if sent.at is not None:
                 await self._limiter.report_lateness(grant.domain, sent.at - grant.at)
 
-    async def _heed(self, page: Page, grant: Grant, account: Account) -> None:
+    async def _heed(self, request: Request, page: Page, grant: Grant, account: Account) -> None:
         """Do as the answer says."""
         domain, status, now = grant.domain, page.status, self._clock.now()
         pause = retry_after(page.headers, now)
@@ -107,13 +127,53 @@ class Pacing(Link):
             await self._keep_to(quotas, domain, account)
             pause = self._pause(quotas, domain) if pause is None else pause
         if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
-            await self._slow_down(grant, status, pause, account)
+            if quotas or request.method != "GET":  # one address for all: it stands for its domain
+                await self._slow_down(grant, status, pause, account)
+            else:
+                await self._obey(request, grant, status, pause, account)
         elif status == _UNAVAILABLE or pause:
             await self._limiter.penalise(domain, _sensible(pause, status))
         elif grant.is_paced:
             await self._limiter.accepted(grant, outstanding=self._outstanding[domain])
         if grant.is_paced and (rate := self._limiter.news(domain)) is not None:
             account.tell("limit.learned", domain=domain, rate=rate)
+
+    async def _obey(
+        self, request: Request, grant: Grant, status: int, asked: float | None, account: Account
+    ) -> None:
+        """Stop the domain after a refusal, unless it is about the address alone.
+
+        Raises:
+            Postponed: the address was refused before: its item waits, and longer than its domain,
+                so that requests for others come first.
+        """
+        url, domain, pause = request.url, grant.domain, _sensible(asked, status)
+        known = await self._noted(url, domain)
+        count = times(known, url)
+        others = (at for at, address in self._successes[domain] if address != url)
+        is_alone = is_about_address(known, url, others)
+        if is_alone:
+            account.tell("limit.refused_address", domain=domain, status=status, pause=pause)
+        else:
+            await self._slow_down(grant, status, asked, account)
+        if count > 1 and status not in request.accept:
+            factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
+            until = self._clock.now() + min(pause * factor, LONGEST_RETRY_AFTER)
+            problem = f"{url} answered {status} {count} times"
+            raise Postponed(url, until, problem, FailureKind.OVERLOAD)
+
+    async def _forget(self, url: str, domain: str) -> None:
+        self._refused.discard(url)
+        await self._refusals.change(domain, lambda state, _now: (forget(state, url), None))
+
+    async def _noted(self, url: str, domain: str) -> Refusals:
+        self._refused.add(url)
+
+        def step(state: Refusals | None, now: float) -> tuple[Refusals, Refusals]:
+            known = note(state, url, now)
+            return known, known
+
+        return await self._refusals.change(domain, step)
 
     async def _slow_down(
         self, grant: Grant, status: int, asked: float | None, account: Account
