@@ -52,7 +52,7 @@ WAYS_TO_FAIL: list[tuple[Answer, type[FetchError]]] = [
     (drop, ConnectFailed),
     (stay_silent, TimedOut),
     (cut_off, BodyCut),
-    (speak_nonsense, ConnectFailed),
+    (speak_nonsense, BadAnswer),
     (fail, ServerFailed),
     (go_in_circles, BadAnswer),
 ]

@@ -36,7 +36,7 @@ def test_what_64_bits_cannot_hold_is_text(text: str, value: object) -> None:
     assert Page("https://a.test/", 200, {}, text.encode()).json == value
 
 
-@pytest.mark.parametrize("text", ["[12345678901234567890123, NaN]", "12345678901234567890123,"])
+@pytest.mark.parametrize("text", ["12345678901234567890123,"])
 def test_what_is_no_json_stays_none(text: str) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json(text)
@@ -61,9 +61,7 @@ def test_half_a_character_does_not_take_the_others_along(text: str, value: objec
     assert Page("https://a.test/", 200, {}, text.encode()).json == value
 
 
-@pytest.mark.parametrize(
-    "text", [r'["\ud800", NaN]', r'["\ud800"', r'["\ud8"]', rb'["\ud800", "' + b'\xff"]']
-)
+@pytest.mark.parametrize("text", [r'["\ud800"', r'["\ud8"]', rb'["\ud800", "' + b'\xff"]'])
 def test_beside_half_a_character_what_is_no_json_stays_none(text: str | bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json(text)

@@ -53,7 +53,6 @@ STATUSES = [
     case("200", "/status/200", status(200)),
     case("201", "/status/201", status(201)),
     case("204 without a body", "/status/204", lambda page: (page.status, page.body) == (204, b"")),
-    case("304 unasked", "/status/304", status(304)),
     case("a redirect to nowhere", "/status/300", status(300)),
     case("an accepted 404", "/status/404", status(404), accept=frozenset({404})),
     case("an accepted 418", "/status/418", lambda page: "teapot" in page.text, accept={418}),
@@ -338,6 +337,7 @@ def failing(path: str, error: type[Exception], requests: int = 1, **values: Any)
 
 
 WRONG = [
+    failing("/status/304", BadAnswer),
     failing("/status/400", Refused),
     failing("/status/401", Refused),
     failing("/status/402", Refused),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any
 
 import orjson
 
 _LARGEST = 2**64  # of 64 bits, signed or not: what is written as JSON again goes no further
 _MOST_DIGITS = 20
+_ROOM = 2  # levels that are put around a value until it is stored
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG = b"0" * 19  # a shorter number always fits
 _HALF = rb"\ud"
+_CONSTANTS = (b"NaN", b"Infinity")
+_INFINITE = "number is infinity"  # in the words of orjson
 _HALVES = re.compile("[\ud800-\udfff]")
 _UNKNOWN = "\ufffd"  # what Unicode has for a character that cannot be told
 
@@ -21,7 +25,8 @@ def read_json(text: bytes | str) -> Any:
     """Return what a JSON text says; a whole number that 64 bits cannot hold is its digits, as text.
 
     Half a character (the escape of one half of a surrogate pair) is U+FFFD: nothing can store it,
-    and all the rest of the text is sound.
+    and all the rest of the text is sound. NaN, Infinity and numbers that are too large for a
+    decimal are texts, too.
 
     Raises:
         orjson.JSONDecodeError: it is not JSON.
@@ -30,13 +35,26 @@ def read_json(text: bytes | str) -> Any:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if _HALF not in raw.lower():
-            raise
-        return _without_halves(text, error)
+        if _HALF in raw.lower():
+            return _without_halves(text, error)
+        if _INFINITE in str(error) or any(word in raw for word in _CONSTANTS):
+            return _leniently(text, error)
+        raise
     # Most answers have no such run of digits, which is told faster than they were parsed.
     if _LONG not in raw.translate(_ZEROS):
         return found
     return _exactly(text)
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether values are nested too deeply to be written as JSON, with some room around them."""
+    for _ in range(_ROOM):
+        value = [value]
+    try:
+        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        return "Recursion" in str(error)
+    return False
 
 
 def whole_number(digits: str) -> int | str:
@@ -45,6 +63,19 @@ def whole_number(digits: str) -> int | str:
         return digits
     number = int(digits)
     return number if -_LARGEST // 2 <= number < _LARGEST else digits
+
+
+def decimal(digits: str) -> float | str:
+    """Return the number that digits are; those that are too large for it as they are."""
+    number = float(digits)
+    return number if isfinite(number) else digits
+
+
+def _leniently(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
+    try:
+        return _exactly(text)
+    except ValueError:  # that was not all
+        raise error from None
 
 
 def _without_halves(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
@@ -57,6 +88,6 @@ def _without_halves(text: bytes | str, error: orjson.JSONDecodeError) -> Any:
 
 def _exactly(text: bytes | str) -> Any:
     try:
-        return json.loads(text, parse_int=whole_number)
+        return json.loads(text, parse_int=whole_number, parse_float=decimal, parse_constant=str)
     except RecursionError as error:
         raise orjson.JSONDecodeError("it is nested too deeply", "", 0) from error

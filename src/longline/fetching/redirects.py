@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from longline.errors import BadAnswer
 from longline.fetching.link import Link
@@ -14,6 +14,9 @@ from longline.model import Account
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER = 303
 _HISTORICAL = frozenset({301, 302})
+_FINAL = frozenset(range(200, 301)) | frozenset(range(400, 1000))
+_NOT_MODIFIED = 304
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 _MOST_HOPS = 10
 _PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization"})
 _OF_THE_BODY = frozenset(
@@ -32,11 +35,35 @@ class Redirects(Link):
         for _ in range(_MOST_HOPS + 1):
             page = await self._inner(current, account)
             target = page.headers.get("location")
-            if page.status not in _REDIRECTS or not target or page.status in request.accept:
+            if page.status in request.accept or page.status in _FINAL:
                 return page
-            target = without_userinfo(target)
-            current = _onward(current, urljoin(current.url, target), page.status)
+            if page.status == _NOT_MODIFIED and _is_conditional(request):
+                return page
+            if page.status not in _REDIRECTS:
+                raise BadAnswer(current.url, f"it answered {page.status}, which was not asked for")
+            current = _onward(current, _target(current.url, target), page.status)
         raise BadAnswer(request.url, f"more than {_MOST_HOPS} redirects")
+
+
+def _is_conditional(request: Request) -> bool:
+    return any(name.lower() in _CONDITIONS for name in request.headers)
+
+
+def _target(url: str, location: str | None) -> str:
+    """Return the whole address that a Location leads to.
+
+    Raises:
+        BadAnswer: there is none, or it is not an address.
+    """
+    if not location or not location.strip():
+        raise BadAnswer(url, "it redirects without saying where to")
+    try:
+        target = urljoin(url, without_userinfo(location))
+        _ = urlsplit(target).port  # raises where it is not a port
+    except ValueError as error:
+        problem = f"it redirects to {location[:100]!r}, which is not an address ({error})"
+        raise BadAnswer(url, problem) from error
+    return target
 
 
 def _onward(request: Request, url: str, status: int) -> Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.clock import Clock
 from longline.errors import (
@@ -33,6 +35,11 @@ from longline.fetching.transports.resolving import Resolver
 from longline.model import Account
 
 _TOO_MANY = 429
+_LONGEST_PROBLEM = 200
+_ASCII = 0x7F
+_UNPACKED = frozenset({"gzip", "deflate", "br", "zstd"})
+_PACKINGS = _UNPACKED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
+_WITHOUT_BODY = frozenset({204, 304})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,8 @@ class HttpTransport(Link):
             raise BadAnswer(request.url, "not an address that can be asked") from None
         except aiohttp.ClientResponseError as error:
             # Not chained: its own text holds the whole address, hidden parameters and all.
-            raise ConnectFailed(request.url, error.message) from None
+            problem = " ".join(error.message.split())[:_LONGEST_PROBLEM]
+            raise BadAnswer(request.url, f"it is not valid HTTP: {problem}") from None
         except _Nameless as error:
             # A name that was known before is a trouble of the name servers, and passes.
             kind = ConnectFailed if request.domain in self._answered else UnknownHost
@@ -177,7 +185,8 @@ class HttpTransport(Link):
         except OSError as error:
             raise ConnectFailed(request.url, _sentence(error)) from error
         seconds = self._clock.now() - started
-        headers = without_userinfo_in(response.headers)
+        _check_packing(request, response, body)
+        headers = without_userinfo_in(_readable(response.headers))
         return Page(request.url, response.status, headers, body, seconds)
 
     async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
@@ -198,6 +207,44 @@ class HttpTransport(Link):
     def _too_large(self, request: Request) -> FetchError:
         limit = self._options.largest_body
         return BadAnswer(request.url, f"its body is larger than {limit} bytes once unpacked")
+
+
+def _check_packing(request: Request, response: aiohttp.ClientResponse, body: bytes) -> None:
+    """Refuse a body that is still packed, or of which nothing could be unpacked.
+
+    What names no packing, such as utf-8, is a mistake of the site that changes nothing.
+
+    Raises:
+        BadAnswer: it is such a body.
+    """
+    said = response.headers.get("content-encoding")
+    if not said or request.method == "HEAD":
+        return
+    codings = [one.strip().lower() for one in said.split(",")]
+    packings = [one for one in codings if one in _PACKINGS]
+    length = response.headers.get("content-length", "0")
+    if packings and body and (len(packings) > 1 or packings[0] not in _UNPACKED):
+        raise BadAnswer(request.url, f"its body is packed as {said[:60]!r}, which is not supported")
+    if packings and not body and length != "0" and response.status not in _WITHOUT_BODY:
+        raise BadAnswer(request.url, f"its body is not what {said[:60]!r} packs")
+
+
+def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
+    """Return headers without halves of characters, which aiohttp makes of bytes outside UTF-8."""
+    if all(value.isascii() for value in headers.values()):
+        return headers  # as nearly always
+    return CIMultiDictProxy(
+        CIMultiDict((name, _whole_characters(name, value)) for name, value in headers.items())
+    )
+
+
+def _whole_characters(name: str, value: str) -> str:
+    raw = value.encode("utf-8", "surrogateescape")
+    with suppress(UnicodeDecodeError):
+        return raw.decode()
+    if name.lower() == "location":  # an address of bytes, as they are escaped in addresses
+        return "".join(f"%{one:02X}" if one > _ASCII else chr(one) for one in raw)
+    return raw.decode("latin-1")
 
 
 class _Broken(aiohttp.ClientError):

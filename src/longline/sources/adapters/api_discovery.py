@@ -18,6 +18,7 @@ from longline.config.manifests.api_checks import parts_of
 from longline.config.manifests.api_endpoints import Endpoint
 from longline.config.manifests.api_paths import find
 from longline.errors import FailureKind, FetchError, SkipItem, UnexpectedShape
+from longline.fetching.json_text import is_too_deep
 from longline.fetching.messages import Page, without_userinfo
 from longline.model import Cursor, Item
 from longline.sources.adapters.api_asking import Asker
@@ -215,7 +216,13 @@ class Discovery:
         name, endpoint = listed.task.endpoint, self._endpoints[listed.task.endpoint]
         if not endpoint.collect:
             return
+        is_any_deep = is_too_deep(listed.records)
         for record in listed.records:
+            if is_any_deep and is_too_deep(record):
+                problem = "it has a value that is nested too deeply to be stored"
+                deep = {"endpoint": name, "page": listed.url, "problem": problem}
+                yield Item(self._deep_key(endpoint, record, listed), listed.url, data=deep)
+                continue
             data = {"endpoint": name, "page": listed.url, "record": record}
             if listed.task.above is not None:
                 data["above"] = dict(listed.task.above)
@@ -230,6 +237,15 @@ class Discovery:
             key = f"{name}:{key}" if self._is_one_of_many else key
             self._twice += self._known.is_another(key, record)
             yield Item(key, url, data=data)
+
+    def _deep_key(self, endpoint: Endpoint, record: Any, listed: _Listed) -> str:
+        """Return the key of a record that cannot be stored; without one, its place on the page."""
+        try:
+            key = key_of(endpoint.key or (), record, listed.task.scope)
+        except ValueError:
+            number = next(n for n, one in enumerate(listed.records) if one is record)
+            return f"{listed.task.endpoint} {listed.url} {number}"
+        return f"{listed.task.endpoint}:{key}" if self._is_one_of_many else key
 
     def _tell_doubles(self, visit: Visit, name: str) -> None:
         if self._twice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,10 @@ def read_fields(
 
 def digest(value: Any) -> str:
     """Return a short name for a value, the same for the same value."""
-    written = orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS)
+    try:
+        written = orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # nested too deeply for JSON to be written, though it could be read
+        written = marshal.dumps(value, 2)
     return hashlib.sha256(written).hexdigest()[:16]
 
 

@@ -13,12 +13,14 @@ import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.fetching.css import Selectors
-from longline.fetching.json_text import read_json, whole_number
+from longline.fetching.json_text import decimal, read_json, whole_number
 from longline.fetching.messages import Page, without_userinfo
 
 _LD = 'script[type="application/ld+json"]'
 # Line breaks in texts are common, and harmless.
-_LENIENT = json.JSONDecoder(strict=False, parse_int=whole_number)
+_LENIENT = json.JSONDecoder(
+    strict=False, parse_int=whole_number, parse_float=decimal, parse_constant=str
+)
 _HALF = "\\ud"
 
 

@@ -32,7 +32,7 @@ def read_sitemap(page: Page) -> Sitemap:
     try:
         # A document type is the only way to entities, and no sitemap needs one.
         root = fromstring(page.body, forbid_dtd=True)
-    except (ParseError, DefusedXmlException) as error:
+    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise UnexpectedShape(page.url, f"not a sitemap ({error})") from error
     kind = _local_name(root)
     if kind not in {"urlset", "sitemapindex"}:
