@@ -77,6 +77,12 @@ def test_half_a_character_and_a_nul_are_judged_with_the_rest() -> None:
     assert judged(f"\ud83d\x00 {GERMAN}").fields == {"language": "de"}
 
 
+def test_a_word_without_an_end_is_looked_through_once() -> None:
+    word = "a" * 300_000  # looked through from each letter, it takes minutes
+
+    assert judged(f"{GERMAN} ann@homes.test {word}").fields.keys() == {"language"}
+
+
 def test_several_fields_are_judged_together() -> None:
     enricher = LanguageEnricher.with_options(fields=["title", "text", "price"], into="lang")
 

@@ -15,7 +15,8 @@ from longline.pipeline.written import checked_step
 
 _LIBRARY = "py3langid"
 # Addresses are written in no language, and look English to whoever counts letters.
-_ADDRESSES = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+")
+# A mail address begins with its word: looked for in its middle, a long word would take forever.
+_ADDRESSES = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S[^\s@]*+@\S+")
 _LONGEST = 2_000  # characters; more of them make no answer surer
 _NO_LANGUAGE = "zxx"
 _TWO_LETTERS = 2
