@@ -207,12 +207,10 @@ def _become(one: Invocation, slave: int, out: int, err: int) -> None:
         os.chdir(one.cwd)
         os.environ.clear()
         os.environ.update(one.env)
+        if one.is_fresh:
+            _start(one)
         if one.memory is not None:
             resource.setrlimit(resource.RLIMIT_AS, (one.memory, one.memory))
-        if one.is_fresh:
-            program = str(Path(sys.executable).with_name("longline"))
-            words = [b"longline", *map(os.fsencode, one.words)]
-            os.execv(program, words)  # noqa: S606  # ours
         code = _call(one.words)
     except BaseException:  # noqa: BLE001  # as the interpreter would
         with suppress(BaseException):
@@ -220,6 +218,14 @@ def _become(one: Invocation, slave: int, out: int, err: int) -> None:
         code = 1
     finally:
         os._exit(code)
+
+
+def _start(one: Invocation) -> None:
+    """Become a new interpreter; a small shell sets the limit, since this process is larger."""
+    limit = "unlimited" if one.memory is None else str(one.memory // 1024)
+    program = str(Path(sys.executable).with_name("longline"))
+    words = [b"sh", b"-c", b'ulimit -v "$0" && exec "$@"', limit.encode(), program.encode()]
+    os.execv("/bin/sh", [*words, *map(os.fsencode, one.words)])  # noqa: S606  # ours
 
 
 def _connect(one: Invocation, slave: int, out: int, err: int) -> None:

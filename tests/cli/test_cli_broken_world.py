@@ -95,6 +95,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "header": lambda content: b"\x00\xff" * 50 + content[100:],
     "cut": lambda content: content[: len(content) // 2],
     "flipped": lambda content: content[:100] + bytes(one ^ 0x55 for one in content[100:]),
+    "schema": lambda content: content.replace(b"CREATE TABLE", b"CREATE \xe7ABLE"),
     "other": lambda _content: b"this was never a database",
 }
 FILES = {
@@ -132,3 +133,19 @@ def test_a_damaged_file_is_named_with_what_to_do(
     assert "is damaged" in sentence
     assert str(file) in sentence
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("command", ["status", "doctor"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_database_is_a_finding(
+    server: ForkServer, tmp_path: Path, whole: Path, damage: str, command: str
+) -> None:
+    shutil.copytree(whole, tmp_path / "home")
+    file = tmp_path / "home" / "longline.sqlite"
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+
+    answer = run(server, tmp_path, command)
+
+    assert answer.code == 1
+    assert sentences(answer) == []
+    assert str(file).encode() in answer.out

@@ -18,6 +18,7 @@ from longline.config.addresses import without_password
 from longline.config.settings import is_read_only
 from longline.errors import MissingExtra
 from longline.lifecycle.doctor_base import Finding, Ground, ok, problem, warning
+from longline.resilience.keepers.transactions import undecodable_is_damage
 from longline.stores.migrate import NEWEST
 from longline.stores.postgres import OLDEST
 from longline.stores.postgres_words import explained
@@ -159,7 +160,10 @@ def _seen_tables(file: Path) -> str | None:
 
 def _sqlite_tables(file: Path) -> str | None:
     address = f"file:{quote(str(file.absolute()))}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=_ANSWER)) as connection:
+    with (
+        undecodable_is_damage(),
+        closing(sqlite3.connect(address, uri=True, timeout=_ANSWER)) as connection,
+    ):
         names = "SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'"
         if not connection.execute(names).fetchone()[0]:
             return None

@@ -14,6 +14,7 @@ from longline.config.services import FILE
 from longline.config.settings import Settings
 from longline.errors import MissingExtra
 from longline.lifecycle.base import Part
+from longline.resilience.keepers.transactions import undecodable_is_damage
 
 _PACKAGES = ("celery", "psycopg", "redis")
 
@@ -59,7 +60,8 @@ def sqlite_part(settings: Settings) -> Part | None:
 def _sqlite_problem(file: Path) -> str | None:
     """Return why a database file cannot be read; None when it can."""
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        address = f"{file.resolve().as_uri()}?mode=ro"
+        with undecodable_is_damage(), closing(sqlite3.connect(address, uri=True)) as database:
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.DatabaseError as error:
         return f"{file} cannot be read: {error}"
