@@ -9,6 +9,7 @@ and belongs to its group then gets the same rights to what is made there. Others
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -34,14 +35,14 @@ def make_private_folder(path: Path, *, is_home: bool = False) -> None:
     """
     if path.is_dir():
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(_FOLDER)
         if not is_home and _is_shared(path.parent):
             path.chmod(stat.S_IMODE(path.stat().st_mode) | _FOLDER | _GROUP_OF_FOLDER)
         return
     if not path.is_dir():
-        raise FileExistsError(17, "File exists", str(path))
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
 
 def make_private_file(path: Path) -> None:

@@ -238,7 +238,7 @@ def test_a_damaged_database_is_told_by_every_command(
     home.mkdir()
     (home / "longline.sqlite").write_bytes(damage)
 
-    assert problem in sentence(longline(*words))
+    assert problem in sentence(longline(*words), 1)
     assert (home / "longline.sqlite").read_bytes() == damage
 
 
