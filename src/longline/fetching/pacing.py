@@ -127,7 +127,7 @@ class Pacing(Link):
             await self._keep_to(quotas, domain, account)
             pause = self._pause(quotas, domain) if pause is None else pause
         if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
-            if quotas or request.method != "GET":  # one address for all: it stands for its domain
+            if quotas or status != _TOO_MANY or request.method != "GET":  # its domain is meant
                 await self._slow_down(grant, status, pause, account)
             else:
                 await self._obey(request, grant, status, pause, account)
@@ -148,13 +148,16 @@ class Pacing(Link):
                 so that requests for others come first.
         """
         url, domain, pause = request.url, grant.domain, _sensible(asked, status)
+        is_first_here = url not in self._refused
+        if is_first_here:  # before anything is waited for, so that no other request slips through
+            await self._slow_down(grant, status, asked, account)
         known = await self._noted(url, domain)
         count = times(known, url)
         others = (at for at, address in self._successes[domain] if address != url)
-        is_alone = is_about_address(known, url, others)
+        is_alone = not is_first_here and is_about_address(known, url, others)
         if is_alone:
             account.tell("limit.refused_address", domain=domain, status=status, pause=pause)
-        else:
+        elif not is_first_here:
             await self._slow_down(grant, status, asked, account)
         if count > 1 and status not in request.accept:
             factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
