@@ -159,7 +159,7 @@ def _run(one: Invocation) -> Result:
 def _read(one: Invocation, reading: dict[int, bytearray], pid: int, started: float) -> bool:
     """Read all output until the process has ended; kill one that takes too long."""
     left = set(reading)
-    has_interrupted = False
+    has_interrupted = has_ended = False
     while left:
         rest = started + one.timeout - time.monotonic()
         ready, _, _ = select.select(list(left), [], [], min(max(rest, 0), 0.1))
@@ -175,8 +175,9 @@ def _read(one: Invocation, reading: dict[int, bytearray], pid: int, started: flo
         if rest <= 0:
             os.killpg(pid, signal.SIGKILL)
             return True
-        if not ready and _has_ended(pid):
+        if not ready and has_ended:
             return False  # grandchildren may hold the other ends
+        has_ended = _has_ended(pid)  # what it wrote before that is there in the next round
     return False
 
 
