@@ -87,7 +87,7 @@ def test_what_is_there_keeps_its_mode_and_content(tmp_path: Path) -> None:
 def test_a_file_in_the_way_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
 
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError):
         make_private_folder(tmp_path / "home")
 
 
