@@ -168,8 +168,9 @@ async def test_a_source_that_accepts_a_refusal_is_given_it(clock: VirtualClock) 
 
 async def test_processes_share_what_was_refused(clock: VirtualClock) -> None:
     cells = MemoryCells[Refusals](clock)
+    bad = OneBad({"retry-after": "60"})
     one, two = (
-        Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock, refusals=cells) for _ in range(2)
+        Pacing(bad, RateLimiter(10.0, clock=clock), clock, refusals=cells) for _ in range(2)
     )
     await ask(one, BAD)
     await clock.sleep(1)

@@ -20,13 +20,14 @@ from longline.resilience.keepers.cells import Cells
 from longline.resilience.keepers.memory import MemoryCells
 from longline.resilience.limiter import Grant, RateLimiter
 from longline.resilience.refusals import Refusals, forget, is_about_address, note, times
-from longline.resilience.retry import LONGEST_RETRY_AFTER
+from longline.resilience.retry import LONGEST_RETRY_AFTER, LONGEST_WAIT_IN_PLACE
 
 _TOO_MANY = 429
 _UNAVAILABLE = 503
 _PAUSE_UNASKED = {_TOO_MANY: 5.0, _UNAVAILABLE: 1.0}
 """Seconds of rest after such an answer when it does not say how long."""
 _LONGEST_FACTOR = 8  # times the rest of a domain that an address waits which is refused again
+_IN_PLACE = 3  # refusals with short pauses until an item waits longer than its domain
 _RECENT = 1000  # requests that succeeded are remembered, of each domain
 _LONGEST_WINDOW = 60.0  # seconds; a longer quota may be spent at our own pace, until it is used up
 
@@ -144,8 +145,8 @@ class Pacing(Link):
         """Stop the domain after a refusal, unless it is about the address alone.
 
         Raises:
-            Postponed: the address was refused before: its item waits, and longer than its domain,
-                so that requests for others come first.
+            Postponed: the refusal is about the address alone, or came too often: its item waits,
+                and longer than its domain, so that requests for others come first.
         """
         url, domain, pause = request.url, grant.domain, _sensible(asked, status)
         is_first_here = url not in self._refused
@@ -159,7 +160,8 @@ class Pacing(Link):
             account.tell("limit.refused_address", domain=domain, status=status, pause=pause)
         elif not is_first_here:
             await self._slow_down(grant, status, asked, account)
-        if count > 1 and status not in request.accept:
+        is_stubborn = count > (1 if pause > LONGEST_WAIT_IN_PLACE else _IN_PLACE)
+        if (is_alone or is_stubborn) and status not in request.accept:
             factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
             until = self._clock.now() + min(pause * factor, LONGEST_RETRY_AFTER)
             problem = f"{url} answered {status} {count} times"

@@ -10,6 +10,8 @@ from longline.errors import BadOption, BadStatus, CircuitOpen, FailureKind, Post
 
 LONGEST_RETRY_AFTER = 86_400.0
 """A site that asks for more than a day is asked again after a day."""
+LONGEST_WAIT_IN_PLACE = 30.0
+"""Seconds; a longer wait is spent in the queue, where it holds up no worker."""
 RETRIED_KINDS = frozenset(
     {FailureKind.NETWORK, FailureKind.TIMEOUT, FailureKind.OVERLOAD, FailureKind.SERVER}
 )
@@ -49,7 +51,7 @@ class RetryPolicy:
     max_delay: float = 60.0
     multiplier: float = 2.0
     jitter: float = 0.0
-    longest_wait_in_place: float = 30.0
+    longest_wait_in_place: float = LONGEST_WAIT_IN_PLACE
     blocked_delay: float = 900.0
 
     def __post_init__(self) -> None:
