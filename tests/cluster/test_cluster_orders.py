@@ -24,7 +24,7 @@ from longline.jobs.owner import process_of
 from longline.model import Job, JobState
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
-from longline.stores.orders import Order, OrderClaim
+from longline.stores.orders import Order, OrderClaim, OrderKind
 
 pytestmark = pytest.mark.real_time
 
@@ -240,10 +240,12 @@ async def _ended_untold(home: Home, folder: Path, told: Path) -> Job:
 
 
 async def _killed_at(home: Home, before: set[int]) -> int:
-    """Kill the process that is at the one order, another than those before; return its pid."""
+    """Kill the process that writes the export, another than those before; return its pid."""
 
     async def owner() -> int:
-        (order,) = await home.store.orders.ready(time.time())
+        # The job's order of the kind `finished` may still be there.
+        ready = await home.store.orders.ready(time.time())
+        (order,) = (one for one in ready if one.kind is OrderKind.EXPORT)
         return process_of(order.owner or "") or 0
 
     async def is_another() -> bool:
