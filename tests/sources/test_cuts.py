@@ -215,6 +215,16 @@ async def test_a_sitemap_that_the_index_names_and_is_gone_is_a_cut(clock: Virtua
     assert len(visit.cuts) == 1
 
 
+async def test_an_address_that_is_too_long_is_left_out_with_a_warning(clock: VirtualClock) -> None:
+    text = f"start: {SITE}\nitems: {{sitemap: true}}"
+    script = {f"{SITE}/sitemap.xml": urlset("/p/1", "/" + "x" * 100_000)}
+
+    visit, found = await walked(text, script, clock)
+
+    assert [one.url for one in found if isinstance(one, Item)] == [f"{SITE}/p/1"]
+    assert len(visit.warnings) == 1
+
+
 async def test_elements_without_a_link_are_warned_of(clock: VirtualClock) -> None:
     text = f"start: {LIST}\nitems: {{elements: li, link: a}}"
     script = {LIST: '<li><a href="/p/1">1</a></li><li>no link</li>'}

@@ -12,9 +12,13 @@ from longline.fetching.messages import without_userinfo
 from longline.sources.adapters.html_places import nodes_in, taking
 from longline.sources.adapters.html_scope import PageScope
 
+_LONGEST_LINK = 65_536  # characters; servers accept about 8,000, and each copy of one costs memory
+
 
 def joined(base: str, link: str) -> str | None:
     """Return the whole address of a link, without its fragment; None when it leads to no page."""
+    if len(link) > _LONGEST_LINK:
+        return None
     try:
         url = urljoin(base, without_userinfo(link.strip()))
     except ValueError:
