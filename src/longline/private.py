@@ -3,8 +3,8 @@
 What sites sent, cookies, queries and passwords are in them. The mode is given when a file is
 created, so there is no time in which others can open it, whatever the umask says.
 
-A home that a group shares is told by its mode: `chmod 2770 HOME`. Whoever may write in a folder
-and belongs to its group then gets the same rights to what is made there. Others never do.
+A home that a group shares has the mode 2770 (`chmod 2770 HOME`). Members of its group then get the
+same rights to what is made there. Others never do.
 """
 
 from __future__ import annotations

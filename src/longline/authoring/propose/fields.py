@@ -29,6 +29,7 @@ from longline.authoring.propose.selectors import (
     module_selectors,
     names_of,
     own_selectors,
+    own_text,
     place_among,
     unique_selector,
 )
@@ -558,7 +559,7 @@ def _leaves(top: LexborNode, *, is_page: bool) -> list[LexborNode]:
         if here.tag in _UNSEEN or (is_page and here.tag in _ASIDE):
             continue
         has_value = here.tag in {"img", "time"} or (here.tag == "a" and here.attributes.get("href"))
-        if has_value or _own_text(here) or _is_block_of_text(here):
+        if has_value or own_text(here) or _is_block_of_text(here):
             leaves.append(here)
         stack.extend(reversed(children_of(here)))
     return leaves
@@ -567,16 +568,6 @@ def _leaves(top: LexborNode, *, is_page: bool) -> list[LexborNode]:
 def _is_block_of_text(node: LexborNode) -> bool:
     """Return True if a class says that an element holds a text with markup of its own."""
     return node.tag in _BLOCKS and any(_TEXTS.search(name) for name in names_of(node))
-
-
-def _own_text(node: LexborNode) -> str:
-    pieces = []
-    child = node.first_child
-    while child is not None:
-        if child.is_text_node:
-            pieces.append((child.text_content or "").strip())
-        child = child.next
-    return " ".join(piece for piece in pieces if piece)
 
 
 def _relative(top: LexborNode, node: LexborNode) -> Iterator[str]:
@@ -643,7 +634,7 @@ def _readings(node: LexborNode, selector: str) -> Iterator[str]:
         return
     text = text_of(node)
     if text and not selector:
-        if text == _own_text(node):  # else it is the text of all fields together
+        if text == own_text(node):  # else it is the text of all fields together
             yield "@text"
     elif text:
         title = attributes.get("title") or ""

@@ -28,6 +28,7 @@ from longline.authoring.propose.selectors import (
     module_selectors,
     names_of,
     own_selectors,
+    own_text,
 )
 from longline.fetching.messages import Page, without_userinfo
 from longline.sources.adapters.html_text import text_of
@@ -387,14 +388,14 @@ def _spread(nodes: Sequence[LexborNode], most: int) -> list[LexborNode]:
 def _shape(node: LexborNode) -> dict[str, str]:
     """Return the paths of tags below an element, each with the first text of its own there."""
     shape: dict[str, str] = {}
-    own = _own_text(node)
+    own = own_text(node)
     if own:
         shape["."] = own
     below = children_of(node)[:_MOST_CHILDREN]
     stack = [(child, _step(child, below)) for child in reversed(below)]
     while stack:
         here, path = stack.pop()
-        text = here.attributes.get("src") or "" if here.tag == "img" else _own_text(here)
+        text = here.attributes.get("src") or "" if here.tag == "img" else own_text(here)
         shape[path] = shape.get(path) or text
         if path.count("/") < _DEEPEST and here.tag not in _UNSEEN:
             children = children_of(here)[:_MOST_CHILDREN]
@@ -413,16 +414,6 @@ def _step(node: LexborNode, siblings: Sequence[LexborNode]) -> str:
         return node.tag
     place = next(n for n, one in enumerate(same) if one.mem_id == node.mem_id)
     return f"{node.tag}{place}"
-
-
-def _own_text(node: LexborNode) -> str:
-    pieces = []
-    child = node.first_child
-    while child is not None:
-        if child.is_text_node:
-            pieces.append((child.text_content or "").strip())
-        child = child.next
-    return " ".join(piece for piece in pieces if piece)
 
 
 def _common(shapes: Sequence[dict[str, str]]) -> set[str]:

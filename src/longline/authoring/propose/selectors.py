@@ -200,3 +200,14 @@ def following(node: LexborNode) -> LexborNode | None:
     while after is not None and not after.is_element_node:
         after = after.next
     return after
+
+
+def own_text(node: LexborNode) -> str:
+    """Return the text of an element itself, without that of the elements in it."""
+    pieces = []
+    child = node.first_child
+    while child is not None:
+        if child.is_text_node:
+            pieces.append((child.text_content or "").strip())
+        child = child.next
+    return " ".join(piece for piece in pieces if piece)
