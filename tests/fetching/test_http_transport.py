@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
+import itertools
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -80,6 +83,43 @@ async def test_a_body_is_capped_after_it_is_unpacked(
 
     with pytest.raises(BadAnswer, match="larger than 1000 bytes once unpacked"):
         await transport(Request(f"{site.url}/bomb"), Account())
+
+
+@pytest.mark.parametrize(
+    ("start", "part"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"4\r\n<p>x\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["chunks", "100 Continue"],
+)
+async def test_a_flood_of_tiny_parts_is_refused_long_before_its_end(
+    clock: VirtualClock, start: bytes, part: bytes
+) -> None:
+    flood = itertools.repeat(part * 10_000, 4_000)
+    sent = 0
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(start)
+        with suppress(ConnectionError):
+            for block in flood:
+                writer.write(block)
+                await writer.drain()
+                sent += 1
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    transport = HttpTransport(HttpOptions(largest_body=10**9), clock)
+
+    with pytest.raises(BadAnswer):
+        await transport(Request(f"http://127.0.0.1:{port}/"), Account())
+
+    assert 0 < sent < 2_000
+    await transport.close()
+    server.close()
+    await server.wait_closed()
 
 
 async def test_a_body_that_ends_early_is_cut(site: ScriptedSite, transport: HttpTransport) -> None:

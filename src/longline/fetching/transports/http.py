@@ -6,14 +6,15 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.clock import Clock
@@ -31,6 +32,7 @@ from longline.errors import (
 from longline.fetching.addresses import AddressPolicy
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, with_query, without_userinfo_in
+from longline.fetching.transports.connection import Asked, BudgetedConnection, asked
 from longline.fetching.transports.resolving import Resolver
 from longline.model import Account
 
@@ -53,17 +55,6 @@ class HttpOptions:
     """Certificates of authorities that are trusted beside those of the system, as PEM."""
     is_timed: bool = True
     """Whether to note when each request really left, which a limited pace learns from."""
-
-
-@dataclass(slots=True)
-class _Connecting:
-    """The request that a connection is made for, and the refusal it met with."""
-
-    url: str
-    refusal: PrivateAddress | None = None
-
-
-_connecting: ContextVar[_Connecting] = ContextVar("_connecting")
 
 
 class HttpTransport(Link):
@@ -118,14 +109,18 @@ class HttpTransport(Link):
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(self._note_sent)
         traces = [trace] if self._options.is_timed else []
+        connector = aiohttp.TCPConnector(
+            # Connections are limited where they are waited for without a deadline: in Pacing.
+            limit=0,
+            ssl=ssl_context(self._options.ca_file),
+            resolver=self._resolver,
+            socket_factory=None if self._addresses is None else self._checked_socket,
+        )
+        # aiohttp has no public way to choose the class of its connections.
+        make = partial(BudgetedConnection, loop=asyncio.get_running_loop())
+        connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                # Connections are limited where they are waited for without a deadline: in Pacing.
-                limit=0,
-                ssl=ssl_context(self._options.ca_file),
-                resolver=self._resolver,
-                socket_factory=None if self._addresses is None else self._checked_socket,
-            ),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._options.user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
@@ -136,12 +131,11 @@ class HttpTransport(Link):
     def _checked_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """Return a socket for one address of a host, if it may be connected to."""
         family, kind, protocol, _, address = info
-        asked = _connecting.get()
         assert self._addresses is not None  # noqa: S101  # only called with a policy
         try:
-            self._addresses.check(asked.url, str(address[0]))
+            self._addresses.check(asked.get().url, str(address[0]))
         except PrivateAddress as error:
-            asked.refusal = error
+            asked.get().refusal = error
             raise ConnectionRefusedError(str(error)) from error  # the next address is tried
         return socket.socket(family, kind, protocol)
 
@@ -153,8 +147,8 @@ class HttpTransport(Link):
 
     async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Page:
         started = self._clock.now()
-        connecting = _Connecting(request.url)
-        _connecting.set(connecting)
+        own = Asked(request.url)
+        asked.set(own)
         try:
             async with session.request(
                 request.method,
@@ -179,9 +173,7 @@ class HttpTransport(Link):
         except _Untrusted as error:
             raise BadCertificate(request.url, str(error)) from error
         except aiohttp.ClientError as error:
-            if connecting.refusal is not None:
-                raise connecting.refusal from None
-            raise ConnectFailed(request.url, _sentence(error)) from error
+            raise own.refusal or ConnectFailed(request.url, _sentence(error)) from error
         except OSError as error:
             raise ConnectFailed(request.url, _sentence(error)) from error
         seconds = self._clock.now() - started
@@ -201,7 +193,7 @@ class HttpTransport(Link):
                     raise self._too_large(request)
                 pieces.append(piece)
         except aiohttp.ClientPayloadError as error:
-            raise BodyCut(request.url, size) from error
+            raise asked.get().refusal or BodyCut(request.url, size) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _too_large(self, request: Request) -> FetchError:
