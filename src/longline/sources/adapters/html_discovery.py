@@ -32,7 +32,7 @@ _STALE_PAGES = 3
 """So many pages in a row with nothing new on them: the site repeats itself."""
 _MOST_MARKS = 200
 """So many known index pages are written down with each cursor; with more, ever more seldom."""
-_CHUNK = 200
+_CHUNK = 200  # items
 _FIRST_CLICKS = 10
 _MOST_CLICKS = 50
 """Pages that one visit of a browser clicks through: more and more, since each begins anew."""
@@ -200,7 +200,7 @@ class Walk:
                 return
             scope, answer, found = await self._items(step, page)
             await off_loop(len(page.body), self._follow, scope, depth)
-            for item in self._marks.apart(found.items):
+            async for item in self._read_items(found, len(page.body)):
                 yield item
             self._tell(found, page.url)
             seen = Seen(scope, answer, is_over=freshness.is_over(found.candidates))
@@ -217,6 +217,12 @@ class Walk:
             self._step = step = following
             if step is not None and self._is_time_to_write():
                 yield self._cursor()
+
+    async def _read_items(self, found: Found, size: int) -> AsyncIterator[Item]:
+        """Yield the items of a page of this size; some are read at a time."""
+        while some := await off_loop(size, _next_of, found):
+            for item in self._marks.apart(some):
+                yield item
 
     async def _page(self, step: Step, depth: int) -> Page | None:
         """Return a page of a list; None when it is not there and nothing is lost by that."""
@@ -248,7 +254,7 @@ class Walk:
         if step.is_more and isinstance(pages, MorePages):
             return await off_loop(len(page.body), self._more, page, pages)
         scope, found = await off_loop(len(page.body), self._extract, page)
-        if not found.candidates and self._manifest.transport == "auto":
+        if self._manifest.transport == "auto" and await off_loop(len(page.body), found.is_empty):
             # Its scripts may bring what the page itself has not.
             page = await self._fetch(step, rendered=True)
             scope, found = await off_loop(len(page.body), self._extract, page)
@@ -259,8 +265,8 @@ class Walk:
         """Report items that were on the page before the browser's actions and no longer are."""
         if not isinstance(page, BrowserPage) or page.before is None:
             return
-        shown = set(self._finder.on(PageScope(page.before)).candidates)
-        lost = shown - set(found.candidates)
+        shown = set(self._finder.on(PageScope(page.before)).read_all())
+        lost = shown - set(found.read_all())
         if not lost:
             return
         how = f"; `{page.led_away}` led to {page.url}" if page.led_away else ""
@@ -408,6 +414,10 @@ class _Freshness:
         self._before = candidates
         self._seen.update(candidates)
         return not candidates or self.is_same or self._stale >= _STALE_PAGES
+
+
+def _next_of(found: Found) -> list[Item]:
+    return list(islice(found.items, _CHUNK))
 
 
 def _mark(address: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,14 +30,27 @@ _NO_PAGE = PageScope(Page("", 200, {}, b""))
 
 @dataclass(slots=True)
 class Found:
-    """What an index page gave: items, and all that stood there before any was sorted out."""
+    """What an index page gives; the figures are whole when `items` has come to its end."""
 
-    items: list[Item] = field(default_factory=list)
+    items: Iterator[Item] = field(default_factory=lambda: iter(()))
+    """Each is read when it is asked for: a page may hold more than should be held at once."""
     candidates: list[str] = field(default_factory=list)
+    """All that stood there before any was sorted out."""
     keyless: int = 0
     """How many had nothing where their key should be, and are named by default."""
     linkless: int = 0
     """How many elements had no link where the one to their page should be, and are left out."""
+
+    def is_empty(self) -> bool:
+        """Say whether there is nothing at all; reads up to the first item."""
+        first = list(islice(self.items, 1))
+        self.items = chain(first, self.items)
+        return not first and not self.candidates
+
+    def read_all(self) -> list[str]:
+        """Read all items, and return all candidates."""
+        self.items = iter(list(self.items))
+        return self.candidates
 
 
 class ItemFinder:
@@ -74,19 +88,22 @@ class ItemFinder:
         if self._records is not None:
             return self.in_records(scope, self._in_scripts(scope))
         found = Found()
+        found.items = self._on(scope, found)
+        return found
+
+    def _on(self, scope: PageScope, found: Found) -> Iterator[Item]:
         if self._elements is None:
             for node, address in self._links.on(scope):
-                self._take(found, Scope(scope, node, address))
-            return found
+                yield from self._take(found, Scope(scope, node, address))
+            return
         for node in scope.selectors.all(scope.tree, self._elements):
             if self._link is None:
-                self._take_whole(found, Scope(scope, node, scope.address))
+                yield self._take_whole(found, Scope(scope, node, scope.address))
                 continue
             addresses = [address for _, address in self._link.on(scope, node)]
             found.linkless += not addresses
             for address in addresses[:1]:
-                self._take(found, Scope(scope, node, address))
-        return found
+                yield from self._take(found, Scope(scope, node, address))
 
     def _in_scripts(self, scope: PageScope) -> Any:
         """Return the records of the first script that has any."""
@@ -102,16 +119,26 @@ class ItemFinder:
     def in_records(self, scope: PageScope, records: Any) -> Found:
         """Return the items of a JSON answer that holds the records themselves."""
         found = Found()
-        for record in records if isinstance(records, list) else ():
+        found.items = (
             self._take_whole(found, Scope(scope, _NO_TREE, scope.address, record))
+            for record in (records if isinstance(records, list) else ())
+        )
         return found
 
     def at(self, scope: PageScope, addresses: Any) -> Found:
         """Return the items at addresses that a JSON answer holds."""
         found = Found()
-        for link in addresses if isinstance(addresses, list) else ():
-            if isinstance(link, str) and (address := joined(scope.base, link)):
-                self._take(found, Scope(scope, _NO_TREE, address))
+        texts = (
+            (one for one in addresses if isinstance(one, str))
+            if isinstance(addresses, list)
+            else ()
+        )
+        found.items = (
+            item
+            for link in texts
+            if (address := joined(scope.base, link))
+            for item in self._take(found, Scope(scope, _NO_TREE, address))
+        )
         return found
 
     def named(self, address: str, home: str) -> Item:
@@ -125,7 +152,7 @@ class ItemFinder:
         value = self._key.read(Scope(_NO_PAGE, _NO_TREE, address), Reading())
         return None if value is None else str(value)
 
-    def _take(self, found: Found, scope: Scope) -> None:
+    def _take(self, found: Found, scope: Scope) -> Iterator[Item]:
         is_wanted = self.wants(scope.address)
         if is_wanted or not self._is_any_link:
             found.candidates.append(scope.address)
@@ -135,9 +162,9 @@ class ItemFinder:
         data: dict[str, Any] = {}
         if self._readers:
             data = {**read_fields(self._readers, scope).to_carry(), ELEMENT: _identity(scope)}
-        found.items.append(Item(key, scope.address, data=data))
+        yield Item(key, scope.address, data=data)
 
-    def _take_whole(self, found: Found, scope: Scope) -> None:
+    def _take_whole(self, found: Found, scope: Scope) -> Item:
         # Read here and now: a row without its table is no row, and selectors may look at what
         # stands around an element. So an item carries fields, which are smaller than HTML, too.
         reading = read_fields(self._readers, scope)
@@ -145,7 +172,7 @@ class ItemFinder:
         key = self._read_key(found, scope) or mark
         found.candidates.append(key)
         data = {**reading.to_carry(), "mark": mark, ELEMENT: _identity(scope)}
-        found.items.append(Item(key, scope.address, data=data))
+        return Item(key, scope.address, data=data)
 
     def _read_key(self, found: Found, scope: Scope) -> str | None:
         if self._key is None:
@@ -173,7 +200,7 @@ class Marks:
         self.twice = 0
         self._addresses: dict[str, str] = {}
 
-    def apart(self, items: list[Item]) -> Iterator[Item]:
+    def apart(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield the items, with a longer key for those whose key another one has."""
         for item in items:
             mark = item.data.get("mark")
