@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -173,6 +175,18 @@ def test_a_manifest_that_is_gone_is_named(
 
     assert (answer.code, answer.last["same"]) == (0, 3)
     assert str(path) in answer.err
+
+
+def test_a_record_that_cannot_be_read_is_a_damaged_database(
+    longline: Terminal, job: str, home: Path
+) -> None:
+    with closing(sqlite3.connect(home / "longline.sqlite")) as connection, connection:
+        connection.execute("UPDATE records SET url = CAST(x'ff' AS TEXT) WHERE key = '1'")
+
+    answer = longline("reextract", job)
+
+    assert (answer.code, answer.out) == (1, "")
+    assert str(home / "longline.sqlite") in answer.err
 
 
 def test_a_job_without_an_archive_says_how_to_get_one(longline: Terminal, shop: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from longline.clock import Clock
 from longline.config.files import SUFFIXES, read_file
 from longline.config.spec import make_spec
-from longline.errors import NotArchived, NothingArchived
+from longline.errors import LonglineError, NotArchived, NothingArchived
 from longline.fetching.archives.base import Archive
 from longline.fetching.transports.replay import MISSING, build_replay
 from longline.jobs.collector import Collector, Extraction
@@ -205,12 +205,15 @@ class _Reextractor:
         timeline = Timeline()
         own = timeline.take_seat()
         tasks: dict[str, asyncio.Task[Comparison]] = {}
-        async with asyncio.TaskGroup() as group:
-            for row, item in sorted(ready, key=lambda one: _start(one[0])):
-                await own.reach(_start(row))
-                repeat = self._repeat(row, item, timeline.take_seat())
-                tasks[row["key"]] = group.create_task(repeat)
-            own.leave()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for row, item in sorted(ready, key=lambda one: _start(one[0])):
+                    await own.reach(_start(row))
+                    repeat = self._repeat(row, item, timeline.take_seat())
+                    tasks[row["key"]] = group.create_task(repeat)
+                own.leave()
+        except* LonglineError as several:
+            raise several.exceptions[0] from several
         return {row["key"]: tasks[row["key"]].result() for row, _ in ready}
 
     async def _repeat(self, row: Row, item: Item, seat: Seat) -> Comparison:
