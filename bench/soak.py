@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+import others
 import proof_browser
 import proof_catalogue
 import proof_cluster_faults
@@ -46,6 +47,7 @@ PROOFS: dict[str, Callable[[Sizes], Proof | Skipped]] = {
         proof_hostile,
         proof_fuzz,
         proof_browser,
+        others,
         proof_cluster_zero_429,
         proof_cluster_kill,
         proof_cluster_poison,
