@@ -153,6 +153,20 @@ def lost_sitemap(site: Site) -> str:
     return html("{sitemap: true}")
 
 
+def unreadable_sitemap(site: Site) -> str:
+    text = lost_sitemap(site)
+    site.pages["/b.xml"] = site.pages["/a.xml"]
+    site.pages["/a.xml"] = "<?xml version='1.0' encoding='utf-7'?><urlset/>"
+    return text
+
+
+def unreadable_category(site: Site) -> str:
+    links = "".join(f'<nav><a href="/c/{number}">x</a></nav>' for number in range(1, 4))
+    site.pages |= {"/list": listed(0, links), "/c/1": listed(1), "/c/3": listed(3)}
+    site.pages["/c/2"] = listed(2) + "<div>" * 100_000
+    return html("{elements: li}", "follow: {links: nav a}")
+
+
 def more_without_a_cursor(site: Site) -> str:
     site.pages["/things"] = '{"items": [{"id": 1}, {"id": 2}], "more": true, "cursor": null}'
     return """
@@ -170,11 +184,20 @@ endpoints:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [endless, back_into_the_middle, fewer_than_named, deep, lost_sitemap, more_without_a_cursor],
+    ("make", "count"),
+    [
+        (endless, 3),
+        (back_into_the_middle, 5),
+        (fewer_than_named, 2),
+        (deep, 6),
+        (lost_sitemap, 1),
+        (unreadable_sitemap, 1),
+        (unreadable_category, 3),
+        (more_without_a_cursor, 2),
+    ],
 )
 def test_a_list_that_was_cut_is_partial_wherever_it_is_shown(
-    longline: Command, site: Site, make: Callable[[Site], str]
+    longline: Command, site: Site, make: Callable[[Site], str], count: int
 ) -> None:
     path = longline.write(make(site).replace("URL", site.url))
 
@@ -182,8 +205,8 @@ def test_a_list_that_was_cut_is_partial_wherever_it_is_shown(
     _, (job,) = longline.told("jobs")
     reported, report = longline.told("report", told["job"])
 
-    assert told["stored"] == told["discovered"] > 0
     assert (code, told["state"]) == (3, "partial")
+    assert told["stored"] == told["discovered"] == count
     assert (job["job"], job["state"], job["reason"]) == (told["job"], "partial", told["reason"])
     assert len(told["cuts"]) == 1
     assert told["cuts"][0] in told["reason"]

@@ -22,7 +22,7 @@ from longline.fetching.messages import Clicks, Page
 from longline.fetching.transports.browser_page import BrowserPage, clicked_in
 from longline.model import Cursor, Item
 from longline.sources.adapters.html_items import Found, ItemFinder, Marks
-from longline.sources.adapters.html_links import Links
+from longline.sources.adapters.html_links import UNUSABLE, Links
 from longline.sources.adapters.html_pages import Seen, Step, make_pager
 from longline.sources.adapters.html_scope import PageScope
 from longline.sources.visit import Visit
@@ -229,9 +229,12 @@ class Walk:
         self._read += 1
         try:
             return await self._fetch(step, rendered=self._manifest.transport == "browser")
-        except Gone as error:
+        except (Gone, *UNUSABLE) as error:
             if step.count == 1 and depth == 0 and self._has_one_start:
                 raise
+            if not isinstance(error, Gone):
+                self._visit.cut(f"an index page cannot be read: {error}")
+                return None
             # Past its end, a list of numbered pages has none; what was linked ought to be there.
             pages = self._manifest.pages
             if step.count == 1 and depth > 0:

@@ -8,10 +8,13 @@ from urllib.parse import urljoin, urlsplit
 from selectolax.lexbor import LexborNode
 
 from longline.config.manifests.fields import split_selector
+from longline.errors import BadAnswer, BadCertificate, PrivateAddress, UnknownHost
 from longline.fetching.messages import without_userinfo
 from longline.sources.adapters.html_places import nodes_in, taking
 from longline.sources.adapters.html_scope import PageScope
 
+# What is wrong with one page a site leads to: the others can still be read.
+UNUSABLE = (BadAnswer, BadCertificate, PrivateAddress, UnknownHost)
 _LONGEST_LINK = 65_536  # characters; servers accept about 8,000, and each copy of one costs memory
 
 

@@ -15,7 +15,7 @@ from longline.errors import DiscoveryFailed, Gone, UnexpectedShape
 from longline.fetching.messages import Page
 from longline.model import Cursor, Item
 from longline.sources.adapters.html_items import ItemFinder
-from longline.sources.adapters.html_links import joined
+from longline.sources.adapters.html_links import UNUSABLE, joined
 from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
 from longline.threads import off_loop
@@ -91,13 +91,17 @@ def unpacked(page: Page) -> Page:
 async def _read(visit: Visit, source: str, address: str, *, is_named: bool) -> Sitemap:
     try:
         page = await visit.fetch(address)
+        # A full one has 50,000 addresses: long enough to hold up everybody else.
+        return await visit.in_thread(_parsed, page)
     except Gone as error:
         if is_named:
             raise DiscoveryFailed(source, str(error)) from error
         visit.cut(f"a sitemap is missing: {error}")
-        return Sitemap(is_index=False, addresses=())
-    # A full one has 50,000 addresses: long enough to hold up everybody else.
-    return await visit.in_thread(_parsed, page)
+    except (UnexpectedShape, *UNUSABLE) as error:
+        if is_named:
+            raise
+        visit.cut(f"a sitemap cannot be read: {error}")
+    return Sitemap(is_index=False, addresses=())
 
 
 def _parsed(page: Page) -> Sitemap:
