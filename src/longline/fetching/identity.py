@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from http.cookies import Morsel
 
-import aiohttp
 from multidict import MultiMapping
 from yarl import URL
 
@@ -14,6 +12,7 @@ from longline.config.hosts import is_loopback
 from longline.config.identity import COOKIE_VALUE, StartCookies
 from longline.config.secrets import SecretRef, plain
 from longline.errors import AuthFailed, BadOption, UnknownSecret
+from longline.fetching.cookies import CookieJar, checked_set_cookie
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
 from longline.fetching.veiled import Veiled, has_header, with_header
@@ -78,7 +77,7 @@ class Identity(Link):
         self._headers = dict(headers or {})
         self._has_cookies = cookies is not False
         self._start = cookies if isinstance(cookies, Mapping) else {}
-        self._jar: _Jar | None = None
+        self._jar: CookieJar | None = None
 
     async def __call__(self, request: Request, account: Account) -> Page:
         if self._headers:
@@ -99,9 +98,9 @@ class Identity(Link):
         own = {n: v for n, v in self._headers.items() if not has_header(request.headers, n)}
         return request.having(Veiled({**own, **request.headers}))
 
-    def _with_cookies(self, request: Request, jar: _Jar) -> Request:
+    def _with_cookies(self, request: Request, jar: CookieJar) -> Request:
         try:
-            fitting = jar.filter_cookies(URL(request.url)).values()
+            fitting = jar.fitting(URL(request.url))
         except ValueError:
             return request  # the transport will say what is wrong with the address
         if not fitting:
@@ -111,12 +110,14 @@ class Identity(Link):
 
     def _take(self, page: Page) -> None:
         if self._jar is None:
-            self._jar = _Jar(unsafe=True)  # unsafe: hosts that are addresses have cookies, too
-        self._jar.update_cookies_from_headers(set_cookies(page), URL(page.url))
+            self._jar = CookieJar(unsafe=True)  # unsafe: hosts that are addresses have cookies, too
+        url = URL(page.url)
+        lines = (checked_set_cookie(line, url.raw_host or "") for line in set_cookies(page))
+        self._jar.update_cookies_from_headers([line for line in lines if line is not None], url)
 
     def _begin(self, request: Request) -> None:
         """Put the start cookies into the jar, before the first request and not earlier."""
-        jar = self._jar or _Jar(unsafe=True)
+        jar = self._jar or CookieJar(unsafe=True)
         try:
             for host, cookies in self._start.items():
                 lines = [_line(host, name, value) for name, value in cookies.items()]
@@ -124,14 +125,6 @@ class Identity(Link):
         except UnknownSecret as error:
             raise AuthFailed(request.url, str(error)) from error
         self._jar, self._start = jar, {}
-
-
-class _Jar(aiohttp.CookieJar):
-    """Cookies by RFC 6265, each sent back exactly as it came."""
-
-    def _build_morsel(self, cookie: Morsel[str]) -> Morsel[str]:
-        # The library would put quotes around what it finds odd, which no browser does.
-        return cookie
 
 
 def set_cookies(page: Page) -> list[str]:

@@ -164,8 +164,11 @@ class Load:
         """Give the browser the cookies that the chain has for this address."""
         lines = [v for name, v in self.request.headers.items() if name.lower() == "cookie"]
         pairs = [one.strip().partition("=") for line in lines for one in line.split(";")]
+        # Here they all get the path of this address: of one name the first, most specific, counts.
+        values = {name: value for name, _, value in reversed(pairs)}
         cookies: list[Any] = [
-            {"name": name, "value": value, "url": self.request.url} for name, _, value in pairs
+            {"name": name, "value": value, "url": self.request.url}
+            for name, value in reversed(values.items())
         ]
         if cookies:
             await self.page.context.add_cookies(cookies)

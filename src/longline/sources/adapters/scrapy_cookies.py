@@ -9,6 +9,9 @@ from typing import Any
 from scrapy import Request
 from scrapy.http import Response
 from scrapy.http.cookies import CookieJar
+from scrapy.utils.httpobj import urlparse_cached
+
+from longline.fetching.cookies import is_public_suffix
 
 _KEPT = (
     *("version", "name", "value", "port", "port_specified", "domain", "domain_specified"),
@@ -30,13 +33,13 @@ class Jars:
         jar = self._jar(request)
         lines = [_line(one) for one in _listed(request.cookies)]
         if lines:
-            jar.extract_cookies(Response(request.url, headers={"Set-Cookie": lines}), request)
+            _take(jar, Response(request.url, headers={"Set-Cookie": lines}), request)
         jar.add_cookie_header(request)
 
     def take(self, request: Request, response: Response) -> None:
         """Keep the cookies that an answer sets."""
         if not request.meta.get("dont_merge_cookies"):
-            self._jar(request).extract_cookies(response, request)
+            _take(self._jar(request), response, request)
 
     def kept(self, request: Request) -> list[dict[str, Any]]:
         """Return the cookies of a request's jar as JSON, to be kept with its item."""
@@ -52,6 +55,18 @@ class Jars:
 
     def _jar(self, request: Request) -> CookieJar:
         return self._jars[request.meta.get("cookiejar")]
+
+
+def _take(jar: CookieJar, response: Response, request: Request) -> None:
+    """Keep the cookies of a response, except those for a public suffix, as Scrapy does."""
+    host = urlparse_cached(request).hostname or ""
+    for cookie in jar.make_cookies(response, request):
+        domain = cookie.domain.removeprefix(".")
+        if domain and is_public_suffix(domain):
+            if domain != host:
+                continue
+            cookie.domain = host
+        jar.set_cookie_if_ok(cookie, request)
 
 
 def _listed(cookies: Any) -> list[dict[str, Any]]:
