@@ -511,6 +511,9 @@ def api_answers() -> Iterator[Behaviour]:
         "records": '{"items": ['
         + ", ".join(f'{{"id": {n}, "name": "x"}}' for n in range(300_000))
         + "]}",
+        "records-millions": '{"items": ['
+        + ", ".join(f'{{"id": {n}, "name": ""}}' for n in range(1_500_000))
+        + "]}",
         "records-equal": '{"items": [' + ", ".join([good] * 200_000) + "]}",
         "text": '{"items": "none"}',
         "null": '{"items": null}',

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longline.errors import UnexpectedShape
 from longline.fetching.json_text import read_json
 from longline.fetching.messages import Page
 
@@ -65,3 +66,12 @@ def test_half_a_character_does_not_take_the_others_along(text: str, value: objec
 def test_beside_half_a_character_what_is_no_json_stays_none(text: str | bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         read_json(text)
+
+
+def test_json_of_too_many_values_is_refused_before_it_is_read() -> None:
+    thin = b"[" + b'{"a":1,"b":2},' * 700_000 + b"0]"
+    ordinary = b"[" + (b'{"a":"' + b"x" * 500 + b'"},') * 20_000 + b"0]"
+
+    with pytest.raises(UnexpectedShape):
+        _ = Page("https://a.test/", 200, {}, thin).json
+    assert len(Page("https://a.test/", 200, {}, ordinary).json) == 20_001

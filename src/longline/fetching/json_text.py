@@ -19,6 +19,10 @@ _CONSTANTS = (b"NaN", b"Infinity")
 _INFINITE = "number is infinity"  # in the words of orjson
 _HALVES = re.compile("[\ud800-\udfff]")
 _UNKNOWN = "\ufffd"  # what Unicode has for a character that cannot be told
+_SMALL = 2_000_000  # bytes; whatever they hold takes less memory than may be taken
+_MOST_MEMORY = 200_000_000
+_MEMORY_OF = {b"{": 200, b"[": 80, b",": 50}
+"""Bytes that an object, a list and one more value take, about."""
 
 
 def read_json(text: bytes | str) -> Any:
@@ -44,6 +48,13 @@ def read_json(text: bytes | str) -> Any:
     if _LONG not in raw.translate(_ZEROS):
         return found
     return _exactly(text)
+
+
+def takes_too_much_memory(text: bytes) -> bool:
+    """Whether a JSON text holds so many small values that they would take over 200 MB of memory."""
+    if len(text) <= _SMALL:
+        return False
+    return sum(text.count(sign) * size for sign, size in _MEMORY_OF.items()) > _MOST_MEMORY
 
 
 def is_too_deep(value: Any) -> bool:

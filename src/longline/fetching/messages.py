@@ -16,7 +16,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from longline.errors import UnexpectedShape
 from longline.fetching.charset import decode
 from longline.fetching.css import Selectors
-from longline.fetching.json_text import read_json
+from longline.fetching.json_text import read_json, takes_too_much_memory
 
 _USERINFO = re.compile(r"^([\x00-\x20]*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
 _DROPPED = str.maketrans("", "", "\t\r\n")  # as browsers and urllib do, anywhere in an address
@@ -133,8 +133,10 @@ class Page:
         """The body as JSON; a whole number that 64 bits cannot hold is its digits, as text.
 
         Raises:
-            UnexpectedShape: the body is not JSON.
+            UnexpectedShape: the body is not JSON, or holds too many values.
         """
+        if takes_too_much_memory(self.body):
+            raise UnexpectedShape(self.url, "its JSON holds too many values for one answer")
         try:
             return read_json(self.body)
         except orjson.JSONDecodeError:
