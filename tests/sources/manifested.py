@@ -40,9 +40,10 @@ async def found_keys(text: str, script: dict[str, Any], clock: VirtualClock) -> 
     return [item.key for item in items]
 
 
-async def read(text: str, html: str, clock: VirtualClock) -> tuple[dict[str, Any], Visit]:
+async def read(text: str, html: str | bytes, clock: VirtualClock) -> tuple[dict[str, Any], Visit]:
     """Read a page at /p/1 with the fields of a manifest."""
     url = f"{SITE}/p/1"
     source = source_of(f"start: {SITE}\n{dedent(text)}")
-    page = Page(url, 200, {"content-type": "text/html; charset=utf-8"}, html.encode())
+    body = html.encode() if isinstance(html, str) else html
+    page = Page(url, 200, {"content-type": "text/html; charset=utf-8"}, body)
     return await collect(source, ScriptedWeb({url: page}), Item("1", url), clock)

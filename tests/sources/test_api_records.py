@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from longline.errors import Gone, Postponed, UnexpectedShape
 from longline.model import Item, Verdict
@@ -97,6 +98,22 @@ async def test_a_value_cannot_lead_elsewhere(api: ApiSite, bench: Bench) -> None
 
     assert "leads elsewhere" in str(found[0].outcome.reason)
     assert found[1].item.url == f"{api.url}/products/a%2F..%2Fb%3Fc"
+
+
+async def test_bad_bytes_in_json_are_replaced_and_noted(api: ApiSite, bench: Bench) -> None:
+    body = '{"items": [{"id": 1, "name": "Dorsch für 90 €?"}]}'.encode().replace(b"?", b"\xff")
+    kind = {"Content-Type": "application/json"}
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, headers=kind)
+
+    api.site.answers["/products"] = answer
+
+    (found,) = await bench.run(listing())
+
+    assert found.record is not None
+    assert found.record.data["name"] == "Dorsch für 90 €\ufffd"
+    assert len(bench.notes) == len(bench.warnings) == 1
 
 
 # ---------------------------------------------------------------- keys and fields

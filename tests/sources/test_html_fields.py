@@ -247,3 +247,18 @@ async def test_a_broken_page_has_no_fields_but_reasons(html: str, clock: Virtual
 
     assert set(data.values()) == {None}
     assert unexplained(data, visit) == []
+
+
+async def test_a_note_says_that_bytes_of_the_page_were_replaced(clock: VirtualClock) -> None:
+    body = "<h1>Reel für Dorsche, 90 €</h1>".encode().replace(b"</h1>", b"\xe9</h1>")
+
+    data, visit = await read("fields: {title: h1}", body, clock)
+
+    assert data == {"title": "Reel für Dorsche, 90 €\ufffd"}
+    assert len(notes_on(visit, "page")) == 1
+
+
+async def test_a_page_without_bad_bytes_has_no_note(clock: VirtualClock) -> None:
+    _, visit = await read("fields: {title: h1}", "<h1>Reel für Dorsche</h1>", clock)
+
+    assert visit.notes == []

@@ -1,76 +1,305 @@
-"""Which characters the bytes of a page stand for."""
+"""Decode the bytes of a response as the Encoding Standard of the WHATWG says."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import lru_cache
+from typing import NamedTuple
 
-_DECLARED = re.compile(rb"charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.\-]+)", re.IGNORECASE)
-_SNIFFED_BYTES = 2048
-# Codecs that Python has besides; they fail in ways of their own, or make halves of characters.
-_NOT_OF_PAGES = frozenset(
-    {
-        *("idna", "mbcs", "oem", "punycode", "raw-unicode-escape", "raw_unicode_escape"),
-        *("undefined", "unicode-escape", "unicode_escape", "utf-7"),
-    }
+import webencodings
+
+_PRESCAN_BYTES = 4096
+"""Browsers look at 1,024 bytes first, but also obey a later `meta` when the parser meets it."""
+_MOST_BAD = 3
+"""Bad sequences that a declared encoding may have without further evidence that it is right."""
+_GOOD_PER_BAD = 4
+"""Valid characters of several bytes for each bad sequence: such a page is written in UTF-8."""
+_OTHERS_PER_BAD = 20
+"""Bytes above 7F for each bad sequence in a declared encoding other than UTF-8."""
+_GUESSED_BYTES = 65536
+
+_HEADER_PARAMETER = re.compile(
+    r'(?:^|;)[ \t]*([^\s;=]+)=(?:"((?:[^"\\]|\\.)*)"|([^;,\s"]*))(?![^\s;,])'
 )
+_LABEL = re.compile(r"[\w.:-]+", re.ASCII)
+_PRESCAN = re.compile(
+    rb"""
+      <!--.*?(?:-->|\Z)
+    | <\s*meta(?=[\s/])(?P<meta>(?:[^<>=]|=\s*(?:"[^"]*"|'[^']*')?)*)
+    | <\?xml\s(?P<xml>[^<>]*)
+    """,
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
+_ATTRIBUTE = re.compile(r"""([^\s/>="']+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']*)))?""")
+_CONTENT_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE | re.ASCII)
+_CONTENT_TYPE = re.compile(r"content[-_ ]?type", re.IGNORECASE)
+_JSON = re.compile(r"\s*application/(?:[\w.-]+\+)?json", re.IGNORECASE)
+_PLAIN = re.compile(r"\s*text/(?:plain|csv)", re.IGNORECASE)
+_NOT_SHIFT_JIS = re.compile("[\uf8f0-\uf8f3]")
+"""What Python makes of the single bytes A0 and FD to FF, which are errors in the standard."""
+_ASCII = bytes(range(128))
+
+
+class _Encoding(NamedTuple):
+    name: str
+    """The name in the standard."""
+    codec: str
+    errors: str = "replace"
+    """The error handler that adds what the standard defines and the Python codec does not."""
+
+    def decode(self, body: bytes, errors: str) -> str:
+        if self.codec == "x-user-defined":
+            text: str = webencodings.lookup(self.codec).codec_info.decode(body, errors)[0]
+            return text
+        text = body.decode(self.codec, errors)
+        if self.codec == "cp932" and _NOT_SHIFT_JIS.search(text):
+            if errors == "strict":
+                raise UnicodeError(self.name)
+            return _NOT_SHIFT_JIS.sub("\ufffd", text)
+        return text
+
+
+class Decoded(NamedTuple):
+    """The text of a body, the encoding that was used, and what is doubtful about it."""
+
+    text: str
+    encoding: str
+    problem: str | None = None
+    """One sentence if characters were replaced or the encoding was guessed; otherwise None."""
+
+
+_UTF8 = _Encoding("utf-8", "utf-8")
+_WINDOWS_1252 = _Encoding("windows-1252", "cp1252", "longline.c1")
+_UTF16 = ("utf-16le", "utf-16be")
 _BOMS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, _UTF8),
+    # The standard has no UTF-32; as UTF-16, each of these pages would be half zeros.
+    (codecs.BOM_UTF32_LE, _Encoding("utf-32le", "utf-32-le")),
+    (codecs.BOM_UTF32_BE, _Encoding("utf-32be", "utf-32-be")),
+    (codecs.BOM_UTF16_LE, _Encoding("utf-16le", "utf-16-le")),
+    (codecs.BOM_UTF16_BE, _Encoding("utf-16be", "utf-16-be")),
 )
-_MARKS = tuple(mark for mark, _ in _BOMS)
+# A declaration that can be read as ASCII is not in UTF-16.
+_IN_PAGES = {"utf-16le": _UTF8, "utf-16be": _UTF8, "x-user-defined": _WINDOWS_1252}
+_XML_STARTS = tuple(("<?x".encode(one.codec), one) for _, one in _BOMS[3:])
+_FIRST_BYTES = frozenset(mark[0] for mark, _ in _BOMS)
+_CODECS = {"gbk": "gb18030"}
+# The standard replaces the whole body for these. They are harmless here, since nothing is executed.
+_REPLACED = {"iso-2022-kr": "iso2022_kr", "csiso2022kr": "iso2022_kr", "hz-gb-2312": "hz"}
 
 
-def decode(body: bytes, content_type: str) -> str:
-    """Return the text of a body.
+def decode(body: bytes, content_type: str) -> Decoded:
+    """Decode a body: by its byte order mark, the header, its own declaration, else as UTF-8.
 
-    A byte order mark wins, then the header, then the page's own declaration, then UTF-8; each
-    only if every byte fits, because sites declare what they do not send. What is left is guessed
-    from the bytes, and replaced where nothing fits: a page is never lost to its character set.
+    Sites declare what they do not send. A declared encoding is used if every byte fits, or all but
+    a few, which become U+FFFD; otherwise the next one is tried, and at last the encoding is guessed
+    from the bytes. Only the first case has no `problem`.
     """
-    if (declared := _named(content_type)) and not body.startswith(_MARKS):
-        with suppress(UnicodeError, LookupError):
-            return body.decode(declared)  # as nearly always
-    for name in _candidates(body, content_type):
-        try:
-            return body.decode(name)
-        except (UnicodeError, LookupError):
-            continue
-    return _guess(body)
+    if not body:
+        return Decoded("", "utf-8")
+    if body[0] in _FIRST_BYTES and (marked := _by_mark(body)):
+        return marked
+    header = header_encoding(content_type)
+    if header is not None and (text := _strictly(header, body)) is not None:
+        return Decoded(text, header.name)  # as nearly always
+    return _by_declaration(body, header, _own_declaration(body, content_type))
 
 
-def _candidates(body: bytes, content_type: str) -> Iterator[str]:
-    yield from (name for bom, name in _BOMS if body.startswith(bom))
-    if declared := _named(content_type):
-        yield declared
-    if (found := _DECLARED.search(body, 0, _SNIFFED_BYTES)) and (name := _known(found[1])):
-        yield name
-    yield "utf-8"
+def _own_declaration(body: bytes, content_type: str) -> _Encoding | None:
+    if _JSON.match(content_type):
+        return _UTF8  # by its standard
+    return None if _PLAIN.match(content_type) else prescan(body)
+
+
+def _by_declaration(body: bytes, header: _Encoding | None, declared: _Encoding | None) -> Decoded:
+    if declared is not None and declared != header:
+        text = _strictly(declared, body)
+        if text is not None:
+            return Decoded(text, declared.name, _contradiction(header, declared.name))
+    text = _strictly(_UTF8, body)
+    if text is not None:
+        return Decoded(text, "utf-8", _contradiction(header or declared, "utf-8"))
+    is_utf8 = _UTF8 in (header, declared)
+    if almost := _nearly_utf8(body, is_declared=is_utf8):
+        return almost
+    for one in (header, declared):
+        if one is not None and one != _UTF8 and (almost := _nearly(one, body)):
+            return almost
+    return _guess(body, header or declared)
+
+
+def _contradiction(declared: _Encoding | None, used: str) -> str | None:
+    if declared is None or declared.name == used:
+        return None
+    return f"the page declares {declared.name}, which its bytes do not fit; it was read as {used}"
+
+
+def header_encoding(content_type: str) -> _Encoding | None:
+    """Return the encoding that a Content-Type header names; None without a known one."""
+    return _header_encoding(content_type) if content_type else None
 
 
 @lru_cache(maxsize=256)
-def _named(content_type: str) -> str | None:
-    found = _DECLARED.search(content_type.encode("latin-1", "ignore"))
-    return _known(found[1]) if found else None
+def _header_encoding(content_type: str) -> _Encoding | None:
+    for found in _HEADER_PARAMETER.finditer(content_type):
+        name, quoted, token = found.groups()
+        label = token if quoted is None else quoted
+        if name.lower() == "charset" and _LABEL.fullmatch(label):
+            return encoding_of(label)
+    return None
 
 
-def _known(name: bytes) -> str | None:
-    """Return the name of a character set that pages are written in; None for any other."""
-    text = name.decode("ascii")
-    try:
-        codec = codecs.lookup(text)
-    except (LookupError, ValueError):
+def prescan(body: bytes) -> _Encoding | None:
+    """Return the encoding that a page declares by `meta` or an XML declaration."""
+    for start, encoding in _XML_STARTS:
+        if body.startswith(start):
+            return encoding
+    for found in _PRESCAN.finditer(body, 0, _PRESCAN_BYTES):
+        if named := _declared_by(found["meta"], found["xml"]):
+            return named
+    return None
+
+
+@lru_cache(maxsize=256)
+def _declared_by(meta: bytes | None, xml: bytes | None) -> _Encoding | None:
+    if meta is None and xml is None:
         return None
-    return None if codec.name in _NOT_OF_PAGES else text
+    text = (meta or xml or b"").decode("latin-1")
+    label = _meta_label(text) if meta else _xml_label(text)
+    named = encoding_of(label) if label is not None else None
+    return _IN_PAGES.get(named.name, named) if named is not None else None
 
 
-def _guess(body: bytes) -> str:
+def _meta_label(text: str) -> str | None:
+    is_pragma, in_content = False, None
+    for name, value in _attributes(text):
+        if name == "charset" and (found := _LABEL.match(value.strip())):
+            return found[0]
+        if name == "content" and in_content is None:
+            in_content = _CONTENT_CHARSET.search(value)
+        elif name.replace("-", "").replace("_", "") == "httpequiv" and _CONTENT_TYPE.search(value):
+            is_pragma = True
+    return in_content[1] if in_content and is_pragma else None
+
+
+def _xml_label(text: str) -> str | None:
+    found = (_LABEL.match(value.strip()) for name, value in _attributes(text) if name == "encoding")
+    return next((label[0] for label in found if label), None)
+
+
+def _attributes(text: str) -> Iterator[tuple[str, str]]:
+    for found in _ATTRIBUTE.finditer(text):
+        name, *values = found.groups()
+        yield name.lower(), next((value for value in values if value is not None), "")
+
+
+def encoding_of(label: str) -> _Encoding | None:
+    """Return the encoding of a label by the standard; never a codec that only Python knows."""
+    return _encoding_of(label.strip("\t\n\f\r ").lower()) if label.isascii() else None
+
+
+@lru_cache(maxsize=512)
+def _encoding_of(label: str) -> _Encoding | None:
+    if label in _REPLACED:
+        return _Encoding(label, _REPLACED[label])
+    found = webencodings.lookup(label)
+    if found is None or found.name == "replacement":
+        return None
+    name: str = found.name
+    if name == "windows-1252":
+        return _WINDOWS_1252
+    if name == "utf-8":
+        return _UTF8
+    codec = _CODECS.get(name) or found.codec_info.name
+    if codec == "gb18030":
+        return _Encoding(name, codec, "longline.gb18030")
+    return _Encoding(name, codec, "longline.c1" if name.startswith("windows-") else "replace")
+
+
+def _strictly(encoding: _Encoding, body: bytes) -> str | None:
+    if encoding.name in _UTF16 and b"\0" not in body[:_PRESCAN_BYTES]:
+        return None  # markup in UTF-16 has zeros: this is another encoding
+    try:
+        return encoding.decode(body, "strict")
+    except UnicodeError:
+        return None
+
+
+def _by_mark(body: bytes) -> Decoded | None:
+    for mark, encoding in _BOMS:
+        if body.startswith(mark):
+            text = encoding.decode(body[len(mark) :], "replace")
+            bad = text.count("\ufffd") - _written(encoding, body)
+            return Decoded(text, encoding.name, _replaced(encoding, bad))
+    return None
+
+
+def _written(encoding: _Encoding, body: bytes) -> int:
+    """Return how often U+FFFD itself is in a body."""
+    return body.count("\ufffd".encode(encoding.codec))
+
+
+def _nearly_utf8(body: bytes, *, is_declared: bool) -> Decoded | None:
+    text = body.decode("utf-8", "replace")
+    bad = text.count("\ufffd") - _written(_UTF8, body)
+    ascii_bytes = len(body) - len(body.translate(None, _ASCII))
+    good = len(text) - ascii_bytes - bad
+    if good >= bad * _GOOD_PER_BAD or (is_declared and bad <= _MOST_BAD):
+        return Decoded(text, "utf-8", _replaced(_UTF8, bad))
+    return None
+
+
+def _nearly(encoding: _Encoding, body: bytes) -> Decoded | None:
+    if encoding.name in _UTF16 and b"\0" not in body[:_PRESCAN_BYTES]:
+        return None
+    text = encoding.decode(body, encoding.errors)
+    bad = text.count("\ufffd")
+    others = len(body.translate(None, _ASCII))
+    if bad <= _MOST_BAD or bad * _OTHERS_PER_BAD <= others:
+        return Decoded(text, encoding.name, _replaced(encoding, bad))
+    return None
+
+
+def _replaced(encoding: _Encoding, bad: int) -> str | None:
+    if bad <= 0:
+        return None
+    what = "1 sequence of bytes is" if bad == 1 else f"{bad:,} sequences of bytes are"
+    return f"{what} not {encoding.name} and became U+FFFD"
+
+
+def _guess(body: bytes, declared: _Encoding | None) -> Decoded:
     # Slow to import and seldom needed: most pages are what they say or UTF-8.
     from charset_normalizer import from_bytes  # noqa: PLC0415
 
-    best = from_bytes(body[:65536]).best()
-    return body.decode(best.encoding if best else "utf-8", "replace")
+    best = from_bytes(body[:_GUESSED_BYTES]).best()
+    name = best.encoding if best else "utf-8"
+    text = body.decode(name, "replace")
+    if declared is None:
+        problem = f"the page does not declare its encoding; it was guessed to be {name}"
+    else:
+        problem = (
+            f"the page declares {declared.name}, which its bytes do not fit; "
+            f"it was guessed to be {name}"
+        )
+    return Decoded(text, name, problem)
+
+
+def _c1(error: UnicodeError) -> tuple[str, int]:
+    """Decode the bytes 80 to 9F that a Windows code page leaves free as control characters."""
+    assert isinstance(error, UnicodeDecodeError)  # noqa: S101  # a decoder calls it
+    byte = error.object[error.start]
+    return chr(byte) if byte <= 0x9F else "\ufffd", error.start + 1  # noqa: PLR2004
+
+
+def _gb18030(error: UnicodeError) -> tuple[str, int]:
+    """Decode the byte 80 as the euro sign, as GBK does."""
+    assert isinstance(error, UnicodeDecodeError)  # noqa: S101  # a decoder calls it
+    if error.object[error.start] == 0x80:  # noqa: PLR2004
+        return "€", error.start + 1
+    return "\ufffd", error.end
+
+
+codecs.register_error("longline.c1", _c1)
+codecs.register_error("longline.gb18030", _gb18030)

@@ -14,7 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.errors import UnexpectedShape
-from longline.fetching.charset import decode
+from longline.fetching.charset import Decoded, decode
 from longline.fetching.css import Selectors
 from longline.fetching.json_text import read_json, takes_too_much_memory
 
@@ -124,9 +124,20 @@ class Page:
     is_cached: bool = False
 
     @cached_property
-    def text(self) -> str:
-        """The body as text: by the declared character set if it fits, else by what it holds."""
+    def decoded(self) -> Decoded:
+        """The body as text, its encoding, and what is doubtful about it."""
         return decode(self.body, self.headers.get("content-type", ""))
+
+    @property
+    def text(self) -> str:
+        """The body as text: by the declared encoding if it fits, else by what it holds."""
+        return self.decoded.text
+
+    @property
+    def text_problem(self) -> str | None:
+        """What is doubtful about the characters of the text; None if nothing is or it is unread."""
+        decoded: Decoded | None = self.__dict__.get("decoded")
+        return decoded.problem if decoded is not None else None
 
     @cached_property
     def json(self) -> Any:

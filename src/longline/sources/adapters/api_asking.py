@@ -149,6 +149,9 @@ def _parse(page: Page) -> None:
 
 def _body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> Any:
     body = page.json
+    if (problem := page.text_problem) is not None:
+        visit.note(name, problem)
+        visit.warn(f"{name}: an answer has bytes that do not fit its encoding; see the notes")
     errors = body.get("errors") if endpoint.graphql and isinstance(body, Mapping) else None
     if not errors or endpoint.graphql is None:
         return body

@@ -15,6 +15,7 @@ from longline.sources.values import reader_of
 from longline.sources.visit import Visit
 
 _SHOWN = 60  # characters of a value that cannot be read which its note repeats
+_CHARACTERS = "page"  # the note is about all fields, so it has the name of the layer
 Read = Callable[[Any, Scope], Any]
 
 
@@ -160,6 +161,8 @@ def read_fields(readers: tuple[AnyReader, ...], scope: Scope) -> Reading:
     fields = reading.fields
     for reader in readers:
         fields[reader.name] = reader.read(scope, reading)
+    if (problem := scope.page.text_problem) is not None:
+        reading.notes.append((_CHARACTERS, problem))
     origin = f"page {scope.page.address} "
     reading.origins = {name: origin + place for name, place in reading.origins.items()}
     return reading

@@ -31,7 +31,13 @@ class PageScope:
         self.address = page.url
         self.tree = page.tree if tree is None else tree
         self.selectors = page.selectors if tree is None else Selectors(tree)
+        self._page = page
         self._scripts: dict[Any, Any] = {}
+
+    @property
+    def text_problem(self) -> str | None:
+        """What is doubtful about the characters of the page; None if nothing is."""
+        return self._page.text_problem
 
     @cached_property
     def base(self) -> str:
