@@ -63,9 +63,9 @@ class Items(Written):
             BeforeValidator(one_or_several),
         ]
     ) = False
-    """True for /sitemap.xml of the start addresses, or addresses of sitemaps."""
+    """True for the sitemaps that robots.txt lists, else /sitemap.xml; or addresses of sitemaps."""
     sitemaps: Pattern | None = None
-    """Of an index of sitemaps, read those whose address matches."""
+    """Of the sitemaps of an index or of robots.txt, read those whose address matches."""
     match: Pattern | None = None
     """Only addresses that match; alone, any link whose address does."""
     fields: Fields | None = None

@@ -1,4 +1,4 @@
-"""Items that a sitemap lists, or an index of sitemaps, packed or not."""
+"""Items that sitemaps and feeds list, directly or through an index, packed or not."""
 
 from __future__ import annotations
 
@@ -11,16 +11,33 @@ from urllib.parse import urljoin, urlsplit
 from longline.config.manifests.html import HtmlManifest
 from longline.config.manifests.templates import fill
 from longline.config.patterns import UserPattern, user_pattern
-from longline.errors import DiscoveryFailed, Gone, UnexpectedShape
+from longline.errors import (
+    AuthFailed,
+    Blocked,
+    BudgetSpent,
+    CircuitOpen,
+    DiscoveryFailed,
+    FetchError,
+    Gone,
+    Postponed,
+    UnexpectedShape,
+)
 from longline.fetching.messages import Page
+from longline.fetching.robots_rules import Rules
+from longline.fetching.robots_text import text_of
 from longline.model import Cursor, Item
+from longline.resilience.retry import RETRIED_KINDS
 from longline.sources.adapters.html_items import ItemFinder
-from longline.sources.adapters.html_links import UNUSABLE, joined
+from longline.sources.adapters.html_links import joined
 from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
 from longline.threads import off_loop
 
 _GZIP = b"\x1f\x8b"
+_PIECE = 64 * 1024  # bytes
+_ABSENT = frozenset(range(400, 500)) - {401, 407, 429}  # there is no robots.txt
+_ENDING = (AuthFailed, Blocked, BudgetSpent, CircuitOpen, Postponed)
+"""What concerns more than one sitemap: it ends or delays discovery as a whole."""
 _LARGEST = 100 * 1024 * 1024  # bytes; the protocol allows half of it
 
 
@@ -29,20 +46,34 @@ async def from_sitemaps(
 ) -> AsyncIterator[Item | Cursor]:
     """Yield the items of every sitemap, with a cursor after each.
 
+    A sitemap that cannot be read, or only in part, makes the job partial; the others are read.
+
     Raises:
-        DiscoveryFailed: there is no sitemap where one was named.
-        UnexpectedShape: something there is no sitemap.
+        DiscoveryFailed: the only sitemap that was named does not exist.
+        UnexpectedShape: the only one that was named is not a sitemap.
+        FetchError: the only one that was named could not be fetched.
     """
     wanted = _pattern(manifest)
-    named = _named(manifest, parameters)
-    home = urlsplit(named[0]).netloc
+    starts = _starts(manifest, parameters)
     kept = visit.cursor or {}
-    pending, read = list(kept.get("sitemaps", named)), int(kept.get("read", 0))
-    seen = set(pending)
+    pending, read = list(kept.get("sitemaps", ())), int(kept.get("read", 0))
+    if not kept:
+        pending = await _named(visit, manifest, parameters, wanted)
+    home = urlsplit((starts or _written(manifest, parameters))[0]).netloc
+    only = pending[0] if len(pending) == 1 and not read else None
+    seen, retried = set(pending), set[str]()
     while pending and read < manifest.most_pages:
         address = pending.pop(0)
-        sitemap = await _read(visit, manifest.name, address, is_named=address in named)
+        sitemap = await _read(visit, manifest.name, address, is_only=address == only)
+        if sitemap is None and address not in retried:
+            retried.add(address)
+            pending.append(address)
+            continue
         read += 1
+        if sitemap is None:
+            sitemap = Sitemap(is_index=False, addresses=(), problem="it cannot be fetched")
+        if sitemap.problem:
+            visit.cut(f"the sitemap {address} is incomplete: {sitemap.problem}")
         size_bytes = sum(map(len, sitemap.addresses))
         addresses = await off_loop(size_bytes, _absolute, address, sitemap)
         if unusable := len(sitemap.addresses) - len(addresses):
@@ -70,50 +101,102 @@ def _chosen(addresses: list[str], wants: Callable[[str], object]) -> list[str]:
     return list(dict.fromkeys(filter(wants, addresses)))
 
 
-def unpacked(page: Page) -> Page:
-    """Return the page with its body unpacked, where it is packed with gzip.
+def unpacked(page: Page) -> tuple[Page, str | None]:
+    """Return the page with its body unpacked where it is packed with gzip, and a problem if any.
+
+    Of a file that is cut or damaged, what comes before that place is returned.
 
     Raises:
-        UnexpectedShape: it is broken, or larger than any sitemap may be.
+        UnexpectedShape: nothing of it can be unpacked, or it is larger than any sitemap may be.
     """
     if not page.body.startswith(_GZIP):
-        return page
-    unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    try:
-        body = unpacking.decompress(page.body, _LARGEST)
-    except zlib.error as error:
-        raise UnexpectedShape(page.url, f"not a packed sitemap ({error})") from error
-    if unpacking.unconsumed_tail:
-        raise UnexpectedShape(page.url, f"a sitemap of more than {_LARGEST} bytes")
-    return replace(page, body=body)
+        return page, None
+    body, problem = bytearray(), None
+    rest = page.body
+    while rest.startswith(_GZIP):  # a file may have several members
+        unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            for start in range(0, len(rest), _PIECE):
+                piece = rest[start : start + _PIECE]
+                body += unpacking.decompress(piece, _LARGEST + 1 - len(body))
+                if len(body) > _LARGEST:
+                    raise UnexpectedShape(page.url, f"a sitemap of more than {_LARGEST} bytes")
+                if unpacking.eof:
+                    rest = unpacking.unused_data + rest[start + _PIECE :]
+                    break
+            else:
+                problem, rest = "the packed file is cut", b""
+        except zlib.error as error:
+            problem, rest = f"the packed file is damaged ({error})", b""
+    if problem and not body:
+        raise UnexpectedShape(page.url, f"not a packed sitemap ({problem})")
+    if problem and not body.lstrip().startswith(b"<"):
+        body = body[: body.rfind(b"\n") + 1]  # the last line may be half an address
+    return replace(page, body=bytes(body)), problem
 
 
-async def _read(visit: Visit, source: str, address: str, *, is_named: bool) -> Sitemap:
+async def _read(visit: Visit, source: str, address: str, *, is_only: bool) -> Sitemap | None:
+    """Return a sitemap, an empty one if it cannot be read, or None if that may pass."""
     try:
         page = await visit.fetch(address)
-        # A full one has 50,000 addresses: long enough to hold up everybody else.
+        # A full one has 50,000 addresses: long enough to delay all other requests.
         return await visit.in_thread(_parsed, page)
-    except Gone as error:
-        if is_named:
+    except _ENDING:
+        raise
+    except (FetchError, UnexpectedShape) as error:
+        if is_only and isinstance(error, Gone):
             raise DiscoveryFailed(source, str(error)) from error
-        visit.cut(f"a sitemap is missing: {error}")
-    except (UnexpectedShape, *UNUSABLE) as error:
-        if is_named:
+        if is_only:
             raise
-        visit.cut(f"a sitemap cannot be read: {error}")
-    return Sitemap(is_index=False, addresses=())
+        if isinstance(error, FetchError) and error.kind in RETRIED_KINDS:
+            return None
+        return Sitemap(is_index=False, addresses=(), problem=str(error))
 
 
 def _parsed(page: Page) -> Sitemap:
-    return read_sitemap(unpacked(page))
+    page, problem = unpacked(page)
+    sitemap = read_sitemap(page)
+    return replace(sitemap, problem=problem or sitemap.problem)
 
 
-def _named(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
+async def _named(
+    visit: Visit, manifest: HtmlManifest, parameters: Mapping[str, Any], wanted: UserPattern
+) -> list[str]:
+    """Return the sitemaps of the manifest, or those that robots.txt lists, or /sitemap.xml."""
+    if written := _written(manifest, parameters):
+        return written
+    found: list[str] = []
+    origins = dict.fromkeys(urljoin(one, "/") for one in _starts(manifest, parameters))
+    for origin in origins:
+        listed = await _listed_in_robots(visit, origin)
+        # One that does not match may be the index of one that does.
+        chosen = [one for one in listed if wanted.search(one)] or listed
+        found += chosen or [urljoin(origin, "/sitemap.xml")]
+    return list(dict.fromkeys(found))
+
+
+async def _listed_in_robots(visit: Visit, origin: str) -> list[str]:
+    try:
+        page = await visit.fetch(urljoin(origin, "/robots.txt"), accept=_ABSENT)
+    except FetchError as error:
+        if isinstance(error, _ENDING):
+            raise
+        visit.warn(f"robots.txt was not searched for sitemaps: {error}")
+        return []
+    if page.status in _ABSENT:
+        return []
+    listed = Rules(text_of(page.body)).sitemaps
+    return [url for one in listed if (url := joined(page.url, one))]
+
+
+def _written(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
     said = manifest.items.sitemap if manifest.items else False
-    if isinstance(said, tuple):
-        return [fill(address, parameters, in_address=True) for address in said]
-    starts = (one for start in manifest.start for one in start.addresses(parameters))
-    return list(dict.fromkeys(urljoin(one, "/sitemap.xml") for one in starts))
+    addresses = said if isinstance(said, tuple) else ()
+    return list(dict.fromkeys(fill(one, parameters, in_address=True) for one in addresses))
+
+
+def _starts(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
+    return [one for start in manifest.start for one in start.addresses(parameters)]
 
 
 def _pattern(manifest: HtmlManifest) -> UserPattern:

@@ -51,7 +51,7 @@ async def _template_addresses(visit: Visit, site: str) -> list[str]:
     direct = f"{site}/sitemap-workflows.xml"
     index = Sitemap(is_index=True, addresses=(direct,))
     with suppress(Gone):
-        index = read_sitemap(await visit.fetch(f"{site}/sitemap_index.xml"))
+        index = await _sitemap(visit, f"{site}/sitemap_index.xml")
     if not index.is_index:
         return list(index.addresses)
     parts = [a for a in index.addresses if _WORKFLOW_SITEMAP.search(urlsplit(a).path)]
@@ -63,10 +63,17 @@ async def _template_addresses(visit: Visit, site: str) -> list[str]:
 
 async def _listed(visit: Visit, address: str) -> tuple[str, ...]:
     try:
-        return read_sitemap(await visit.fetch(address)).addresses
+        return (await _sitemap(visit, address)).addresses
     except Gone as error:
         problem = f"{error}; a host without a sitemap can be listed with --set inventory=search"
         raise DiscoveryFailed("n8n", problem) from error
+
+
+async def _sitemap(visit: Visit, address: str) -> Sitemap:
+    sitemap = read_sitemap(await visit.fetch(address))
+    if sitemap.problem:
+        visit.cut(f"the sitemap {address} is incomplete: {sitemap.problem}")
+    return sitemap
 
 
 def _at_site(address: str, site: str) -> str:

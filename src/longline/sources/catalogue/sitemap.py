@@ -1,7 +1,10 @@
-"""Reading a sitemap, or the index of several, from XML that nobody vouches for."""
+"""Reading sitemaps and feeds of any of the forms that the sitemap protocol allows."""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,45 +12,166 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # sh
 from defusedxml.ElementTree import (  # type: ignore[import-untyped]  # ships no types
     ParseError,
     fromstring,
+    iterparse,
 )
 
 from longline.errors import UnexpectedShape
 from longline.fetching.messages import Page
 
+_BOM = "\ufeff"
+_REPLACED = "\ufffd"
+_STRAY_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_DECLARATION = re.compile(r"\A<\?xml[^>]*\?>")
+_WEB = re.compile(r"https?://", re.IGNORECASE)
+_TOO_DEEP = 100
+_ENTRIES = {
+    "urlset": "url",
+    "sitemapindex": "sitemap",
+    "rss": "item",
+    "RDF": "item",
+    "feed": "entry",
+}
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    """The addresses of one sitemap; those of an index are sitemaps themselves."""
+    """The addresses of one sitemap; those of an index are sitemaps themselves.
+
+    `problem` says why addresses may be missing, when a part of it cannot be read.
+    """
 
     is_index: bool
     addresses: tuple[str, ...]
+    problem: str | None = None
 
 
 def read_sitemap(page: Page) -> Sitemap:
-    """Return the addresses a sitemap lists, in its order, with doubles.
+    """Return the addresses of a sitemap or feed in its order; one may occur several times.
+
+    It may be a sitemap or an index in XML, RSS 0.9 to 2.0, Atom, or text with one address per
+    line. What comes before a broken place is read, and the problem is reported with it.
 
     Raises:
-        UnexpectedShape: this is no sitemap, or its XML declares entities.
+        UnexpectedShape: it is none of these, nothing of it can be read, or it declares entities.
     """
+    body = page.body.strip()
+    if not body:
+        raise UnexpectedShape(page.url, "not a sitemap, but empty")
+    is_wide = body.startswith(_UTF_16)
+    if is_wide or body.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        return _read_xml(page.url, page.body if is_wide else body)
+    return _read_text(page.url, body.decode("utf-8-sig", "replace"))
+
+
+def _read_text(url: str, text: str) -> Sitemap:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [line for line in lines if _is_usable(line) and _WEB.match(line)]
+    if not found:
+        raise UnexpectedShape(url, "not a sitemap: it is not XML, and no line is an address")
+    others = len(lines) - len(found)
+    problem = f"{others} of {len(lines)} lines are not addresses" if others else None
+    return Sitemap(is_index=False, addresses=tuple(found), problem=problem)
+
+
+def _read_xml(url: str, body: bytes) -> Sitemap:
     try:
         # A document type is the only way to entities, and no sitemap needs one.
-        root = fromstring(page.body, forbid_dtd=True)
+        return _sitemap(url, fromstring(body, forbid_dtd=True))
+    except ParseError as error:
+        first = error
+    except (DefusedXmlException, ValueError, LookupError) as error:
+        raise UnexpectedShape(url, f"not a sitemap ({error})") from error
+    repaired = _repaired(body)
+    try:
+        return _sitemap(url, fromstring(repaired, forbid_dtd=True))
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
-        raise UnexpectedShape(page.url, f"not a sitemap ({error})") from error
+        found = max(
+            (_up_to_the_error(body), _up_to_the_error(repaired)),
+            key=lambda one: len(one.addresses),
+        )
+        if not found.addresses:
+            raise UnexpectedShape(url, f"not a sitemap ({first})") from error
+        problem = f"it is broken after {len(found.addresses)} addresses ({first})"
+        return Sitemap(found.is_index, found.addresses, problem)
+
+
+def _repaired(body: bytes) -> bytes:
+    """Escape ampersands, and replace bytes and characters that XML does not allow."""
+    text = body.decode("utf-8-sig", "replace").lstrip()
+    text = _NOT_XML.sub(_REPLACED, _DECLARATION.sub("", text))
+    return _STRAY_AMPERSAND.sub("&amp;", text).encode()
+
+
+def _up_to_the_error(body: bytes) -> Sitemap:
+    """Return the addresses of the entries that end before the first error."""
+    root, depth = "", 0
+    addresses: list[str] = []
+    try:
+        for event, element in iterparse(io.BytesIO(body), events=("start", "end"), forbid_dtd=True):
+            if event == "start":
+                root = root or _local_name(element)
+                depth += 1
+                if depth > _TOO_DEEP:
+                    break
+                continue
+            depth -= 1
+            if _local_name(element) == _ENTRIES.get(root):
+                addresses += _addresses_of(root, element)
+                element.clear()
+    except (ParseError, DefusedXmlException, ValueError, LookupError):
+        pass
+    return Sitemap(root == "sitemapindex", tuple(filter(_is_usable, addresses)))
+
+
+def _sitemap(url: str, root: Any) -> Sitemap:
     kind = _local_name(root)
-    if kind not in {"urlset", "sitemapindex"}:
-        raise UnexpectedShape(page.url, f"not a sitemap, but <{kind}>")
-    return Sitemap(kind == "sitemapindex", tuple(_addresses(root)))
+    if kind not in _ENTRIES:
+        raise UnexpectedShape(url, f"not a sitemap or feed, but <{kind}>")
+    addresses = [one for entry in _entries(kind, root) for one in _addresses_of(kind, entry)]
+    usable = tuple(filter(_is_usable, addresses))
+    unusable = len(addresses) - len(usable)
+    problem = f"{unusable} addresses have characters that cannot be read" if unusable else None
+    return Sitemap(kind == "sitemapindex", usable, problem)
 
 
-def _addresses(root: Any) -> list[str]:
-    # Direct children only: <image:loc> lies deeper and is no page.
-    return [
-        field.text.strip()
-        for entry in root
-        for field in entry
-        if _local_name(field) == "loc" and field.text and field.text.strip()
-    ]
+def _entries(kind: str, root: Any) -> Iterator[Any]:
+    if kind in {"urlset", "sitemapindex"}:
+        return iter(root)
+    # The items of RSS 2.0 are in its channel, those of RSS 1.0 next to it.
+    places = [root, *(one for one in root if _local_name(one) == "channel")]
+    return (one for place in places for one in place if _local_name(one) == _ENTRIES[kind])
+
+
+def _addresses_of(kind: str, entry: Any) -> list[str]:
+    # Direct children only: <image:loc> is deeper, and is not a page.
+    if kind in {"urlset", "sitemapindex"}:
+        return [_text(one) for one in entry if _local_name(one) == "loc" and _text(one)]
+    if kind == "feed":
+        links = [one for one in entry if _local_name(one) == "link"]
+        hrefs = [one.get("href", "").strip() for one in links if _is_page_of_entry(one)]
+        return [href for href in hrefs if href][:1]
+    links = [_text(one) for one in entry if _local_name(one) == "link" and _text(one)]
+    # A guid is an address unless the feed says otherwise.
+    guids = (
+        _text(one)
+        for one in entry
+        if _local_name(one) == "guid" and one.get("isPermaLink", "true") == "true"
+    )
+    return links[:1] or [guid for guid in guids if _WEB.match(guid)][:1]
+
+
+def _is_page_of_entry(link: Any) -> bool:
+    return str(link.get("rel", "alternate")) == "alternate"
+
+
+def _is_usable(address: str) -> bool:
+    return _REPLACED not in address
+
+
+def _text(element: Any) -> str:
+    return (element.text or "").strip()
 
 
 def _local_name(element: Any) -> str:
