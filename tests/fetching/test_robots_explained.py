@@ -126,6 +126,24 @@ def test_pace_and_sitemaps_are_told() -> None:
         (["Request-rate: 1/2m"], 1 / 120),
         (["Request-rate: 10/60 0600-0845"], 1 / 6),
         (["Request-rate: often"], None),
+        (["Request-rate: 1/10s"], 0.1),
+        (["Request-rate: 90/15m"], 0.1),
+        (["Request-rate: 360/1h"], 0.1),
+        (["Request-rate: 8640/1d"], 0.1),
+        (["Request-rate: 1 / 10"], 0.1),
+        (["Request-rate: 1/10 s"], 0.1),
+        (["Request-rate: 6/1 min"], 0.1),
+        (["Request-rate: 6/minute"], 0.1),
+        (["Request-rate: 0.5/5"], 0.1),
+        (["Request-rate: 1/10 seconds"], 0.1),
+        (["Request-rate: 1/10s 0600 - 0845"], 0.1),
+        (["Request-rate: 1/10 06:00-08:45 UTC"], 0.1),
+        (["Request-rate: 1/"], None),
+        (["Request-rate: 10"], None),
+        (["Request-rate: 0/10"], None),
+        (["Request-rate: 1/0"], None),
+        (["Request-rate: -1/10"], None),
+        (["Request-rate: 1/10x"], None),
         (["Crawl-delay: 4", "Request-rate: 1/1"], 0.25),
         (["Crawl-delay: 1", "Request-rate: 1/4"], 0.25),
         (["Crawl-delay: 10", "Crawl-delay: 2"], 0.1),
@@ -142,6 +160,44 @@ def test_a_pace_binds_the_agents_named_before_it() -> None:
 
     assert Rules(text).rate is None
     assert Rules(text, "other").rate == 1 / 60
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("User-agent: longline\nCrawl-delay: 1\nUser-agent: b\nCrawl-delay: 60\n", 1),
+        ("User-agent: *\nCrawl-delay: 1\n\nUser-agent: b\nCrawl-delay: 60\nDisallow: /\n", 1),
+        ("User-agent: longline\nCrawl-delay: 1\nUser-agent: b\nDisallow: /\nCrawl-delay: 60\n", 1),
+        ("User-agent: a\nUser-agent: longline\nUser-agent: b\nCrawl-delay: 2\n", 2),
+        ("User-agent: longline\nDisallow: /x\nCrawl-delay: 2\nCrawl-delay: 3\n", 3),
+        (
+            (
+                "User-agent: longline\nCrawl-delay: 1\nUser-agent: b\nCrawl-delay: 60\n"
+                "User-agent: longline\nCrawl-delay: 4\n"
+            ),
+            4,
+        ),
+    ],
+)
+def test_a_crawl_delay_of_a_later_group_is_not_ours(text: str, delay: float) -> None:
+    assert Rules(text).crawl_delay == delay
+
+
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\xef\xbb", b"\xef"])
+def test_a_byte_order_mark_may_be_incomplete(mark: bytes) -> None:
+    text = text_of(mark + b"User-agent: *\nDisallow: /\n")
+
+    assert not Rules(text).allows("http://x.test/a")
+
+
+def test_other_bytes_at_the_beginning_are_not_a_byte_order_mark() -> None:
+    text = text_of(b"\xef\x11\xbfUser-agent: *\nDisallow: /\n")
+
+    assert Rules(text).allows("http://x.test/a")
+
+
+def test_a_forgotten_colon_may_be_a_tab() -> None:
+    assert not Rules("User-agent\t*\nDisallow\t/a\n").allows("http://x.test/a")
 
 
 def test_a_group_of_our_own_says_all_about_our_pace() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import islice
 
@@ -28,7 +30,16 @@ MOST_RULES = 5_000
 """Rules for one agent; with more, no address may be asked for, since each would cost too long."""
 _MOST_PACES = 1_000
 _TOO_MANY = f"it has {{}} rules for us, and no more than {MOST_RULES} are checked"
-_FASTEST = 1e6  # requests a second
+_FASTEST = 1e6  # requests per second
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_UNIT = "s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?"
+_HOURS = r"[0-9]{1,2}:?[0-9]{2}\s*-\s*[0-9]{1,2}:?[0-9]{2}(?:\s*(?:utc|gmt|z))?"
+_RATE = re.compile(
+    rf"Request-rate:\s*(?P<requests>{_NUMBER})\s*/\s*(?P<time>{_NUMBER})?\s*(?P<unit>{_UNIT})?"
+    rf"(?:\s+{_HOURS})?\s*",
+    re.IGNORECASE,
+).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +112,8 @@ class Rules:
     @cached_property
     def rate(self) -> float | None:
         """Requests a second; the slowest of what Crawl-delay and Request-rate ask for."""
-        found = [_parsed(one).request_rate(EVERYONE) for one in self._paces]
-        rates = [_rate(one.requests, one.seconds) for one in found if one]
+        found = (_request_rate(one) for one in self._paces)
+        rates = [rate for rate in found if rate is not None]
         if self.crawl_delay:
             rates.append(1 / self.crawl_delay)
         return min(rates, default=None)
@@ -174,8 +185,22 @@ def _distinct(lines: Iterable[Line]) -> list[str]:
     return list(islice(dict.fromkeys(map(str, lines)), _MOST_PACES))
 
 
-def _rate(requests: int, seconds: int) -> float:
-    """Return requests a second, within bounds: both numbers may have thousands of digits."""
-    if requests >= seconds * int(_FASTEST):
+def _request_rate(line: str) -> float | None:
+    """Return the requests per second of a Request-rate line, within bounds; None for others.
+
+    `5/10`, `5/10s`, `5 / 10 min` and `5/hour` are read, with or without a time of day.
+    """
+    found = _RATE(line)
+    if found is None or not (found["time"] or found["unit"]):
+        return None
+    try:
+        requests, time = Fraction(found["requests"]), Fraction(found["time"] or 1)
+    except ValueError:  # more digits than Python reads
+        return None
+    seconds = time * _SECONDS[(found["unit"] or "s")[0].lower()]
+    if not requests or not seconds:
+        return None
+    rate = requests / seconds
+    if rate >= int(_FASTEST):
         return _FASTEST
-    return max(requests / seconds, 1 / SLOWEST)
+    return 1 / SLOWEST if rate <= Fraction(1, int(SLOWEST)) else float(rate)

@@ -6,6 +6,7 @@ Which lines count is decided here, by RFC 9309; what a path means is left to pro
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,7 @@ LARGEST = 500 * 1024
 """Bytes that are read, as RFC 9309 asks for; what comes after is ignored."""
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_BOM = re.compile(rb"\A\xef(?:\xbb\xbf?)?(?=[\x00-\x7f]|\Z)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -59,35 +61,44 @@ class Line:
 class Group:
     """Agents, in lower case, and the rules they share.
 
-    A pace line stands with the number of agents named before it: it binds those, and pairing it
-    with each of them would take quadratic time and memory.
+    A Crawl-delay or Request-rate binds only the agents that are named directly before it: those
+    from `start` to `end` of `agents`. By RFC 9309 such a line does not end the list of agents, so
+    rules bind all of them; but the delay of one agent is not that of the next.
     """
 
     agents: list[str] = field(default_factory=list)
     rules: list[Line] = field(default_factory=list)
-    paces: list[tuple[int, Line]] = field(default_factory=list)
+    paces: list[tuple[int, int, Line]] = field(default_factory=list)
+    _start: int = 0
+    _has_pace: bool = False
 
     def add(self, line: Line) -> None:
         """Take the next line."""
         if line.field is Field.AGENT:
+            if self._has_pace:
+                self._start, self._has_pace = len(self.agents), False
             self.agents.append(product_token(line.value))
         elif line.field in _PACES:
-            # It binds those named so far: another agent may follow, since by RFC 9309 such a line
-            # does not end the list of agents.
-            self.paces.append((len(self.agents), line))
+            self._has_pace = True
+            self.paces.append((self._start, len(self.agents), line))
         else:
             self.rules.append(line)
 
     def paces_of(self, agent: str | None) -> list[Line]:
-        """Return the lines on the pace of an agent."""
-        if agent is None or agent not in self.agents:
-            return []
-        first = self.agents.index(agent)
-        return [line for named, line in self.paces if named > first]
+        """Return the Crawl-delay and Request-rate lines of an agent."""
+        places = [place for place, name in enumerate(self.agents) if name == agent]
+
+        def is_bound(start: int, end: int) -> bool:
+            first = bisect_left(places, start)
+            return first < len(places) and places[first] < end
+
+        return [line for start, end, line in self.paces if is_bound(start, end)]
 
 
 def text_of(body: bytes) -> str:
     """Return a body as text: without a byte order mark, and no more of it than is to be read.
+
+    A byte order mark may be incomplete: its first one or two bytes are left out as well.
 
     Bytes that are not UTF-8 become their percent-encoding, which is how they stand in addresses.
     """
@@ -95,7 +106,8 @@ def text_of(body: bytes) -> str:
         body = body[: LARGEST + 1]
         # Half a rule is another rule.
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r"), 0)]
-    text = body.decode("utf-8-sig", "surrogateescape")
+    body = _BOM.sub(b"", body, count=1)
+    text = body.decode("utf-8", "surrogateescape")
     return _NOT_UTF8.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
 
 
@@ -139,7 +151,7 @@ def _parts(line: str) -> tuple[Field, str] | None:
     name, colon, value = line.partition(":")
     known = _FIELDS.get(" ".join(name.split()).lower())
     if known is None:  # some forget the colon, and RFC 9309 allows to understand them
-        name, _space, value = line.partition(" ")
-        known = _FIELDS.get(name.lower())
+        name, *rest = line.split(maxsplit=1) or [""]
+        known, value = _FIELDS.get(name.lower()), "".join(rest)
         return (known, value.strip()) if known and value.strip() else None
     return (known, value.strip()) if colon else None
