@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetching.robots_table import CASES, Case
@@ -44,6 +44,7 @@ def test_an_explanation_ends_as_the_decision_did(case: Case) -> None:
     assert explained.is_allowed == case.is_allowed
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(rules=RULES, path=PATHS)
 def test_an_explanation_agrees_with_the_decision_whatever_the_rules(
     rules: list[tuple[str, str]], path: str
@@ -54,6 +55,7 @@ def test_an_explanation_agrees_with_the_decision_whatever_the_rules(
     assert explain(text, url).is_allowed == Rules(text).allows(url)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(rules=RULES, path=PATHS)
 def test_looking_for_an_end_changes_no_decision_about_other_rules(
     rules: list[tuple[str, str]], path: str

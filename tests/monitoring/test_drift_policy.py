@@ -313,3 +313,63 @@ def test_more_than_all_are_taken_for_all() -> None:
     assert chance_of_fewer(5, 0, 0, 60) == 1.0
     assert chance_of_fewer(70, 60, 60, 50) == chance_of_fewer(60, 60, 50, 50)
     assert chance_of_more(70, 60, 60, 50) == 1.0
+
+
+def quotes(count: int) -> list[Shape]:
+    return [
+        shape_of(
+            f"q{n}", {"text": f"Quote {n} " + "x" * (n % 30), "author": f"A{n}", "tags": ["a"]}
+        )
+        for n in range(count)
+    ]
+
+
+def authors(count: int) -> list[Shape]:
+    return [
+        shape_of(f"a{n}", {"name": f"A{n}", "born": f"19{n % 90 + 10}", "bio": "b" * (20 + n % 40)})
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [90, 300])
+def test_records_of_two_kinds_are_no_drift_in_a_first_run(count: int) -> None:
+    assert not judge([*quotes(count), *authors(count)], None).drift
+    assert not watched([*authors(count), *quotes(count)])
+
+
+@pytest.mark.parametrize("second", [20, 100, 400])
+def test_records_of_two_kinds_are_no_drift_in_later_runs(second: int) -> None:
+    history = profile_of([*quotes(200), *authors(100)])
+
+    assert not judge([*authors(100), *quotes(second)], history, runs=1).drift
+    mixed = [one for pair in zip(quotes(100), authors(100), strict=True) for one in pair]
+    assert not judge(mixed, history, runs=1).drift
+    assert not judge([*quotes(200), *authors(100)], profile_of(mixed), runs=1).drift
+
+
+def test_a_kind_that_shares_fields_with_another_is_told_apart() -> None:
+    books = [
+        shape_of(f"b{n}", {"url": f"/b/{n}", "title": f"T{n}", "price": n}) for n in range(120)
+    ]
+    reviews = [
+        shape_of(f"r{n}", {"url": f"/r/{n}", "title": f"T{n}", "stars": 4}) for n in range(99)
+    ]
+
+    assert not judge([*books, *reviews], None).drift
+
+
+def test_a_field_that_vanishes_from_one_of_two_kinds_is_noticed() -> None:
+    broken = [shape_of(f"q{n}", {"author": f"A{n}", "tags": ["a"]}) for n in range(300, 360)]
+
+    assert "text" in watched([*quotes(200), *authors(200), *broken])
+    assert judge(
+        [*authors(200), *(shape_of(f"q{n}", {"author": "A", "tags": ["a"]}) for n in range(200))],
+        profile_of([*quotes(200), *authors(200)]),
+        runs=1,
+    ).drift
+
+
+def test_records_that_lose_most_of_their_fields_are_not_another_kind() -> None:
+    rest = [shape_of(f"q{n}", {"tags": ["a"]}) for n in range(60)]
+
+    assert {"text", "author"} <= watched([*quotes(200), *rest]).keys()

@@ -18,7 +18,7 @@ from longline.monitoring.profiles import (
     tally,
     together,
 )
-from longline.monitoring.shapes import SCORE, Shape
+from longline.monitoring.shapes import SCORE, Kinds, Shape
 
 _ENOUGH = 2 * BLOCK  # records that a baseline is made of, at least
 _LOOK = 10  # records between two looks at the window
@@ -50,7 +50,7 @@ class Notice:
 
 
 class Watch:
-    """Looks at records as they come, each site by itself; tells each field that differs once.
+    """Looks at records as they come, each site and kind by itself; reports each field once.
 
     The last records are held against earlier sound runs; without those, against the earlier part
     of this run.
@@ -59,15 +59,17 @@ class Watch:
     def __init__(self, history: Profile | None = None, noticed: Iterable[str] = ()) -> None:
         self._history = history
         self._noticed = set(noticed)
-        self._sites: dict[str, _SiteWatch] = {}
+        self._kinds = Kinds()
+        self._sites: dict[tuple[str, int], _SiteWatch] = {}
 
     def add(self, shape: Shape, place: int) -> list[Notice]:
         """Take in the next record, the `place`-th item of the run; return what is noticed."""
-        watch = self._sites.get(shape.site)
+        place_of = (shape.site, self._kinds.of(shape))
+        watch = self._sites.get(place_of)
         if watch is None:
             if len(self._sites) >= _MOST_SITES:
                 return []
-            watch = self._sites[shape.site] = _SiteWatch(self._history, self._noticed)
+            watch = self._sites[place_of] = _SiteWatch(self._history, self._noticed)
         return watch.add(shape, place)
 
 

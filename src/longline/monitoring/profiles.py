@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from longline.monitoring.shapes import Shape
+from longline.monitoring.shapes import Kinds, Shape
 
 BLOCK = 20  # records in a row whose figures are kept as extremes
 _MOST_FIELDS = 200
@@ -313,10 +313,10 @@ class Profile:
 
 
 def profile_of(shapes: Iterable[Shape]) -> Profile:
-    """Return the profile of records in the order in which they came; a block is of one site."""
-    profile, blocks = Profile(), dict[str, list[Shape]]()
+    """Return the profile of records in their order; a block is of one site and kind of record."""
+    profile, blocks, kinds = Profile(), dict[tuple[str, int], list[Shape]](), Kinds()
     for shape in shapes:
-        block = blocks.setdefault(shape.site, [])
+        block = blocks.setdefault((shape.site, kinds.of(shape)), [])
         block.append(shape)
         if len(block) == BLOCK:
             profile.add(tally(block))

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 SCORE = "@score"
 """The quality score, watched like a field."""
 _DEEPEST = 3
+_MOST_KINDS = 20  # of records from one site
+_MOST_NAME_SETS = 10_000  # that are remembered
 _LARGEST = 1e300  # beyond it, and for what is not a number, JSON has no words
 _WIDEST = 30  # an object with more names than this is a table of its own, not a part of the record
 _NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable|of type)|(?:^|: |; )([\w.-]+): ")
@@ -37,6 +39,39 @@ class Shape:
     is_valid: bool = True
     site: str = ""
     refused: frozenset[str] = frozenset()
+
+
+class Kinds:
+    """Tells records of different kinds apart, such as books and authors of one spider.
+
+    A record is of a new kind when a third of its fields, or more, are unknown to every kind of its
+    site. A record that only lacks fields is of a known kind: that may be drift.
+    """
+
+    def __init__(self) -> None:
+        self._sites: dict[str, list[set[str]]] = {}
+        self._known: dict[tuple[str, frozenset[str]], int] = {}
+
+    def of(self, shape: Shape) -> int:
+        """Return the number of a record's kind, from 0 for each site; failures are of kind 0."""
+        if not shape.is_valid:
+            return 0
+        names = frozenset(name for name in shape.cells if "." not in name and name != SCORE)
+        kind = self._known.get((shape.site, names))
+        if kind is None:
+            kind = self._place(self._sites.setdefault(shape.site, []), names)
+            if len(self._known) < _MOST_NAME_SETS:
+                self._known[shape.site, names] = kind
+        return kind
+
+    def _place(self, kinds: list[set[str]], names: frozenset[str]) -> int:
+        unknown = [len(names - known) for known in kinds]
+        best = min(range(len(kinds)), key=unknown.__getitem__, default=0)
+        if not kinds or (3 * unknown[best] >= max(len(names), 1) and len(kinds) < _MOST_KINDS):
+            kinds.append(set(names))
+            return len(kinds) - 1
+        kinds[best] |= names
+        return best
 
 
 def shape_of(
