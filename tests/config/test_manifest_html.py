@@ -186,7 +186,11 @@ def test_short_forms_are_what_they_stand_for() -> None:
             "fields.a.path",
             "jmespath",
         ),
-        ("{start: https://a.test, fields: {a: {path: b}}}", "", "needs script or json_ld"),
+        (
+            "{start: https://a.test, fields: {a: {path: b}}}",
+            "",
+            "needs script, json_ld or microdata",
+        ),
         (
             "{start: https://a.test, fields: {a: {css: p, required: true, default: 1}}}",
             "fields.a",

@@ -60,7 +60,12 @@ def _told(error: JMESPathError) -> str:
     return text.removesuffix(":") or type(error).__name__
 
 
-def _path(text: str) -> str:
+def check_path(text: str) -> str:
+    """See that a path is valid jmespath.
+
+    Raises:
+        PydanticCustomError: it is not.
+    """
     try:
         compiled(text)
     except JMESPathError as error:
@@ -73,7 +78,7 @@ def _path(text: str) -> str:
 
 
 def _path_or_parent(text: str) -> str:
-    return text if name_of_parent(text) else _path(text)
+    return text if name_of_parent(text) else check_path(text)
 
 
 def _several(value: Any) -> Any:
@@ -84,7 +89,7 @@ def _full_form(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
-JsonPath = Annotated[str, AfterValidator(_path)]
+JsonPath = Annotated[str, AfterValidator(check_path)]
 """Where something stands in JSON, as jmespath: `data.items`, `meta.next`, `items[].id`."""
 
 PathOrParent = Annotated[str, AfterValidator(_path_or_parent)]

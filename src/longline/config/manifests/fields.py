@@ -12,15 +12,16 @@ from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
 from longline.config.forms import check_form
 from longline.config.locales import is_known
-from longline.config.manifests.api_paths import JsonPath, ValueKind
+from longline.config.manifests.api_paths import JsonPath, ValueKind, check_path
 from longline.config.patterns import user_pattern
 from longline.config.written import Written, wrong
 
 _AT = re.compile(r"@([A-Za-z_][\w:.-]*)$")
 _TYPE = re.compile(r"[A-Za-z]\w*")
+_PROPERTY = re.compile(r"[\w.-]+(?::[\w.-]+)+")
 _NAME = re.compile(r"[^\W\d][\w-]*")
-_PLACES = ("css", "json_ld", "script", "after", "path", "url")
-_NO_PLACE = "says nowhere where it stands: write css, json_ld, script, after, path, url or first"
+_PLACES = ("css", "json_ld", "microdata", "open_graph", "script", "after", "path", "url")
+_NO_PLACE = f"says nowhere where it stands: write {', '.join(_PLACES)} or first"
 
 
 def split_selector(text: str) -> tuple[str, str | None]:
@@ -109,6 +110,10 @@ class Place(Written):
     """Elements of the page."""
     json_ld: str | None = None
     """In the page's JSON-LD: a type, and the way on from there: Product.offers.price."""
+    microdata: str | None = None
+    """In the page's microdata (itemscope, itemprop), written like json_ld: Product.offers.price."""
+    open_graph: str | None = None
+    """A property of the page's Open Graph tags, as the page writes it: og:title."""
     script: Css | None = None
     """In JSON in a script: the selector of that script."""
     after: Pattern | None = None
@@ -119,14 +124,21 @@ class Place(Written):
     """In the address of the page."""
 
     @model_validator(mode="after")
-    def _sound_ld(self) -> Self:
-        if self.json_ld is None:
-            return self
-        kind, _, _ = self.json_ld.partition(".")
-        if not _TYPE.fullmatch(kind):
-            raise wrong("json_ld begins with a type: Product, or Product.offers.price")
+    def _check_structured_data(self) -> Self:
+        if self.open_graph is not None and not _PROPERTY.fullmatch(self.open_graph):
+            raise wrong("open_graph is a property with its prefix: og:title")
+        named = [name for name in ("json_ld", "microdata") if getattr(self, name) is not None]
+        for name in named:
+            kind, _, way = getattr(self, name).partition(".")
+            if not _TYPE.fullmatch(kind):
+                raise wrong(f"{name} begins with a type: Product, or Product.offers.price")
+            check_path(self.path or way or "@")
         if self.script or self.after:
-            raise wrong("json_ld and script are two places; write them under first, one by one")
+            named.append("script")
+        if len(named) > 1:
+            raise wrong(
+                f"{' and '.join(named)} are different places; write them under first, one by one"
+            )
         return self
 
     @property

@@ -190,7 +190,9 @@ class HtmlManifest(Manifest):
         if self._has_more_records and not (self.items and self.items.are_elements):
             raise wrong("records are items themselves, so items must be elements without a link")
         if not self._has_records and (name := _with_lone_path(self.fields)):
-            raise wrong(f"path of {name} needs script or json_ld, unless pages have records")
+            raise wrong(
+                f"path of {name} needs script, json_ld or microdata, unless pages have records"
+            )
         return self
 
     @property
@@ -220,6 +222,7 @@ def _with_lone_path(fields: Mapping[str, FieldSpec]) -> str | None:
         if field.fields is not None and (inner := _with_lone_path(field.fields)):
             return f"{name}.{inner}"
         for place in field.places:
-            if place.path is not None and not (place.script or place.after or place.json_ld):
+            within = (place.script, place.after, place.json_ld, place.microdata)
+            if place.path is not None and not any(within):
                 return name
     return None

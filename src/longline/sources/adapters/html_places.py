@@ -139,6 +139,20 @@ class _Json:
                 yield value
 
 
+class _OpenGraph:
+    """A property of the Open Graph tags of the whole page."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.origin = f"open-graph {name}"
+
+    def first(self, scope: Scope) -> Any:
+        return next(iter(self.all(scope)), None)
+
+    def all(self, scope: Scope) -> list[Any]:
+        return scope.page.open_graph.get(self._name, [])
+
+
 class _Address:
     """The item's own address."""
 
@@ -158,8 +172,12 @@ class _Address:
 def _finders(place: Place) -> Iterator[Finder]:
     for selector in place.css or ():
         yield _Css(selector)
+    if place.open_graph is not None:
+        yield _OpenGraph(place.open_graph)
     if place.json_ld is not None:
-        yield _ld(place.json_ld, place.path)
+        yield _typed("json-ld", lambda scope: scope.page.ld, place.json_ld, place.path)
+    elif place.microdata is not None:
+        yield _typed("microdata", _microdata_in, place.microdata, place.path)
     elif place.script is not None or place.after is not None:
         yield _script(place.script or ANY_SCRIPT, place.after, place.path)
     elif place.path is not None:
@@ -168,13 +186,23 @@ def _finders(place: Place) -> Iterator[Finder]:
         yield _Address(place.url)
 
 
-def _ld(text: str, path: str | None) -> _Json:
+def _microdata_in(scope: Scope) -> Iterable[dict[str, Any]]:
+    node = scope.node if isinstance(scope.node, LexborNode) else None
+    return scope.page.microdata.within(node)
+
+
+def _typed(
+    name: str,
+    objects: Callable[[Scope], Iterable[dict[str, Any]]],
+    text: str,
+    path: str | None,
+) -> _Json:
     kind, _, rest = text.partition(".")
 
     def roots(scope: Scope) -> Iterator[Any]:
-        return (one for one in scope.page.ld if _is_of(one, kind))
+        return (one for one in objects(scope) if _is_of(one, kind))
 
-    origin = f"json-ld {text}" + (f" {path}" if path else "")
+    origin = f"{name} {text}" + (f" {path}" if path else "")
     return _Json(roots, path or rest or "@", origin)
 
 

@@ -9,19 +9,19 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urljoin
 
-import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.fetching.css import Selectors
-from longline.fetching.json_text import decimal, read_json, whole_number
 from longline.fetching.messages import Page, without_userinfo
-
-_LD = 'script[type="application/ld+json"]'
-# Line breaks in texts are common, and harmless.
-_LENIENT = json.JSONDecoder(
-    strict=False, parse_int=whole_number, parse_float=decimal, parse_constant=str
+from longline.sources.adapters.structured_data import (
+    LENIENT,
+    Microdata,
+    encodable,
+    open_graph_of,
+    read_json_ld,
 )
-_HALF = "\\ud"
+
+_LD = 'script[type*="ld+json" i]'
 
 
 class PageScope:
@@ -49,8 +49,18 @@ class PageScope:
     @cached_property
     def ld(self) -> list[dict[str, Any]]:
         """Every object of the page's JSON-LD, outer ones first."""
-        roots = (_loaded(node.text()) for node in self.tree.css(_LD))
+        roots = (root for node in self.tree.css(_LD) for root in read_json_ld(node.text()))
         return [found for root in roots for found in _objects(root)]
+
+    @cached_property
+    def microdata(self) -> Microdata:
+        """The page's microdata."""
+        return Microdata(self.tree, self.base)
+
+    @cached_property
+    def open_graph(self) -> dict[str, list[str]]:
+        """The properties of the page's Open Graph tags that are not empty."""
+        return open_graph_of(self.tree)
 
     def script(self, css: str, after: Any) -> list[Any]:
         """Return the JSON of each script that matches, from where `after` ends."""
@@ -87,13 +97,6 @@ def whole(page: Page) -> Scope:
     return Scope(scope, scope.tree, page.url)
 
 
-def _loaded(text: str) -> Any:
-    try:
-        return read_json(text)
-    except orjson.JSONDecodeError:
-        return _decoded(text, None)
-
-
 def _decoded(text: str, after: Any) -> Any:
     start = 0
     if after is not None:
@@ -102,15 +105,9 @@ def _decoded(text: str, after: Any) -> Any:
             return None
         start = found.end()
     try:
-        value = _LENIENT.raw_decode(text[start:].lstrip())[0]
-        return _encodable(value) if _HALF in text.lower() else value
+        return encodable(LENIENT.raw_decode(text[start:].lstrip())[0], text)
     except (json.JSONDecodeError, RecursionError):
         return None
-
-
-def _encodable(value: Any) -> Any:
-    """Replace halves of characters, which JSON can write and nothing can store."""
-    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _objects(root: Any) -> Iterator[dict[str, Any]]:
