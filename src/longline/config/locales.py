@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+
+from longline.config.cldr import MARKS, ORDERS
 
 _LOCALE = re.compile(r"(?P<language>[a-z]{2})(?:[-_](?P<region>[A-Z]{2}))?")
 _COMMA_LANGUAGES = """
@@ -31,13 +34,15 @@ def is_known(locale: str) -> bool:
 
 
 def decimal_mark(locale: str | None) -> str | None:
-    """Return the sign before the decimals, or None when it is not known."""
+    """Return the sign before the decimals, or None when it is not known.
+
+    Where CLDR has another one than the language is known for, both are in use: it is not known.
+    """
     language, region = parts_of(locale)
-    if language in _POINT:
-        return "."
-    if language not in _COMMA:
+    if language not in _POINT and language not in _COMMA:
         return None
-    return "." if region in _POINT_REGIONS else ","
+    mark = "." if language in _POINT or region in _POINT_REGIONS else ","
+    return mark if _of_cldr(MARKS, language, region) in {None, mark} else None
 
 
 def is_day_first(locale: str | None) -> bool | None:
@@ -45,6 +50,13 @@ def is_day_first(locale: str | None) -> bool | None:
     language, region = parts_of(locale)
     if not language or language in _YEAR_FIRST:
         return None
+    if language in _UNKNOWN_ORDER and not region:
+        return None
+    order = _of_cldr(ORDERS, language, region) if region else None
     if region in _MONTH_FIRST:
-        return False
-    return None if language in _UNKNOWN_ORDER and not region else True
+        return False if order in {None, "mdy"} or language == "en" else None
+    return True if order in {None, "dmy"} else None
+
+
+def _of_cldr(table: Mapping[str, str], language: str, region: str) -> str | None:
+    return table.get(f"{language}-{region}") or table.get(language)

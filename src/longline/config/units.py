@@ -15,13 +15,88 @@ _ISO_4217 = """
 """
 CURRENCIES = frozenset(_ISO_4217.split())
 """Codes of ISO 4217."""
+_WORDS = "ALL ANG BAM BOB COP CUP GEL ILS LAK MAD MOP MUR NAD PEN SAR SOS TOP TRY"
+CODE_WORDS = frozenset(_WORDS.split())
+"""Codes that are words as well, so that only one next to the number counts."""
+# What CLDR has not: common spellings, and the meaning of those that it gives to several currencies.
 _OWN_SIGNS = """
-    EUR € GBP £ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱ CRC ₡ BRL R$
-    USD US$ CAD C$ CAD CA$ AUD A$ AUD AU$ NZD NZ$ HKD HK$ SGD S$ MXN MX$ TWD NT$ PLN zł CZK Kč
-    HUF Ft RON lei BGN лв BGN лева
+    EUR € GBP £ GBP ￡ INR ₹ KRW ₩ TRY ₺ UAH ₴ ILS ₪ VND ₫ VND đ THB ฿ RUB ₽ KZT ₸ NGN ₦ PHP ₱
+    CRC ₡ BRL R$ USD US$ CAD C$ CAD CA$ CAD CAN$ CAD CAD$ AUD A$ AUD AU$ AUD AUD$ NZD NZ$ HKD HK$
+    SGD S$ MXN MX$ TWD NT$ USD USD$ JMD J$ GYD G$ GYD GY$ TTD TT$ UYU $U ZWL Z$ EGP E£
+    PLN zł CZK Kč HUF Ft RON lei BGN лв BGN лева
 """
 CURRENCY_SIGNS = dict(zip(_OWN_SIGNS.split()[1::2], _OWN_SIGNS.split()[::2], strict=True))
-# Several countries use these; which is meant, only the locale knows.
+"""Signs and words that one currency has, as they are written most often."""
+_OWN_WORDS = """
+    EUR: euro euros eur евро ευρώ
+    RUB: руб рубль рубля рублей р rub rbl
+    UAH: грн гривна гривень гривен гривні hrn
+    PLN: zł zl zloty złoty złotych złote
+    CZK: kč kc koruna korun koruny
+    HUF: forint
+    RON: lei leu
+    BGN: лв лева лев
+    TRY: tl lirası
+    MYR: rm ringgit
+    IDR: rp rupiah
+    RSD: din dinara дин динара
+    MKD: ден
+    KZT: тг тенге
+    GEL: lari ლარი ლ
+    UZS: soʻm so'm сум сўм
+    KGS: сом
+    ILS: nis ש"ח ש״ח ש'ח
+    KRW: 원 won
+    JPY: 円 yen
+    CNY: yuan rmb 人民币
+    THB: บาท baht
+    VND: đ vnđ
+    CHF: sfr
+    INR: र
+    LKR: රු
+    ETB: ብር
+    KES: ksh kshs
+    AOA: kwz
+    GHS: ₵
+    KWD: kd د.ك
+    BHD: bd د.ب
+    TND: د.ت
+    JOD: jd د.أ د.ا
+    IQD: ع.د د.ع
+    LYD: ld ل.د د.ل
+    DZD: دج د.ج
+    MAD: د.م
+    AED: د.إ
+    SAR: ر.س
+    QAR: ر.ق
+    OMR: ر.ع
+    YER: ر.ي
+    EGP: ج.م
+    SDG: ج.س
+    LBP: ل.ل
+    SYP: ل.س
+    GBP: stg
+    BTC: btc ₿
+"""
+CURRENCY_WORDS = {
+    word: code
+    for line in _OWN_WORDS.strip().splitlines()
+    for code, words in [line.strip().split(": ")]
+    for word in words.split()
+} | {"دينار كويتي": "KWD", "دينار أردني": "JOD", "دينار بحريني": "BHD", "دينار تونسي": "TND"}
+"""Words for one currency, in lower case; they count next to the number."""
+# Several countries use these; which is meant, only the locale can say.
+_SHARED_WORDS = """
+    dollar dollars pound pounds franc francs frank franken krone kroner kronor krona krónur peso
+    pesos rupee rupees rupia dinar dinars dirham dirhams riyal rial shilling shillings fr frs
+    تومان ريال درهم جنيه دينار 元 圆 圓 bs rs sh cfa lira dh dhs
+"""
+ELSEWHERE = {("RUB", "BY"): "BYN", ("RON", "MD"): "MDL", ("CAD", "NI"): "NIO"}
+"""What a word for a currency means in a region that uses it for its own."""
+SHARED_WORDS = frozenset(_SHARED_WORDS.split())
+"""Words for the currencies of several countries, in lower case; they count next to the number."""
+UNCLEAR_DECIMALS = frozenset(["dinar", "dinars", "دينار", "rial", "riyal", "ریال", "ريال"])
+"""Shared words for currencies of which some have three decimals."""
 _DOLLARS = "US CA AU NZ SG HK TW"
 _PESOS = {"MX": "MXN", "AR": "ARS", "CL": "CLP", "CO": "COP"}
 SHARED_SIGNS: Mapping[str, Mapping[str, str]] = {

@@ -7,7 +7,9 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from longline.config.locales import is_day_first
+from longline.config.cldr import HALF_DAYS as _CLDR_HALF_DAYS
+from longline.config.cldr import MONTHS
+from longline.config.locales import is_day_first, parts_of
 from longline.sources.values_numbers import plain
 
 # English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish.
@@ -22,24 +24,37 @@ july jul juli juillet juil julio luglio lug julho lipca
 august aug août aout agosto ago augustus augusti sierpnia
 september sep sept septembre septiembre settembre set setembro września
 october oct oktober okt octobre octubre ottobre ott outubro out października
-november nov novembre noviembre novembro listopada
+november nov novembre noviembre novembro
 december dec dezember dez décembre decembre déc diciembre dic dicembre dezembro grudnia
 """
-_BULGARIAN = "януари февруари март април май юни юли август септември октомври ноември декември"
-_MONTHS = {
+_MORE_NAMES = "ян:1 янв:1 фев:2 апр:4 авг:8 сеп:9 сент:9 окт:10 ное:11 нояб:11 дек:12 fév:2 fev:2"
+_MONTHS: dict[str, int] = {
+    **MONTHS,
     **{name: number for number, row in enumerate(_NAMES.split("\n")) for name in row.split()},
-    **{name: number for number, name in enumerate(_BULGARIAN.split(), start=1)},
+    **{name: int(number) for name, _, number in (w.partition(":") for w in _MORE_NAMES.split())},
 }
-_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+# What stands before the last day of a range: 12-14 June 2021, 28 May to 3 June 2021.
+_RANGE = re.compile(
+    r"(?:(?<![\d:.])(?P<d>\d{1,2})(?:st|nd|rd|th|er|\.)?|(?P<m>[^\W\d_]{3,})\.?)"
+    r"\s*(?:[-/&+]|\b(?:to|till|until|and|bis|und|et|au|al|y|do|po|по|до|и)\b)\s*$"
+)
+# Of Slavic languages, two call different months so.
+_BY_LANGUAGE = {"listopada": {"pl": 11, "hr": 10}}
+_MONTH = r"[^\W\d_]{2,}"  # a word that is looked up
 _NAMED = (
     re.compile(
-        rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th|er|[.ºª°])?[\s-]+(?:of\s+|de\s+)?"
-        rf"(?P<m>{_MONTH})\.?,?[\s-]+(?:de\s+|del\s+)?(?P<y>\d{{4}})(?!\d)"
+        rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th|er|[.ºª°])?[\s.-]+(?:of\s+|de\s+|d[’'])?"
+        rf"(?P<m>{_MONTH})\.?,?[\s.-]+(?:de\s+|del\s+)?(?P<y>\d{{4}})(?!\d)"
     ),
     re.compile(
         rf"(?<![^\W\d])(?P<m>{_MONTH})\.?\s+(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<y>\d{{4}})(?!\d)"
     ),
     re.compile(rf"(?<!\d)(?P<y>\d{{4}})[\s-]+(?P<m>{_MONTH})\.?[\s-]+(?P<d>\d{{1,2}})(?!\d)"),
+    # As ctime writes it: May 31 10:00:00 2024, with a zone or without.
+    re.compile(
+        rf"(?<![^\W\d])(?P<m>{_MONTH})\s+(?P<d>\d{{1,2}}),?\s+\d{{1,2}}:\d{{2}}(?::\d{{2}})?,?"
+        rf"(?:\s+[a-z]{{1,5}}|\s+[+-]\d{{4}})?[\s,]+(?P<y>\d{{4}})(?!\d)"
+    ),
 )
 _YEAR_FIRST = re.compile(
     r"(?<![\d./-])(?P<y>\d{4})(?:(?P<mark>[./-])|年\s?)(?P<m>\d{1,2})(?:(?P=mark)|月\s?)"
@@ -49,12 +64,38 @@ _YEAR_LAST = re.compile(
     r"(?<![\d./-])(?P<a>\d{1,2})(?P<mark>[./-])\s?(?P<b>\d{1,2})(?P=mark)\s?(?P<y>\d{4})(?![./-]?\d)"
 )
 _TIME = re.compile(
-    r"(?<![\d:.])(?P<h>\d{1,2}):(?P<min>\d{2})(?::(?P<s>\d{2})(?:[.,](?P<f>\d{1,6})\d*)?)?(?![\d:])"
+    r"(?<![\d:.])(?P<h>\d{1,2})(?::|h(?=\d\d(?!\d)))(?P<min>\d{2})(?::(?P<s>\d{2})(?:[.,](?!(?:19|20)\d\d(?!\d))(?P<f>\d{1,6})\d*)?)?(?![\d:])"
     r"\s*(?P<half>[ap]\.?m\b\.?)?\s*[(\[]?(?P<zone>z\b|"
     r"(?:(?:utc|gmt)\s?)?[+-]\d{1,2}(?::?\d{2})?(?![./-]?\d)|"
     r"[a-z]+/[a-z_/]+|(?:[a-z]+ ){1,3}time\b|[a-z]{1,5}\b)?",
     re.IGNORECASE,
 )
+HALF_DAYS = {**_CLDR_HALF_DAYS, "晚": "pm", "晚间": "pm", "傍晚": "pm", "早": "am", "早晨": "am"}
+_NOON = 12
+_SHORT = 2  # letters
+_EXACT_HALVES = frozenset({"am", "pm", "a m", "p m"})
+_LETTERS = re.compile(r"[^\W\d_]+")
+_HALF_WORDS = frozenset(
+    phrase
+    for phrase in HALF_DAYS
+    if phrase.isalpha() and (len(phrase) > len("mitt") or not phrase.isascii())
+) - {"este", "afternoon"}
+_COMMON = "de du to sa r em ch tr"  # with a point behind them they are half-days
+_COMMON_WORDS = frozenset(_COMMON.split())
+_CLOCKS = "uhr h hr hrs o'clock heures heure horas ore uur ч часа часов год"
+_CLOCK_WORDS = frozenset(_CLOCKS.split())
+_CLOCKS_BEFORE = "at um à a alle las o kl klo в във о at:"
+_CLOCK_WORDS_BEFORE = frozenset(_CLOCKS_BEFORE.split())
+_SECONDS_BEHIND = re.compile(r"^:\d{2}(?:[.,]\d+)?")
+_SCRIPT = "|".join(
+    sorted(
+        (key for key in HALF_DAYS if "\u0e00" <= key[0] <= "\u0eff" or key[0] >= "\u3000"), key=len
+    )[::-1]
+)
+_SCRIPT_BEHIND = re.compile(rf"\s*({_SCRIPT})")
+_SCRIPT_BEFORE = re.compile(rf"({_SCRIPT})\s*$")
+_OTHER_SCRIPT = re.compile(r"(?::\d{2})?\s*(?![年月日時时分秒])[\u0530-\U0010ffff]")
+_AM_BEFORE = re.compile(r"\bam\s*$")
 _OFFSET = re.compile(r"(?P<name>utc|gmt)?\s?(?P<sign>[+-])(?P<h>\d{1,2}?):?(?P<min>\d{2})?")
 _WORDS_AFTER_TIMES = """
     uhr h hr hrs hour hours heure ore uur godz kl klo local time on at am um le by
@@ -81,7 +122,7 @@ _MILLISECONDS = 1e11  # as seconds, this would be the year 5138
 _LAST_MOMENT = 1e14
 _WRITTEN_TOGETHER = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _LIKELY_YEARS = range(1900, 2101)
-_MAIL_ZONE = re.compile(r" (?:gmt|utc|[ecmp][sd]t|[+-]\d{4})(?: \(.*\))?$", re.IGNORECASE)
+_MAIL_ZONE = re.compile(r":\d\d (?:gmt|utc|[ecmp][sd]t|[+-]\d{4})(?: \(.*\))?$", re.IGNORECASE)
 _WEEK = re.compile(r"\d{4}-?W\d{2}(?!-?\d)")
 _DIRECTIVE = re.compile(r"%(.)")
 _PARTS = {"year (%Y)": "YyGcx", "month (%m)": "mbBcx", "day (%d)": "dcx", "hour (%H)": "HIcX"}
@@ -198,14 +239,33 @@ def _by_form(text: str, form: str) -> datetime:
 
 def _day_in(text: str, locale: str | None) -> date:
     low = text.lower()
-    found = {_day(m["y"], _MONTHS[m["m"]], m["d"]) for kind in _NAMED for m in kind.finditer(low)}
-    found |= {_day(m["y"], m["m"], m["d"]) for m in _YEAR_FIRST.finditer(low)}
-    found |= {_in_order(m, locale) for m in _YEAR_LAST.finditer(low)}
+    found = {
+        _day(m["y"], month, m["d"])
+        for kind in _NAMED
+        for m in kind.finditer(low)
+        if (month := _MONTHS.get(m["m"]) or _month_of(m["m"], locale)) and _is_alone(low, m)
+    }
+    found |= {_day(m["y"], m["m"], m["d"]) for m in _YEAR_FIRST.finditer(low) if _is_alone(low, m)}
+    found |= {_in_order(m, locale) for m in _YEAR_LAST.finditer(low) if _is_alone(low, m)}
     if not found:
         raise ValueError("there is no date in it, with day, month and four-digit year")
     if len(found) > 1:
         raise ValueError(f"there are {len(found)} dates in it")
     return found.pop()
+
+
+def _is_alone(low: str, found: re.Match[str]) -> bool:
+    """Return True; raise ValueError when the date is the end of a range such as 12-14 June 2021."""
+    text = low[max(found.start() - 30, 0) : found.start()].rstrip()
+    before = _RANGE.search(text) if text else None
+    if before and (before["d"] or _MONTHS.get(before["m"])):
+        raise ValueError("it is a range of days")
+    return True
+
+
+def _month_of(name: str, locale: str | None) -> int | None:
+    meanings = _BY_LANGUAGE.get(name)
+    return meanings.get(parts_of(locale)[0]) if meanings else None
 
 
 def _in_order(found: re.Match[str], locale: str | None) -> date:
@@ -234,15 +294,74 @@ def _time_in(text: str) -> time:
     match = found[0]
     hour = int(match["h"])
     if half := match["half"]:
-        if not 1 <= hour <= 12:  # noqa: PLR2004  # hours on a clock's face
+        if not 1 <= hour <= _NOON:
             raise ValueError("there is no such time of day")
-        hour = hour % 12 + (12 if half[0] in "pP" else 0)
+        hour = hour % _NOON + (_NOON if half[0] in "pP" else 0)
+    else:
+        hour = _hour_in_words(text, match, hour)
     fraction = int((match["f"] or "").ljust(6, "0"))
     zone = _zone(match["zone"], is_last=not text[match.end() :].strip(" .)]"))
     try:
         return time(hour, int(match["min"]), int(match["s"] or 0), fraction, zone)
     except ValueError:
         raise ValueError("there is no such time of day") from None
+
+
+def _hour_in_words(text: str, time_found: re.Match[str], hour: int) -> int:
+    """Return the hour of the day, of an hour that words for a part of the day may stand next to.
+
+    Raises:
+        ValueError: the words contradict the hour, or do not decide it.
+    """
+    low = text.lower().replace("\u2019", "'")
+    phrase = _phrase_behind(low, time_found.end("min")) or _phrase_before(low, time_found.start())
+    if not phrase:
+        if 0 < hour <= _NOON and _OTHER_SCRIPT.match(low, time_found.end("min")):
+            raise ValueError("whether the word behind its time means half of a day is not known")
+        if 0 < hour <= _NOON and any(word in _HALF_WORDS for word in _LETTERS.findall(low)):
+            raise ValueError("it speaks of a part of the day, but not next to the time")
+        return hour
+    half = HALF_DAYS[phrase]
+    if half == "noon" and hour == _NOON:
+        return hour
+    if hour > _NOON or hour == 0:
+        if half in {"noon", "pm" if hour == 0 else "am"}:
+            raise ValueError(f"{phrase!r} contradicts its hour")
+        return hour
+    is_exact = phrase in _EXACT_HALVES
+    if half not in {"am", "pm"} or (hour == _NOON and not is_exact):
+        raise ValueError(f"which half of the day {phrase!r} means is not clear")
+    return hour % _NOON + (_NOON if half == "pm" else 0)
+
+
+def _phrase_behind(low: str, end: int) -> str:
+    rest = _SECONDS_BEHIND.sub("", low[end : end + 60])
+    if found := _SCRIPT_BEHIND.match(rest):
+        return found[1]
+    words = rest.replace(".", " ").replace(",", " ").replace("(", " ").replace(")", " ").split()
+    words = words[1:] if words and words[0] in _CLOCK_WORDS else words
+    is_dotted = rest.lstrip()[2:3] == "."
+    for count in range(min(4, len(words)), 0, -1):
+        phrase = " ".join(words[:count])
+        if phrase in HALF_DAYS and (is_dotted or phrase not in _COMMON_WORDS):
+            return phrase
+    return ""
+
+
+def _phrase_before(low: str, start: int) -> str:
+    before = low[max(start - 40, 0) : start]
+    if found := _SCRIPT_BEFORE.search(before):
+        return found[1]
+    words = before.replace(".", " ").replace(",", " ").replace("(", " ").split()
+    words = words[:-1] if words and words[-1] in _CLOCK_WORDS_BEFORE else words
+    for count in range(min(4, len(words)), 0, -1):
+        phrase = " ".join(words[-count:])
+        # A short word before a time is a preposition more often: am 1. Mai, 8:00.
+        if phrase in HALF_DAYS and (phrase in {"pm", "p m", "a m"} or len(phrase) > _SHORT):
+            return phrase
+    if words and words[-1] == "am" and "pm" not in low and _AM_BEFORE.search(before):
+        return "am"
+    return ""
 
 
 def _zone(word: str | None, *, is_last: bool) -> timezone | None:
@@ -253,7 +372,9 @@ def _zone(word: str | None, *, is_last: bool) -> timezone | None:
         return timezone(timedelta(hours=_ZONES[name]))
     if offset := _OFFSET.fullmatch(name):
         return _offset(offset)
-    if not word or name in _NO_ZONES or name in _MONTHS or name == "local time":
+    if not word or name in _NO_ZONES or name in _MONTHS or name in HALF_DAYS:
+        return None
+    if name == "local time":
         return None  # a word such as Uhr
     if is_last or word.isupper() or "/" in word or name.endswith(" time"):
         raise ValueError(f"which zone {word} is, is not known; only offsets and common ones are")

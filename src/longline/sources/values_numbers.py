@@ -12,7 +12,11 @@ from longline.config.locales import decimal_mark
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u00a0\u202f\u2009\u2007\u2002\u2003\t\r\n", " "),
-        **dict.fromkeys("\u2212\u2012\u2013\u2014", "-"),
+        **dict.fromkeys("\u2212\u2010\u2011\u2012\u2013\u2014\ufe63\uff0d", "-"),
+        **dict.fromkeys("\u200e\u200f\u061c\u202a\u202b\u202c\u2066\u2067\u2068\u2069", None),
+        "\uff0b": "+",
+        "\uff0c": ",",
+        "\uff0e": ".",
         **dict.fromkeys("\u2019\u02bc\u00b4", "'"),
         "\u066b": ".",  # Arabic has marks of its own beside its digits
         "\u066c": ",",
@@ -20,14 +24,21 @@ _SIGNS = str.maketrans(
 )
 _TOKEN = re.compile(
     r"(?P<sign>(?<![\w)\]])[-+] ?)?"
-    r"(?<![^\W\d_])"  # the 2 of H2O is no number
+    r"(?<![^\W_])"  # the 2 of H2O is not a number, nor is a part of the digits in RM50
     r"(?P<body>\d{1,3}(?:[ ']\d{3})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*|(?<!\d)\.\d+)"
     r"(?P<power>[eE][-+]?\d{1,3}(?![\w.,]))?"
 )
+_BEHIND_LETTER = re.compile(r"\d(?<=[^\W\d_]\d)")
+_GLUED_NUMBER = re.compile(r"[^\W\d_]+\d[\d.,]*")
+_IDENTIFIER = re.compile(r"[^\W\d_]{1,2}\d")  # m2, H2O, A4: an identifier rather than a value
 _SIZES = {
-    **dict.fromkeys(("k", "tsd", "thousand", "mille", "mil", "tys"), 3),
-    **dict.fromkeys(("mio", "mln", "million", "millions", "millionen", "millones"), 6),
-    **dict.fromkeys(("mrd", "bn", "milliarde", "milliarden", "miliardi"), 9),
+    **dict.fromkeys(("k", "tsd", "thousand", "mille", "mil", "tys", "тыс", "хил", "тис", "千"), 3),
+    **dict.fromkeys(("万", "萬", "만"), 4),
+    **dict.fromkeys(("lakh", "lakhs"), 5),
+    **dict.fromkeys(("mio", "mln", "million", "millions", "millionen", "millones", "млн"), 6),
+    **dict.fromkeys(("crore", "crores"), 7),
+    **dict.fromkeys(("億", "亿", "억"), 8),
+    **dict.fromkeys(("mrd", "bn", "milliarde", "milliarden", "miliardi", "млрд"), 9),
 }
 _SIZE = re.compile(r"\s?([^\W\d_]+)")
 # What may stand right behind the digits; 12abc and 0x1F are no numbers.
@@ -80,11 +91,26 @@ def only_number(text: str) -> Token:
         Token((m["sign"] or "").strip(), m["body"], m["power"] or "", m.start(), m.end())
         for m in _TOKEN.finditer(text)
     ]
+    glued = _glued_numbers(text, found) if _BEHIND_LETTER.search(text) else []
     if not found:
-        raise ValueError("there is no number in it")
-    if len(found) > 1:
-        raise ValueError(f"there are {len(found)} numbers in it")
+        raise ValueError(
+            f"the digits of {glued[0]!r} are glued to letters"
+            if glued
+            else "there is no number in it"
+        )
+    if len(found) + len(glued) > 1:
+        raise ValueError(f"there are {len(found) + len(glued)} numbers in it")
+    _check_neighbours(text, found[0])
     return found[0]
+
+
+def _glued_numbers(text: str, found: list[Token]) -> list[str]:
+    return [
+        m[0]
+        for m in _GLUED_NUMBER.finditer(text)
+        if not _IDENTIFIER.fullmatch(m[0])
+        and not any(token.start <= m.start() < token.end for token in found)
+    ]
 
 
 def only_signed(text: str) -> Token:
@@ -102,7 +128,11 @@ def only_signed(text: str) -> Token:
         raise ValueError("in brackets it may be negative; say which part counts with match")
     if _MINUS_BEHIND.fullmatch(text, token.end):
         raise ValueError("a minus stands behind it, so it may be negative")
-    return replace(token, sign="-") if _MINUS_BEFORE.fullmatch(text, 0, token.start) else token
+    if not _MINUS_BEFORE.fullmatch(text, 0, token.start):
+        return token
+    if text[1:2].isspace():
+        raise ValueError("the dash before it may be a minus")
+    return replace(token, sign="-")
 
 
 def amount_of(token: Token, locale: str | None, *, is_whole: bool = False, zeros: int = 0) -> float:
@@ -171,9 +201,27 @@ def zeros_after(text: str, token: Token) -> int:
     if not found:
         return 0
     word = found[1]
+    if not word.isascii() and word[0] in _SIZES:
+        return _SIZES[word[0]]
     if word in _UNCLEAR_SIZES and (word != "B" or found[0] == word):
         raise ValueError(f"what {word!r} after it stands for is not clear")
     return _SIZES.get(word.lower(), 0)
+
+
+def _check_neighbours(text: str, token: Token) -> None:
+    """Raise ValueError when a neighbour belongs to the number: 2½, 10², 5百万, or a dash."""
+    if token.sign and token.start and text[token.start + 1] == " ":
+        raise ValueError("the dash before it may be a minus")
+    if text.isascii():
+        return
+    behind, before = text[token.end : token.end + 2], text[max(token.start - 1, 0) : token.start]
+    is_part = _is_numeral(behind[:1]) or _is_numeral(before)
+    if is_part or (behind[:1] in _SIZES and _is_numeral(behind[1:])):
+        raise ValueError("what stands next to its digits belongs to the number")
+
+
+def _is_numeral(char: str) -> bool:
+    return bool(char) and char not in _SIZES and unicodedata.numeric(char, None) is not None
 
 
 def _check_glued(text: str, token: Token) -> None:

@@ -1,4 +1,10 @@
-"""The text of an element as a reader sees it: blocks apart, scripts left out, spaces single."""
+"""The text of an element as a reader sees it: blocks apart, scripts left out, spaces single.
+
+Inline elements are joined as a browser joins them, except where a reader sees two values: a label
+and the number behind it (`<b>Price</b>299`), an old and a new price (`<del>29</del><ins>19</ins>`),
+and digits in neighbouring elements (`19<sup>99</sup>`, `<span>19</span><span>99</span>`), of which
+a style sheet may make decimals.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,16 @@ _INLINE_TAGS = """
     span strike strong sub sup time tt u var wbr
 """
 _INLINE = frozenset(_INLINE_TAGS.split())
+_JOINED = frozenset({"img", "meta", "wbr"})  # inline, without text of their own
+_RAISED = frozenset({"sub", "sup"})
+_STRUCK = frozenset({"del", "ins", "s", "strike"})
+_EDGE, _RAISED_EDGE, _STRUCK_EDGE, _BLOCK = "-", "^", "~", " "
+_EDGE_OF = {
+    **dict.fromkeys(_INLINE - _JOINED, _EDGE),
+    **dict.fromkeys(_JOINED, ""),
+    **dict.fromkeys(_RAISED, _RAISED_EDGE),
+    **dict.fromkeys(_STRUCK, _STRUCK_EDGE),
+}
 
 
 def text_of(node: LexborNode) -> str:
@@ -25,20 +41,38 @@ def text_of(node: LexborNode) -> str:
 def _pieces(first: LexborNode) -> list[str]:
     """Return the texts from this node on; a stack, since pages nest deeper than Python may."""
     pieces: list[str] = []
-    stack: list[LexborNode | None] = [first]
+    last = edges = ""
+    stack: list[LexborNode | str] = [first]
     while stack:
         here = stack.pop()
-        if here is None:  # the end of a block
-            pieces.append(" ")
+        if isinstance(here, str):  # the end of an element
+            edges += here
             continue
         if (following := here.next) is not None:
             stack.append(following)
         if here.is_text_node:
-            pieces.append(here.text_content or "")
-        elif here.is_element_node and here.tag not in _UNSEEN:
-            if here.tag not in _INLINE:
-                pieces.append(" ")
-                stack.append(None)
+            if not (text := here.text_content):
+                continue
+            if edges:
+                pieces.append(_between(last, edges, text[0]))
+                edges = ""
+            pieces.append(text)
+            last = text[-1]
+        elif here.is_element_node and (tag := here.tag or "") not in _UNSEEN:
+            edge = _EDGE_OF.get(tag, _BLOCK)
+            edges += edge
             if (child := here.first_child) is not None:
+                stack.append(edge)
                 stack.append(child)
     return pieces
+
+
+def _between(before: str, edges: str, behind: str) -> str:
+    """Return what stands between two texts: a space where blocks or two values meet."""
+    if _BLOCK in edges:
+        return " "
+    if behind.isdecimal():
+        if before.isdecimal():
+            return "" if edges == _EDGE else " "  # two elements with digits are two values
+        return " " if before.isalpha() and _RAISED_EDGE not in edges else ""  # m2 stays m2
+    return " " if _STRUCK_EDGE in edges and before.isdecimal() and behind.isalpha() else ""

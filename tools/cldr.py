@@ -1,0 +1,177 @@
+"""Write src/longline/config/cldr.py from the CLDR data of Babel; run it after an update of Babel.
+
+The tables are kept in a file because loading the data of all languages takes a second or more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from babel import Locale, localedata
+from babel import __version__ as babel_version
+from babel.core import get_global
+from babel.numbers import get_territory_currencies
+
+TARGET = Path(__file__).parent.parent / "src" / "longline" / "config" / "cldr.py"
+_LANGUAGES = """
+    af am ar az be bg bn bs ca cs cy da de el en es et eu fa fi fil fr ga gl gu he hi hr hu hy id is
+    it ja ka kk km kn ko ky lo lt lv mk ml mn mr ms my nb ne nl nn pa pl pt ro ru si sk sl sq sr sv
+    sw ta te th tk tr uk ur uz vi zh zu
+"""
+_PLAIN = re.compile(r"[a-z]{2}(?:_[A-Z]{2})?")  # locales as manifests name them
+_HALVES = {
+    **dict.fromkeys(("am", "morning"), "am"),
+    **dict.fromkeys(("pm", "afternoon", "evening"), "pm"),
+    "noon": "noon",
+    **dict.fromkeys(("night", "midnight"), "unclear"),  # on both sides of midnight
+}
+_HEAD = '''"""Months, half-days, currencies and decimal marks: CLDR data of Babel {version}.
+
+Written by tools/cldr.py; do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+'''
+
+
+def main() -> None:
+    """Write the module."""
+    TARGET.write_text(module(), "utf-8")
+    sys.stdout.write("src/longline/config/cldr.py is written; run ruff format\n")
+
+
+def module() -> str:
+    """Return the text of the module."""
+    parts = [
+        _HEAD.format(version=babel_version),
+        _table("MONTHS", "int", _months(), "Month by its name; names of two months are left out."),
+        _table("HALF_DAYS", "str", _half_days(), "Part of the day by the words for it."),
+        _table(
+            "SYMBOLS",
+            "tuple[str, ...]",
+            _symbols(),
+            "Codes of the currencies that are written with a symbol somewhere.",
+        ),
+        _table("MARKS", "str", _marks(), "Decimal mark of a locale; of a region where it differs."),
+        _table(
+            "ORDERS", "str", _orders(), "Order of day, month and year; of a region if it differs."
+        ),
+        _table("REGIONS", "str", _regions(), "Currency of a region that has one."),
+        _set("CODES", _codes(), "Codes of currencies, past ones too."),
+    ]
+    return "\n".join(parts)
+
+
+def _table(name: str, kind: str, rows: dict[str, object], doc: str) -> str:
+    lines = [f"    {_literal(key)}: {_literal(rows[key])}," for key in sorted(rows)]
+    body = "\n".join(lines)
+    return f'{name}: Mapping[str, {kind}] = {{\n{body}\n}}\n"""{doc}"""\n'
+
+
+def _set(name: str, values: list[str], doc: str) -> str:
+    lines = textwrap.wrap(" ".join(values), 92)
+    body = "\n".join(f"    {line}" for line in lines)
+    return f'_{name} = """\n{body}\n"""\n{name} = frozenset(_{name}.split())\n"""{doc}"""\n'
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))},)"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _words(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        word = name.lower().removeprefix("de ").removeprefix("d\u2019").strip(" .")
+        if word.isalpha():
+            yield word
+
+
+def _months() -> dict[str, object]:
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for language in _LANGUAGES.split():
+        for widths in Locale.parse(language).months.values():
+            for width in ("wide", "abbreviated"):
+                for number, name in widths[width].items():
+                    for word in _words([name]):
+                        found[word].add(number)
+    return {word: numbers.pop() for word, numbers in found.items() if len(numbers) == 1}
+
+
+def _half_days() -> dict[str, object]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for language in _LANGUAGES.split():
+        for widths in Locale.parse(language).day_periods.values():
+            for width in ("wide", "abbreviated"):
+                for period, phrase in widths.get(width, {}).items():
+                    words = (
+                        phrase.lower()
+                        .replace(".", " ")
+                        .replace("\u2019", "'")
+                        .replace("\u200b", "")
+                    )
+                    found[" ".join(words.split())].add(_HALVES[period.rstrip("0123456789")])
+    return {key: kinds.pop() if len(kinds) == 1 else "unclear" for key, kinds in found.items()}
+
+
+def _symbols() -> dict[str, object]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for identifier in localedata.locale_identifiers():
+        for code, symbol in Locale.parse(identifier).currency_symbols.items():
+            visible = "".join(char for char in symbol if char.isprintable() or char == "\xa0")
+            key = " ".join(visible.split()).strip(".")
+            is_code = len(key) == len("EUR") and key.isascii() and key.isalpha()
+            is_code = is_code and key.isupper()
+            is_letter = len(key) == 1 and key.isalpha()  # one letter says too little
+            if key and not is_code and not is_letter and code != "XXX":
+                found[key].add(code)
+    return {key: tuple(sorted(codes)) for key, codes in found.items()}
+
+
+def _marks() -> dict[str, object]:
+    found: dict[str, object] = {}
+    for identifier in sorted(localedata.locale_identifiers(), key=len):
+        mark = Locale.parse(identifier).number_symbols["latn"]["decimal"]
+        if (
+            _PLAIN.fullmatch(identifier)
+            and mark in {".", ","}
+            and found.get(identifier[:2]) != mark
+        ):
+            found[identifier.replace("_", "-")] = mark
+    return found
+
+
+def _orders() -> dict[str, object]:
+    found: dict[str, object] = {}
+    for identifier in sorted(localedata.locale_identifiers(), key=len):
+        pattern = Locale.parse(identifier).date_formats["short"].pattern
+        letters = "".join(dict.fromkeys(char.lower() for char in pattern if char in "dMLy"))
+        order = letters.replace("l", "m")
+        if _PLAIN.fullmatch(identifier) and found.get(identifier[:2]) != order:
+            found[identifier.replace("_", "-")] = order
+    return found
+
+
+def _regions() -> dict[str, object]:
+    found: dict[str, object] = {}
+    for region in sorted(get_global("territory_currencies")):
+        codes = get_territory_currencies(region)
+        if len(region) == len("DE") and len(codes) == 1:
+            found[region] = codes[0]
+    return found
+
+
+def _codes() -> list[str]:
+    return sorted(code for code in Locale.parse("en").currencies if code != "XXX")
+
+
+if __name__ == "__main__":
+    main()
