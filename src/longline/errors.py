@@ -55,6 +55,7 @@ LonglineError                  the command line prints its sentence and exits wi
 │   ├── PrivateAddress         refused: a site led to a private address: never retried
 │   ├── BadCertificate         refused: the TLS certificate is not trusted: never retried
 │   ├── RobotsDisallowed       refused: asks for an explicit override
+│   ├── RobotsUnreachable      the host's robots.txt could not be fetched in several attempts
 │   ├── AuthFailed             refused: no token, or the login did not work
 │   ├── Rejected               a rule of the source calls the answer a failure
 │   ├── Blocked                blocked: a ban or a challenge: the domain is parked
@@ -829,6 +830,21 @@ class RobotsDisallowed(FetchError):
             f"source at a mirror, or, if you have the right to, add --ignore-robots {self.host}; "
             "the override is recorded in the job"
         )
+
+
+class RobotsUnreachable(FetchError):
+    """robots.txt of the host could not be fetched in several attempts, so the item fails.
+
+    `kind` is that of the last failure, and `problem` its reason.
+    """
+
+    def __init__(self, url: str, problem: str, kind: FailureKind = FailureKind.NETWORK) -> None:
+        super().__init__(url, problem, kind)
+        self.problem = problem
+        self.kind = kind  # type: ignore[misc]  # as in Postponed: each has its own
+
+    def __str__(self) -> str:
+        return f"robots.txt of {self.host} could not be fetched, again and again: {self.problem}"
 
 
 class AuthFailed(FetchError):

@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fetching.robots_bench import CLOSED, DAY, Bench, Calendar
-from longline.errors import CircuitOpen, FailureKind, Postponed, RobotsDisallowed
+from longline.errors import (
+    CircuitOpen,
+    ConnectFailed,
+    FailureKind,
+    Postponed,
+    RobotsDisallowed,
+    RobotsUnreachable,
+)
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request
 from longline.fetching.robots import pause_after
@@ -147,3 +154,82 @@ async def test_an_open_breaker_is_passed_on_as_it_is(bench: Bench) -> None:
 
     with pytest.raises(CircuitOpen):
         await bench.get(robots, "/a")
+
+
+class Dead(Link):
+    """A host that refuses every connection, through a breaker from the given attempt on."""
+
+    def __init__(self, clock: Calendar, opens_after: int | None = None) -> None:
+        self._clock = clock
+        self._opens_after = opens_after
+        self.attempts = 0
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        self.attempts += 1
+        if self._opens_after is not None and self.attempts > self._opens_after:
+            raise CircuitOpen(request.url, self._clock.now() + 100, "it failed too often")
+        raise ConnectFailed(request.url, "connection refused")
+
+
+async def waits_until_given_up(bench: Bench, robots: Link) -> tuple[int, RobotsUnreachable]:
+    for waits in range(100):
+        try:
+            await bench.get(robots, "/a")
+        except (Postponed, CircuitOpen) as error:
+            bench.clock.skipped += max(0.0, error.until - bench.clock.now())
+        except RobotsUnreachable as error:
+            return waits, error
+    raise AssertionError
+
+
+@pytest.mark.parametrize("opens_after", [None, 4, 1, 0])
+async def test_a_host_that_never_answers_is_given_up(bench: Bench, opens_after: int | None) -> None:
+    robots = bench.link(inner=Dead(bench.clock, opens_after))
+
+    waits, error = await waits_until_given_up(bench, robots)
+
+    assert waits == 2
+    assert error.kind is FailureKind.NETWORK
+    assert error.__cause__ is not None
+
+
+async def test_a_host_that_was_given_up_costs_no_further_attempts(bench: Bench) -> None:
+    inner = Dead(bench.clock)
+    robots = bench.link(inner=inner)
+    for _ in range(3):
+        with pytest.raises((Postponed, RobotsUnreachable)):
+            await bench.get(robots, "/a")
+        bench.clock.skipped += 200
+    bench.clock.skipped -= 200
+    attempts = inner.attempts
+
+    for path in ("/a", "/b"):
+        with pytest.raises(RobotsUnreachable):
+            await bench.get(robots, path)
+
+    assert inner.attempts == attempts
+
+
+async def test_a_host_that_answers_with_errors_is_given_up_much_later(bench: Bench) -> None:
+    bench.site.says("/robots.txt", status=500)
+    robots = bench.link()
+
+    waits, error = await waits_until_given_up(bench, robots)
+
+    assert waits == 7
+    assert error.kind is FailureKind.SERVER
+
+
+async def test_a_ban_is_never_taken_for_a_dead_host(bench: Bench) -> None:
+    class Banned(Link):
+        async def __call__(self, request: Request, account: Account) -> Page:
+            del account
+            until = bench.clock.now() + 100
+            raise CircuitOpen(request.url, until, "a ban", FailureKind.BLOCKED)
+
+    robots = bench.link(inner=Banned())
+    for _ in range(10):
+        with pytest.raises(CircuitOpen):
+            await bench.get(robots, "/a")
+        bench.clock.skipped += 100

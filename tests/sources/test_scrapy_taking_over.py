@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pytest
 import scrapy
+from scrapy import signals
 from scrapy.exceptions import CloseSpider, DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
@@ -20,10 +21,12 @@ from longline.errors import (
     ConnectFailed,
     Gone,
     NothingToStore,
+    RobotsUnreachable,
     SkipItem,
     TimedOut,
     UnexpectedShape,
 )
+from longline.fetching.messages import Page
 from longline.model import Item
 from longline.sources.adapters.scrapy import scrapy_source
 from longline.sources.adapters.scrapy_packing import pack, pack_request, unpack, unpack_request
@@ -110,6 +113,67 @@ async def test_an_errback_hears_of_a_failure_in_scrapys_words(
 
     assert scraped(found) == [{"lost": name.__name__}]
     assert isinstance(ended, NothingToStore)
+
+
+async def test_an_errback_is_called_for_a_dead_host(clock: VirtualClock) -> None:
+    source = made()
+    lost = source._crawl.spider.lost  # type: ignore[attr-defined]  # the spider's own method
+    error = RobotsUnreachable(SITE, "refused")
+    error.__cause__ = ConnectFailed(f"{SITE}/robots.txt", "refused")
+
+    found, ended = await page_of(source, error, clock, errback=lost)
+
+    assert scraped(found) == [{"lost": DownloadConnectionRefusedError.__name__}]
+    assert isinstance(ended, NothingToStore)
+
+
+class Signalled(Odd):
+    name = "signalled"
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        for name in ("spider_opened", "engine_started", "spider_closed", "engine_stopped"):
+            crawler.signals.connect(getattr(spider, f"on_{name}"), getattr(signals, name))
+        return spider
+
+    def on_spider_opened(self) -> None:
+        self.seen.append("spider_opened")
+
+    def on_engine_started(self) -> None:
+        self.seen.append("engine_started")
+
+    def on_spider_closed(self) -> None:
+        self.seen.append("spider_closed")
+
+    def on_engine_stopped(self) -> None:
+        self.seen.append("engine_stopped")
+
+
+async def test_the_signals_of_the_engine_are_sent_in_the_order_of_scrapy(
+    clock: VirtualClock,
+) -> None:
+    source = made(Signalled)
+
+    await page_of(source, "ok", clock)
+    await source.teardown()
+
+    assert Signalled.seen == ["spider_opened", "engine_started", "spider_closed", "engine_stopped"]
+
+
+async def test_a_request_that_follows_a_redirect_has_the_referer_of_scrapy(
+    clock: VirtualClock,
+) -> None:
+    source = made()
+    spider = source._crawl.spider  # type: ignore[attr-defined]  # as above
+    answer = Page(SITE, 302, {"location": f"{SITE}/there"}, b"")
+
+    found, _ = await page_of(source, answer, clock, headers={"Referer": "http://before.test/"})
+
+    onward = unpack_request(found[0].data["request"], spider)
+    assert onward.url == f"{SITE}/there"
+    assert onward.headers["Referer"] == SITE.encode()
 
 
 async def test_no_errback_hears_of_a_site_that_rests(clock: VirtualClock) -> None:

@@ -16,6 +16,7 @@ from longline.errors import (
     FetchError,
     Postponed,
     RobotsDisallowed,
+    RobotsUnreachable,
 )
 from longline.fetching.link import Link
 from longline.fetching.messages import Page, Request, origin_of
@@ -29,6 +30,9 @@ from longline.resilience.retry import RETRIED_KINDS
 
 _SHORTEST_PAUSE = 60.0  # seconds until robots.txt that could not be had is asked for again
 _LONGEST_PAUSE = 3600.0
+_SILENT = frozenset({FailureKind.NETWORK, FailureKind.TIMEOUT})
+_MOST_SILENT = 3  # failures in a row without an answer, with 3 minutes of pauses between them
+_MOST_FAILURES = 8  # failures in a row of a host that answers, with 2 hours of pauses
 _FEW_RULES = 500  # up to so many, finding the one that decides takes no time worth mentioning
 
 Restrain = Callable[[str, float], None]
@@ -44,13 +48,20 @@ class _Host:
     failure: FetchError | None = None
     failures: int = 0
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether robots.txt failed so often that items fail, too, instead of waiting for it."""
+        is_silent = self.failure is not None and self.failure.kind in _SILENT
+        return self.failures >= (_MOST_SILENT if is_silent else _MOST_FAILURES)
+
 
 class Robots(Link):
     """Refuses what a host's robots.txt disallows, unless the host was named as an override.
 
     A host without one (any 4xx but 429) allows all. One whose rules cannot be had (5xx, 429, no
-    connection) is asked for nothing else: its requests are put off, since that may pass. Rules
-    known from before go on to count meanwhile, however old.
+    connection) is asked for nothing else: its requests are put off, since that may pass. After
+    several failures in a row they fail with that reason. Rules known from before go on to count
+    meanwhile, however old.
 
     Args:
         inner: The rest of the chain; robots.txt itself is asked for through it.
@@ -107,19 +118,20 @@ class Robots(Link):
         async with account.waiting.to_enter(self._locks[origin]):
             known = self._hosts.get(origin)
             if known is None or known.until <= self._clock.now():
-                failures = known.failures if known else 0
-                known = await self._find_out(origin, host, failures, account)
+                known = await self._find_out(origin, host, known, account)
                 self._hosts[origin] = known
             return known
 
-    async def _find_out(self, origin: str, host: str, failures: int, account: Account) -> _Host:
+    async def _find_out(
+        self, origin: str, host: str, before: _Host | None, account: Account
+    ) -> _Host:
         copy = await self._reader.kept(origin)
         if copy is None or not self._reader.is_fresh(copy):
             try:
                 copy = await self._reader.ask(origin, account)
             except FetchError as error:
                 old = None if copy is None else self._rules(host, copy, account)
-                known = self._unreachable(error, old, failures + 1)
+                known = self._unreachable(error, old, before)
                 account.tell("robots.unreachable", host=host, reason=str(error), until=known.until)
                 return known
         return _Host(copy.fetched_at + LIFETIME, self._rules(host, copy, account))
@@ -133,19 +145,23 @@ class Robots(Link):
                 self._restrain(host, rules.rate)
         return rules
 
-    def _unreachable(self, error: FetchError, old: Rules | None, failures: int) -> _Host:
-        """Decide what holds while the rules cannot be read.
+    def _unreachable(self, error: FetchError, old: Rules | None, before: _Host | None) -> _Host:
+        """Decide what holds while the rules cannot be read; `before` is what held until now.
 
         Raises:
-            FetchError: the request that failed was not to blame; whoever raised it knows more.
+            FetchError: the request for robots.txt is not what failed, or the host bans us.
         """
+        is_open = isinstance(error, CircuitOpen) and error.kind is not FailureKind.BLOCKED
         is_answer = error.kind in RETRIED_KINDS or isinstance(error, BadAnswer)
-        if old is None and (isinstance(error, CircuitOpen) or not is_answer):
+        if old is None and not is_open and (isinstance(error, CircuitOpen) or not is_answer):
             raise error
+        failures = before.failures + 1 if before else 1
         until = self._clock.now() + pause_after(failures)
-        if isinstance(error, Postponed):
+        if isinstance(error, (CircuitOpen, Postponed)):
             until = error.until
-        return _Host(until, old, error, failures)
+        # An open breaker says nothing new: what has opened it is the reason.
+        earlier = before.failure if before and isinstance(error, CircuitOpen) else None
+        return _Host(until, old, earlier or error, failures)
 
     def _is_ignored(self, host: str) -> bool:
         return host in self._ignored or _without_port(host) in self._ignored
@@ -176,6 +192,8 @@ def _check(known: _Host, url: str) -> None:
     Raises:
         RobotsDisallowed: it may not.
         Postponed: nobody knows, and that may pass.
+        CircuitOpen: the same, and the breaker of the host is open.
+        RobotsUnreachable: nobody knows, and it was tried often enough.
         BadAnswer: nobody knows, and that will not.
     """
     if known.rules is not None:
@@ -185,6 +203,10 @@ def _check(known: _Host, url: str) -> None:
     if isinstance(known.failure, BadAnswer):
         raise BadAnswer(known.failure.url, known.failure.problem)
     kind = known.failure.kind if known.failure else FailureKind.NETWORK
+    if known.is_given_up:
+        raise RobotsUnreachable(url, str(known.failure), kind) from known.failure
+    if isinstance(known.failure, CircuitOpen):
+        raise CircuitOpen(url, known.until, known.failure.reason, kind)
     raise Postponed(url, known.until, str(known.failure), kind, is_for_domain=True)
 
 

@@ -6,7 +6,15 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from longline.errors import BadOption, BadStatus, CircuitOpen, FailureKind, Postponed, kind_of
+from longline.errors import (
+    BadOption,
+    BadStatus,
+    CircuitOpen,
+    FailureKind,
+    Postponed,
+    RobotsUnreachable,
+    kind_of,
+)
 
 LONGEST_RETRY_AFTER = 86_400.0
 """A site that asks for more than a day is asked again after a day."""
@@ -100,8 +108,8 @@ class RetryPolicy:
 
 def is_retryable(error: BaseException) -> bool:
     """Whether another attempt may help."""
-    if isinstance(error, (CircuitOpen, Postponed)):
-        return False  # the decision was made: the item is parked
+    if isinstance(error, (CircuitOpen, Postponed, RobotsUnreachable)):
+        return False  # the decision was made: the item is parked, or fails
     if isinstance(error, BadStatus):
         return error.status in RETRIED_STATUSES
     return kind_of(error) in RETRIED_KINDS

@@ -14,13 +14,20 @@ from scrapy.responsetypes import responsetypes
 from scrapy.settings import Settings
 from scrapy.spidermiddlewares.httperror import HttpError
 
-from longline.errors import BadStatus, BodyCut, ConnectFailed, RobotsDisallowed, TimedOut
+from longline.errors import (
+    BadStatus,
+    BodyCut,
+    ConnectFailed,
+    RobotsDisallowed,
+    RobotsUnreachable,
+    TimedOut,
+)
 from longline.fetching.messages import Page
 from longline.resilience.retry import RETRIED_STATUSES
 
 _ALL = frozenset(range(400, 600))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_NAMES: dict[type[Exception], str] = {
+_NAMES: dict[type[BaseException], str] = {
     TimedOut: "DownloadTimeoutError",
     BodyCut: "ResponseDataLossError",
     ConnectFailed: "DownloadConnectionRefusedError",
@@ -68,7 +75,8 @@ def told_as_scrapy(error: Exception) -> Exception:
     elif isinstance(error, RobotsDisallowed):
         told = IgnoreRequest(str(error))
     else:
-        name = _NAMES.get(type(error), "DownloadFailedError")
+        cause = error.__cause__ if isinstance(error, RobotsUnreachable) else error
+        name = _NAMES.get(type(cause or error), "DownloadFailedError")
         # These came with Scrapy 2.14.
         kind: type[Exception] = getattr(scrapy.exceptions, name, IgnoreRequest)
         told = kind(str(error))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
@@ -27,6 +27,7 @@ from longline.sources.adapters.scrapy_cookies import Jars
 from longline.sources.adapters.scrapy_messages import accepted, told_as_scrapy
 from longline.sources.adapters.scrapy_pipelines import Pipelines, pipelines_of
 
+_T = TypeVar("_T")
 Cut = Callable[[str], None]
 """Told why a request was left out."""
 _CLOSING = (
@@ -51,6 +52,16 @@ def settings_of(kind: type[Spider]) -> Settings:
     return settings
 
 
+class _EngineLessCrawler(Crawler):
+    """A crawler without an engine; the spider middlewares that run are given to it."""
+
+    spider_middlewares: Sequence[object] = ()
+
+    def get_spider_middleware(self, cls: type[_T]) -> _T | None:
+        """Return the middleware of this class, for spiders and for the Referer of redirects."""
+        return next((one for one in self.spider_middlewares if isinstance(one, cls)), None)
+
+
 class Crawl:
     """One spider at work: what it asks for, and what it makes of an answer.
 
@@ -58,7 +69,7 @@ class Crawl:
     """
 
     def __init__(self, kind: type[Spider], arguments: dict[str, Any]) -> None:
-        self._crawler = crawler = Crawler(kind, settings_of(kind))
+        self._crawler = crawler = _EngineLessCrawler(kind, settings_of(kind))
         self._settings = settings = crawler.settings
         crawler.stats = load_object(settings["STATS_CLASS"])(crawler)
         fingerprinter = load_object(settings["REQUEST_FINGERPRINTER_CLASS"])
@@ -73,7 +84,9 @@ class Crawl:
         self._errors = HttpErrorMiddleware.from_crawler(crawler)
         pipelines = pipelines_of(settings, kind)
         self._pipelines = Pipelines(crawler, pipelines) if pipelines else None
+        crawler.spider_middlewares = [*self._shaping, self._errors]
         crawler.signals.send_catch_log(signal=signals.spider_opened, spider=self.spider)
+        crawler.signals.send_catch_log(signal=signals.engine_started)
 
     def _built(self, *kinds: type) -> list[Any]:
         built = []
@@ -226,6 +239,7 @@ class Crawl:
         self._crawler.signals.send_catch_log(
             signal=signals.spider_closed, spider=self.spider, reason=reason
         )
+        self._crawler.signals.send_catch_log(signal=signals.engine_stopped)
 
 
 async def _each(outcome: Any) -> AsyncIterator[Any]:
