@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scrapy import Request
 from scrapy.http import Response
@@ -40,3 +42,32 @@ def test_a_request_cannot_bring_a_cookie_for_a_public_suffix() -> None:
     jars.dress(stranger)
 
     assert stranger.headers.get("Cookie") is None
+
+
+def dressed(url: str, cookies: Any) -> bytes | None:
+    request = Request(url, cookies=cookies)
+    Jars().dress(request)
+    return request.headers.get("Cookie")
+
+
+def test_a_cookie_of_a_request_without_name_or_value_is_left_out() -> None:
+    cookies = [{"value": "x"}, {"name": "a"}, {"name": "b", "value": None}]
+
+    assert dressed("http://shop.test/", [*cookies, {"name": "c", "value": "1"}]) == b"c=1"
+
+
+def test_bytes_that_are_not_utf_8_are_read_as_latin_1() -> None:
+    assert dressed("http://shop.test/", {"a": b"\xe1"}) == "a=\u00e1".encode()
+
+
+@pytest.mark.parametrize(("said", "sent"), [({}, None), ({"secure": False}, b"a=1")])
+def test_a_cookie_of_an_https_request_stays_there_unless_said_otherwise(
+    said: dict[str, bool], sent: bytes | None
+) -> None:
+    jars = Jars()
+    cookies: Any = [{"name": "a", "value": "1", **said}]
+    jars.dress(Request("https://shop.test/", cookies=cookies))
+    plain = Request("http://shop.test/")
+    jars.dress(plain)
+
+    assert plain.headers.get("Cookie") == sent

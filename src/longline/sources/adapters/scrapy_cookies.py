@@ -31,7 +31,9 @@ class Jars:
         if request.meta.get("dont_merge_cookies"):
             return
         jar = self._jar(request)
-        lines = [_line(one) for one in _listed(request.cookies)]
+        is_secure = urlparse_cached(request).scheme == "https"
+        said = [one for one in _listed(request.cookies) if _is_whole(one)]
+        lines = [_line({"secure": is_secure, **one}) for one in said]
         if lines:
             _take(jar, Response(request.url, headers={"Set-Cookie": lines}), request)
         jar.add_cookie_header(request)
@@ -75,6 +77,11 @@ def _listed(cookies: Any) -> list[dict[str, Any]]:
     return list(cookies or ())
 
 
+def _is_whole(cookie: dict[str, Any]) -> bool:
+    # Scrapy leaves out the others with a warning.
+    return cookie.get("name") is not None and cookie.get("value") is not None
+
+
 def _line(cookie: dict[str, Any]) -> str:
     extras = [f"{n.capitalize()}={cookie[n]}" for n in ("path", "domain") if cookie.get(n)]
     flags = ["Secure"] if cookie.get("secure") else []
@@ -82,4 +89,9 @@ def _line(cookie: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
