@@ -11,9 +11,10 @@ FOLDER holds the pages and a `pages.yaml`, a list of
 
 Nothing is requested: an address that is not in the folder answers 404, so most proposals are
 judged by what the elements of the list give. Items are right when each proposed element is one of
-the right ones, is inside it or contains it, one to one. A field is right when it has the right
-value in nine of ten items. A page passes with right items and three right fields (or all that are
-named).
+the right ones, is inside it or contains it, one to one. Records of a script of the page are right
+when they are as many and have the values of the right elements, one to one. A field is right when
+it has the right value in nine of ten items. A page passes with right items and three right fields
+(or all that are named).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -101,11 +102,45 @@ async def judged(folder: Path, case: Mapping[str, Any]) -> Judgement:
     group = proposal.candidate.group
     codes = tuple(one.code for one in proposal.warnings)
     detail = f"{proposal.candidate.kind}: {proposal.candidate.count} {proposal.candidate.selector}"
+    if group is None and proposal.candidate.records is not None:
+        return _judged_records(
+            page, case, proposal, Judgement(name, False, 0, wanted, codes, detail)
+        )
     pairs = _pairs(right, group.nodes) if group is not None else None
     if pairs is None:
         return Judgement(name, False, 0, wanted, codes, f"{detail}, right: {len(right)}")
     fields = _right_fields(page, case["fields"], proposal, pairs)
     return Judgement(name, True, len(fields), wanted, codes, f"{detail}, {', '.join(fields)}")
+
+
+def _judged_records(
+    page: Page, case: Mapping[str, Any], proposal: Proposal, unjudged: Judgement
+) -> Judgement:
+    """Compare records with the values of the right elements: the records have no elements."""
+    right = page.css(case["items"])
+    rows = [
+        {name: _normal(page, str(value)) for name, value in record.items() if value is not None}
+        for record in proposal.records
+    ]
+    is_as_many = abs(proposal.candidate.count - len(right)) <= (1 - _MOSTLY) * len(right)
+    # The records that the trial read; of a long list, those are the first ones.
+    read = right[: len(rows)]
+    found = []
+    for wanted, css in case["fields"].items():
+        values = [_normal(page, value_at(node, {"css": css})) for node in read]
+        for name in rows[0] if rows else ():
+            own = [row.get(name) for row in rows]
+            filled = [(a, b) for a, b in zip(values, own, strict=False) if a is not None]
+            if filled and sum(a == b for a, b in filled) >= _MOSTLY * len(filled):
+                found.append(f"{wanted}={name}")
+                break
+    # A field in common, item by item in the order of the page, says that the items are the same.
+    return replace(
+        unjudged,
+        has_right_items=is_as_many and bool(found),
+        right_fields=len(found),
+        detail=f"{unjudged.detail}, {', '.join(found)}, right: {len(right)}",
+    )
 
 
 def _pairs(
@@ -201,6 +236,10 @@ async def main() -> int:
     silent = [one.name for one in results if not one.has_right_items and not one.is_warned]
     print(f"{items} of {len(results)} have the right items, {right} of them enough right fields")
     print(f"wrong items without a warning: {', '.join(silent) or 'none'}")
+    warned = sum(one.is_right and one.is_warned for one in results)
+    print(f"{warned} of {right} right proposals have a warning")
+    few = [one.name for one in results if one.has_right_items and not one.is_right]
+    print(f"right items, too few right fields: {', '.join(few) or 'none'}")
     return 0 if right >= _MOSTLY * len(results) and not silent else 1
 
 

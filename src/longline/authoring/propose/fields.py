@@ -212,7 +212,25 @@ def _chosen(roots: Sequence[Root], seen: Sequence[Seen], locale: str | None) -> 
             continue
         known.append(values)
         found.append(_field(name, place, values, locale, is_required=trust is Trust.REQUIRED))
+    found, known = _without_parts(found, known)
     return without_clashes(_ordered(_without_wrappers(found, known))[:MOST_FIELDS])
+
+
+def _without_parts(
+    fields: Sequence[ProposedField], values: Sequence[tuple[str | None, ...]]
+) -> tuple[list[ProposedField], list[tuple[str | None, ...]]]:
+    """Leave out fields whose values another has, too, and in more items: `h3 a` next to `h3`."""
+    filled = [sum(value is not None for value in one) for one in values]
+    kept = [
+        place
+        for place, own in enumerate(values)
+        if fields[place].is_required
+        or not any(
+            filled[other] > filled[place] and _is_known(own, [one])
+            for other, one in enumerate(values)
+        )
+    ]
+    return [fields[place] for place in kept], [values[place] for place in kept]
 
 
 def _without_wrappers(
@@ -439,6 +457,8 @@ def _from_groups(root: Root) -> Iterator[Seen]:
     for parent in root.css("body *") if isinstance(root, LexborHTMLParser) else root.css("*"):
         alike: defaultdict[str, list[LexborNode]] = defaultdict(list)
         for child in parent.iter():
+            if child.tag in {"td", "th"}:
+                continue  # the columns of a row are values of different kinds
             if (names := names_of(child)) and not child.css("dt, th, b, strong"):
                 alike[names[0]].append(child)
         for name, nodes in alike.items():
@@ -553,6 +573,7 @@ class _Slots:
 def _leaves(top: LexborNode, *, is_page: bool) -> list[LexborNode]:
     """Return the elements below that have a text of their own, an image, a link or a time."""
     leaves: list[LexborNode] = []
+    headings: list[LexborNode] = []
     stack = [top]
     while stack and len(leaves) < _MOST_LEAVES:
         here = stack.pop()
@@ -561,8 +582,11 @@ def _leaves(top: LexborNode, *, is_page: bool) -> list[LexborNode]:
         has_value = here.tag in {"img", "time"} or (here.tag == "a" and here.attributes.get("href"))
         if has_value or own_text(here) or _is_block_of_text(here):
             leaves.append(here)
+        elif here.tag in _HEADINGS and not is_page:
+            headings.append(here)
         stack.extend(reversed(children_of(here)))
-    return leaves
+    # What is in a heading may be a link in some items and not in others.
+    return [*leaves, *headings]
 
 
 def _is_block_of_text(node: LexborNode) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -42,8 +43,10 @@ _SAMPLED = 40  # elements of a group that are compared
 _MOST_ELEMENTS = 3000
 _MOST_CHILDREN = 60  # of one element; more are a list inside of it
 _DEEPEST = 6  # levels below an element that its structure is taken from
+_HIGHEST = 20  # levels above an element that its selector may start at: nested layout tables
 _MOST_LINKS = 30
 _ASIDE = frozenset({"nav", "header", "footer", "aside"})
+_PARTS_OF_LISTS = frozenset({"tr", "tbody", "td", "th", "article"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "head"})
 _NEVER_ITEMS_TAGS = """
@@ -77,6 +80,16 @@ _SHORT, _LONG = 12, 4000  # characters of an element; less is a button, more a w
 _LONGEST_NAME = 60  # characters of class and id; more are those of the page as a whole
 _MOST_ADS = 0.4  # of the elements of a list; more are items that happen to be called so
 _ALIKE = 0.55  # an element that shares less of the structure of its group is not one of it
+_SAME = 0.8  # elements that share so much of their structure are of the same kind
+_WRAPPER = 0.75  # of the page's text; an element with more is the page, whatever it is called
+_LINKED = 0.8  # of the text of a menu is in links
+_MIXED = 0.9  # elements that share less of a structure are examined for several kinds
+_FEWEST_OF_KIND = 0.2  # share of the elements of a group that a kind has at least
+_MOST_KINDS = 4
+_MOST_INNER = 60  # selectors inside of elements by which these may be told from others
+_MOST_CELLS = 4  # of a row, by which it may be told from other rows
+_MOST_TRIED = 30  # selectors that are tried to tell some elements of a group from the others
+_COMPARED = 10  # groups, the most likely ones, that elements of the same kind are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,10 @@ class Group:
     """The element after each, where it belongs to the item: a `dd` after its `dt`."""
     odd: list[LexborNode] = field(default_factory=list)
     """Elements that lack most of the common structure: advertisements, headings."""
+    left_out: int = 0
+    """Elements of the same structure elsewhere in the main part of the page."""
+    between: float = 0.0
+    """Text of other elements next to these, as a share of the text in these."""
     score: float = 0.0
 
     @property
@@ -125,7 +142,8 @@ class GroupFinder:
         self._sizes = _text_sizes(self._tree)
         body = self._tree.body
         self._all = max(1, self._sizes.get(body.mem_id, 0) if body is not None else 1)
-        self._whole = max(1, _main_size(body, self._sizes) if body is not None else 1)
+        self._sides = _Sides(body, self._sizes)
+        self._whole = max(1, self._all - self._sides.text_size)
 
     @property
     def text_size(self) -> int:
@@ -135,9 +153,13 @@ class GroupFinder:
     def find(self) -> list[Group]:
         """Return what may be the list of a page, the most likely first."""
         groups = self._examined()
+        groups += [one for group in groups for one in self._kinds(group)]
         groups += [one for group in groups if group.odd for one in self._refined(group)]
         groups = _distinct(groups)
         _compare(groups)
+        groups.sort(key=lambda one: one.score, reverse=True)
+        for group in groups[:_COMPARED]:
+            self._look_around(group)
         groups.sort(key=lambda one: one.score, reverse=True)
         return _without_echoes(groups)[:MOST]
 
@@ -152,7 +174,7 @@ class GroupFinder:
         # A cheap look first: the text they hold, and how many they are.
         def size(nodes: Sequence[LexborNode]) -> float:
             held = sum(self._sizes.get(node.mem_id, 0) for node in nodes)
-            return held * math.log2(1 + len(nodes)) * (0.1 if _is_aside(nodes[0]) else 1.0)
+            return held * math.log2(1 + len(nodes)) * (0.1 if self._sides.has(nodes[0]) else 1.0)
 
         largest = sorted(collected, key=lambda one: size(one[1]), reverse=True)[:_EXAMINED]
         found = (Group(selector, nodes) for selector, nodes in largest)
@@ -175,7 +197,7 @@ class GroupFinder:
             covered += sum(self._sizes.get(node.mem_id, 0) for node in followers)
             shapes = [_shape(node) for node in _spread(followers, _SAMPLED)]
             group.slots += _count_slots(shapes, _common(shapes))
-        group.is_aside = _is_aside(group.nodes[0]) and _is_aside(group.nodes[-1])
+        group.is_aside = self._sides.has(group.nodes[0]) and self._sides.has(group.nodes[-1])
         group.coverage = min(1.0, covered / (self._all if group.is_aside else self._whole))
         group.link = find_link(self._links, group.nodes)
         group.score = _score(group)
@@ -189,9 +211,55 @@ class GroupFinder:
         is_regular = len(followers) == len(group.nodes) and len({n.tag for n in followers}) == 1
         if not is_regular or len({node.mem_id for node in followers}) < len(followers):
             return []
-        if _is_aside(followers[0]) or not all(self._sizes.get(n.mem_id) for n in followers):
+        if self._sides.has(followers[0]) or not all(self._sizes.get(n.mem_id) for n in followers):
             return []
+        if _is_same_kind(group.nodes, followers):
+            return []  # every second item of a list, by a class that alternates
         return followers
+
+    def _kinds(self, group: Group) -> Iterator[Group]:
+        """Yield the parts of a group whose elements are of several kinds, in turn."""
+        if group.homogeneity >= _MIXED:
+            return
+        for kind in _kinds_among(group.nodes):
+            ids = {node.mem_id for node in kind}
+            others = [node for node in group.nodes if node.mem_id not in ids]
+            yield from self._apart(group.selector, kind, others)
+
+    def _look_around(self, group: Group) -> None:
+        """Fill in what a group leaves out: elements of its structure, and text between its own."""
+        ids = group.ids | {node.mem_id for node in group.followers}
+        parents = {node.parent.mem_id: node.parent for node in group.nodes if node.parent}
+        near = [one for parent in parents.values() for one in children_of(parent)]
+        others = [one for one in near if one.mem_id not in ids and one.tag not in _UNSEEN]
+        own = sum(self._sizes.get(node.mem_id, 0) for node in (*group.nodes, *group.followers))
+        group.between = sum(self._sizes.get(one.mem_id, 0) for one in others) / max(1, own)
+        sample = _spread(group.nodes, _SAMPLED)
+        common = _common([_shape(node) for node in sample])
+        if len(common) < FEWEST:
+            return
+        around = {one.mem_id for node in sample for one in ancestors(node)}
+        kinds = {(node.tag, *classes_of(node)) for node in sample}
+        same = [
+            one
+            for one in self._tree.css(f"body {group.nodes[0].tag}")
+            if one.mem_id not in ids
+            and one.mem_id not in around
+            and (one.parent is not None and one.parent.mem_id in parents)
+            | ((one.tag, *classes_of(one)) in kinds)
+            and self._sizes.get(one.mem_id, 0)
+            and not any(outer.mem_id in ids for outer in ancestors(one))
+            and not self._sides.has(one)
+            and not is_advert(one)
+        ]
+        odd = {node.mem_id for node in group.odd}
+        group.left_out = sum(
+            _likeness(common, _shape(one)) >= _SAME
+            for one in _spread(same, 3 * _SAMPLED)
+            if one.mem_id not in odd
+        )
+        if group.left_out >= max(2, _FEWEST_OF_KIND * len(group.nodes)):
+            group.score *= 0.85
 
     def _refined(self, group: Group) -> Iterator[Group]:
         """Yield the group without its odd elements, where a selector tells them apart."""
@@ -199,11 +267,19 @@ class GroupFinder:
         regular = [node for node in group.nodes if node.mem_id not in odd]
         if len(regular) < FEWEST:
             return
-        for selector in _telling_apart(group.selector, regular, group.odd):
-            nodes = self._tree.css(selector)
-            found = {node.mem_id for node in nodes}
-            if found == {node.mem_id for node in regular}:
-                if (judged := self._judged(Group(selector, nodes))) is not None:
+        yield from self._apart(group.selector, regular, group.odd)
+
+    def _apart(
+        self, selector: str, chosen: Sequence[LexborNode], others: Sequence[LexborNode]
+    ) -> Iterator[Group]:
+        """Yield the group of the chosen elements, where a selector tells them from the others."""
+        if not others:
+            return
+        wanted = {node.mem_id for node in chosen}
+        for one in islice(_telling_apart(selector, chosen, others), _MOST_TRIED):
+            nodes = self._tree.css(one)
+            if {node.mem_id for node in nodes if self._sizes.get(node.mem_id, 0)} == wanted:
+                if (judged := self._judged(Group(one, nodes))) is not None:
                     yield judged
                 return
 
@@ -232,19 +308,76 @@ def _text_sizes(tree: LexborHTMLParser) -> dict[int, int]:
     return dict(sizes)
 
 
-def _main_size(body: LexborNode, sizes: dict[int, int]) -> int:
-    """Return how much text is outside of menus, headers, footers and side columns."""
-    whole = sizes.get(body.mem_id, 0)
-    stack = children_of(body)
-    while stack:
-        node = stack.pop()
-        if node.tag in _UNSEEN:
-            continue
-        if _is_side(node):
-            whole -= sizes.get(node.mem_id, 0)
-        else:
-            stack.extend(children_of(node))
-    return whole
+class _Sides:
+    """The parts of a page that are not its content: menus, headers, footers, side columns."""
+
+    def __init__(self, body: LexborNode | None, sizes: Mapping[int, int]) -> None:
+        self._ids: set[int] = set()
+        self._known: dict[int, bool] = {}
+        self.text_size = 0
+        """Characters of text in these parts."""
+        if body is None:
+            return
+        whole = sizes.get(body.mem_id, 0)
+        self._collect(body, sizes, whole, is_by_tag=True)
+        # What is called a menu and holds most of the rest is a wrapper of the page.
+        self._collect(body, sizes, whole - self.text_size, is_by_tag=False)
+
+    def has(self, node: LexborNode) -> bool:
+        """Return True if an element is one of these parts or inside of one."""
+        if not self._ids:
+            return False
+        passed = []
+        found = False
+        for one in (node, *ancestors(node)):
+            known = self._known.get(one.mem_id)
+            if known is not None or one.mem_id in self._ids:
+                found = known is not False
+                break
+            passed.append(one.mem_id)
+        self._known.update(dict.fromkeys(passed, found))
+        return found
+
+    def _collect(
+        self, body: LexborNode, sizes: Mapping[int, int], whole: int, *, is_by_tag: bool
+    ) -> None:
+        stack = children_of(body)
+        while stack:
+            node = stack.pop()
+            if node.tag in _UNSEEN or node.mem_id in self._ids:
+                continue
+            is_side = _is_side_tag(node) if is_by_tag else _is_side_name(node)
+            size = sizes.get(node.mem_id, 0)
+            if is_side and not (size > _WRAPPER * whole and _is_wrapper(node)):
+                self._ids.add(node.mem_id)
+                self.text_size += size - sum(
+                    sizes.get(one.mem_id, 0)
+                    for one in node.css("*")
+                    if one.mem_id in self._ids and one.mem_id != node.mem_id
+                )
+            else:
+                stack.extend(children_of(node))
+
+
+def _has_rows(table: LexborNode) -> bool:
+    """Return True if a table holds rows of data, and is not a layout for a menu."""
+    rows = [children_of(row) for row in table.css("tr")]
+    return sum(len(cells) > 2 for cells in rows) > FEWEST  # noqa: PLR2004
+
+
+def _is_wrapper(node: LexborNode) -> bool:
+    """Return True if an element holds more than a menu does: tables, headings, running text."""
+    if node.tag == "nav":
+        return False
+    if node.css_first("h1, main, article, table") is not None:
+        return True
+    return not _is_linked(node)
+
+
+def _is_linked(node: LexborNode) -> bool:
+    """Return True if most of the text of an element is in links."""
+    linked = sum(len(text_of(link)) for link in node.css("a[href]"))
+    return linked >= _LINKED * len(text_of(node))
 
 
 def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
@@ -277,7 +410,7 @@ def _selectors_of(node: LexborNode) -> Iterator[str]:
     steps = [row]
     here: LexborNode | None = parent
     named = 0
-    for _ in range(_DEEPEST):
+    for _ in range(_HIGHEST):
         if here is None or here.tag in (None, "html", "body"):
             break
         joined = " > ".join(reversed(steps))
@@ -351,16 +484,51 @@ def _examine_structure(group: Group) -> None:
         group.homogeneity = sum(
             0.0 if node.mem_id in ads else share for node, share in zip(sample, shares, strict=True)
         ) / len(shares)
+        heads = _heads_and_sums(group.nodes)
         for node in group.nodes:
             share = len(common & _shape(node).keys()) / len(common)
             if shared:
                 # Where the parts of an item have names, those count for more than their place.
                 named = len(shared & _inner_names(node)) / len(shared)
                 share = max(share, named if named >= _MOSTLY else 0.0)
-            if share < _ALIKE or node.mem_id in ads:
+            if share < _ALIKE or node.mem_id in ads or node.mem_id in heads:
                 group.odd.append(node)
     group.slots = _count_slots(shapes, common)
     group.has_headings = _has_headings(sample)
+
+
+def _likeness(common: set[str], shape: Mapping[str, str]) -> float:
+    """Return how much of two structures is in both."""
+    keys = shape.keys() - {"."}
+    return len(common & keys) / max(1, len(common | keys))
+
+
+def _is_same_kind(nodes: Sequence[LexborNode], others: Sequence[LexborNode]) -> bool:
+    """Return True if two groups of elements have the same structure."""
+    common = _common([_shape(node) for node in _spread(nodes, _SAMPLED)])
+    own = _common([_shape(node) for node in _spread(others, _SAMPLED)])
+    if {node.tag for node in nodes} != {node.tag for node in others} or len(common) <= 1:
+        return False
+    return len(common & own) >= _SAME * len(common | own)
+
+
+def _kinds_among(nodes: Sequence[LexborNode]) -> list[list[LexborNode]]:
+    """Return the elements by structure, where each structure has its share of them."""
+    kinds: list[tuple[set[str], list[LexborNode]]] = []
+    for node in nodes:
+        shape = _shape(node)
+        keys = {*shape, *_inner_names(node)} - {"."}
+        for known, members in kinds:
+            if len(known & keys) >= _ALIKE * len(known | keys):
+                members.append(node)
+                break
+        else:
+            if len(kinds) == _SAMPLED:
+                return []
+            kinds.append((keys, [node]))
+    fewest = max(FEWEST, _FEWEST_OF_KIND * len(nodes))
+    found = [members for _, members in kinds if len(members) >= fewest]
+    return found[:_MOST_KINDS] if len(kinds) > 1 else []
 
 
 def _inner_names(node: LexborNode) -> set[str]:
@@ -372,6 +540,47 @@ def _shared_names(names: Sequence[set[str]]) -> set[str]:
     counted = Counter(name for one in names for name in one)
     shared = {name for name, count in counted.items() if count >= 0.6 * len(names)}
     return shared if len(shared) >= FEWEST else set()
+
+
+def _heads_and_sums(nodes: Sequence[LexborNode]) -> set[int]:
+    """Return the first and last rows of tables that name or add up the columns.
+
+    Such a row has the cells of the others, but not the links and numbers that nearly all of them
+    have there.
+    """
+    if nodes[0].tag != "tr" or len(nodes) <= FEWEST:
+        return set()
+    rows = [[one for one in children_of(node) if one.tag in {"td", "th"}] for node in nodes]
+    features = [
+        {
+            (place, kind)
+            for place, cell in enumerate(cells)
+            for kind, is_there in (
+                ("link", cell.css_first("a[href]") is not None),
+                ("number", any(char.isdigit() for char in text_of(cell))),
+                ("text", bool(text_of(cell))),
+            )
+            if is_there
+        }
+        for cells in rows
+    ]
+    counted = Counter(one for row in features for one in row)
+    usual = {one for one, count in counted.items() if count >= 0.9 * (len(nodes) - 2)}
+    if not usual:
+        return set()
+    found = set()
+    last = len(nodes) - 1
+    for place, node in enumerate(nodes):
+        parent = node.parent.mem_id if node.parent is not None else None
+        before = nodes[place - 1].parent if place else None
+        after = nodes[place + 1].parent if place < last else None
+        is_edge = (before is None or before.mem_id != parent) or (
+            after is None or after.mem_id != parent
+        )
+        is_unnamed = place == last and (0, "text") in usual - features[place]
+        if is_edge and (is_unnamed or len(usual & features[place]) <= len(usual) / 2):
+            found.add(node.mem_id)
+    return found if len(found) <= _MOST_ADS * len(nodes) else set()
 
 
 def is_advert(node: LexborNode) -> bool:
@@ -436,25 +645,26 @@ def _has_headings(nodes: Sequence[LexborNode]) -> bool:
     return having > _MOSTLY * len(nodes)
 
 
-def _is_aside(node: LexborNode) -> bool:
-    return any(_is_side(one) for one in (node, *ancestors(node)))
+def _is_side_tag(node: LexborNode) -> bool:
+    if node.tag in _ASIDE:
+        return True
+    return node.attributes.get("role") in {"navigation", "complementary", "contentinfo", "banner"}
 
 
-def _is_side(node: LexborNode) -> bool:
+def _is_side_name(node: LexborNode) -> bool:
     if node.tag == "form":
         # Some put the whole list into a form, and some each item.
         return len(node.css(_ENTRIES)) > 1 and node.css_first("article, h3, table, img") is None
-    if node.tag in _ASIDE:
-        return True
+    if node.tag in _PARTS_OF_LISTS:
+        return False  # `tr.header-border`: the name is one of its look
     words = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
     words = _CAMEL.sub(" ", words)
-    if node.attributes.get("role") in {"navigation", "complementary", "contentinfo", "banner"}:
-        return True
     # A class of the page as a whole says nothing of its parts: `has-sidebar`, `with-menu`.
     return (
         len(words) < _LONGEST_NAME
         and bool(_SIDE.search(words))
         and not re.search(r"has-|with", words)
+        and (node.tag != "table" or not _has_rows(node))
     )
 
 
@@ -516,7 +726,8 @@ def _is_menu(group: Group) -> bool:
             text += len(text_of(node))
             found = [node] if node.tag == "a" else node.css("a[href]")
             linked += sum(len(text_of(link)) for link in found)
-            links += len({link.attributes.get("href") for link in found})
+            # A title with icons next to it is one link to read.
+            links += len({link.attributes.get("href") for link in found if text_of(link)})
     return links >= 3 * len(sample) and linked > 0.85 * max(1, text)
 
 
@@ -533,9 +744,18 @@ def _telling_apart(
         yield f"{selector}:not(.{name})"
     inner = Counter(one for node in _spread(regular, 10) for one in _inner_selectors(node))
     needed = min(10, len(regular))
-    for one, count in inner.most_common(200):
-        if count == needed and not any(node.css_first(one) for node in odd):
+    fitting = [one for one, count in inner.items() if count == needed]
+    # Names that people chose first, and always the same one.
+    fitting.sort(key=lambda one: ("." not in one, len(one), one))
+    for one in fitting[:_MOST_INNER]:
+        if not any(node.css_first(one) for node in odd):
             yield f"{selector}:has({one})"
+    if regular[0].tag == "tr":
+        for place in range(1, min(_MOST_CELLS, len(children_of(regular[0]))) + 1):
+            yield f"{selector}:has(> td:nth-child({place}):not(:empty))"
+            yield f"{selector}:has(> td:nth-child({place}) a)"
+    yield f"{selector}:not(:first-child)"
+    yield f"{selector}:not(:last-child)"
 
 
 def _inner_selectors(node: LexborNode) -> set[str]:
@@ -566,6 +786,8 @@ def _compare(groups: Sequence[Group]) -> None:
         for other, count in within.items():
             if count >= _MOSTLY * len(inner.nodes):
                 own, outer = _nested_factors(inner, groups[other])
+                if _is_under_headings(inner, groups[other]):
+                    own, outer = 1.0, 0.9 * min(1.0, inner.score / groups[other].score)
                 factors[place] = min(factors[place], own)
                 factors[other] = min(factors[other], outer)
     for group, factor in zip(groups, factors, strict=True):
@@ -592,6 +814,25 @@ def _nested_factors(inner: Group, outer: Group) -> tuple[float, float]:
     return 0.95 if is_whole else 0.8, 1.0  # a part of an item
 
 
+def _is_under_headings(inner: Group, outer: Group) -> bool:
+    """Return True if the inner elements are the items, and the outer ones headed parts of a list.
+
+    The parts hold little besides, and not all of them hold the same number of items.
+    """
+    if inner.slots < 2 or inner.coverage < 0.75 * outer.coverage:  # noqa: PLR2004
+        return False
+    if not 1.2 * len(outer.nodes) <= len(inner.nodes) or inner.score < 0.5 * outer.score:
+        return False
+    counted = dict.fromkeys(outer.ids, 0)
+    for node in inner.nodes:
+        for one in ancestors(node):
+            if one.mem_id in counted:
+                counted[one.mem_id] += 1
+                break
+    counts = set(counted.values())
+    return 0 not in counts and len(counts) > 1
+
+
 def _without_echoes(groups: Sequence[Group]) -> list[Group]:
     """Leave out groups that are parts, wrappers or subsets of one that is more likely."""
     kept: list[Group] = []
@@ -608,7 +849,13 @@ def _is_echo(group: Group, better: Group) -> bool:
     inside = sum(any(one.mem_id in others for one in ancestors(node)) for node in group.nodes)
     if inside > len(ids) / 2:
         return len(ids) < 1.3 * len(others) or group.score < better.score / 3
-    around = sum(any(one.mem_id in ids for one in ancestors(node)) for node in better.nodes)
+    owners = [
+        next((one.mem_id for one in ancestors(node) if one.mem_id in ids), None)
+        for node in better.nodes
+    ]
+    around = len(owners) - owners.count(None)
+    if around == len(others) == len(ids) == len(set(owners)):
+        return True  # each wraps one
     return around > len(others) / 2 and group.score < better.score / 2
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
+from longline.authoring.propose.doubts import doubts
 from longline.authoring.propose.fields import (
     MOST_FIELDS,
     ProposedField,
@@ -119,7 +120,7 @@ class Proposer:
         else:
             proposal = await self._of_html(survey, candidate)
         trial = await run_trial(proposal, self._link, self._clock)
-        judged = judge(proposal, trial, survey.page)
+        judged = _with_doubts(judge(proposal, trial, survey.page), survey)
         return judged.having(tried=list(dict.fromkeys(self._link.addresses)))
 
     async def best(self, survey: Survey) -> Proposal:
@@ -365,6 +366,18 @@ def _with_rival(proposal: Proposal, survey: Survey) -> Proposal:
             )
             return proposal.having(warnings=[*proposal.warnings, Warned("rival_list", text)])
     return proposal
+
+
+def _with_doubts(proposal: Proposal, survey: Survey) -> Proposal:
+    """Return the proposal with a warning for each reason to doubt that this is the list."""
+    if proposal.candidate.group is None:
+        return proposal
+    others = [one.group for one in survey.candidates if one.group is not None]
+    found = doubts(survey.page, proposal.candidate.group, others)
+    # Where the pages behind the links were read, and name the items, the links are enough.
+    is_read = proposal.candidate.kind is Kind.PAGES
+    warned = [Warned(code, text) for code, text in found if not (is_read and code == "only_links")]
+    return proposal.having(warnings=[*proposal.warnings, *warned])
 
 
 def _listed(group: Group, locale: str | None) -> list[ProposedField]:
