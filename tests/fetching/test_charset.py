@@ -182,6 +182,20 @@ def test_json_is_not_searched_for_tags() -> None:
     assert decode(body, "application/json").text == body.decode()
 
 
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_read_in_either_order(codec: str) -> None:
+    assert decode("<p>Ж".encode(codec), "text/html; charset=utf-16").text == "<p>Ж"
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"100\x80", b"\xa2\xe3", b"caf\xe9"])
+def test_too_few_bytes_to_guess_from_are_replaced(data: bytes) -> None:
+    decoded = decode(data, "text/html; charset=unknown")
+
+    assert decoded.text.rstrip("\ufffd").isascii()
+    assert "\ufffd" in decoded.text
+    assert decoded.problem is not None
+
+
 @given(
     st.sampled_from(sorted(LANGUAGES)),
     st.sampled_from(["text/html", "text/html; charset=utf-8"]),

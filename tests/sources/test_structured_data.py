@@ -63,7 +63,9 @@ def test_several_objects_in_one_script_are_read() -> None:
     assert read_json_ld('{"a": 1}\n{"b": 2},{"c": 3}{broken') == [{"a": 1}, {"b": 2}, {"c": 3}]
 
 
-@pytest.mark.parametrize("text", ["", "nothing", "{", '{"a": ', "/*" * 50_000, "<!--" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["", "nothing", "{", '{"a": ', "/*" * 50_000, "<!--" * 50_000, '{"' + '\\"' * 50_000]
+)
 def test_what_is_no_json_ld_gives_nothing(text: str) -> None:
     assert read_json_ld(text) == []
 

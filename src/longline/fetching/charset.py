@@ -19,6 +19,9 @@ _GOOD_PER_BAD = 4
 _OTHERS_PER_BAD = 20
 """Bytes above 7F for each bad sequence in a declared encoding other than UTF-8."""
 _GUESSED_BYTES = 65536
+_LEAST_TO_GUESS = 8
+"""Bytes above 7F; from fewer, a guess would be as good as any other."""
+_NEVER_GUESSED = ["utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le"]
 
 _HEADER_PARAMETER = re.compile(
     r'(?:^|;)[ \t]*([^\s;=]+)=(?:"((?:[^"\\]|\\.)*)"|([^;,\s"]*))(?![^\s;,])'
@@ -73,17 +76,19 @@ class Decoded(NamedTuple):
 _UTF8 = _Encoding("utf-8", "utf-8")
 _WINDOWS_1252 = _Encoding("windows-1252", "cp1252", "longline.c1")
 _UTF16 = ("utf-16le", "utf-16be")
+_UTF16_LE = _Encoding("utf-16le", "utf-16-le")
+_UTF16_BE = _Encoding("utf-16be", "utf-16-be")
 _BOMS = (
     (codecs.BOM_UTF8, _UTF8),
     # The standard has no UTF-32; as UTF-16, each of these pages would be half zeros.
     (codecs.BOM_UTF32_LE, _Encoding("utf-32le", "utf-32-le")),
     (codecs.BOM_UTF32_BE, _Encoding("utf-32be", "utf-32-be")),
-    (codecs.BOM_UTF16_LE, _Encoding("utf-16le", "utf-16-le")),
-    (codecs.BOM_UTF16_BE, _Encoding("utf-16be", "utf-16-be")),
+    (codecs.BOM_UTF16_LE, _UTF16_LE),
+    (codecs.BOM_UTF16_BE, _UTF16_BE),
 )
 # A declaration that can be read as ASCII is not in UTF-16.
 _IN_PAGES = {"utf-16le": _UTF8, "utf-16be": _UTF8, "x-user-defined": _WINDOWS_1252}
-_XML_STARTS = tuple(("<?x".encode(one.codec), one) for _, one in _BOMS[3:])
+_XML_STARTS = tuple(("<?x".encode(one.codec), one) for one in (_UTF16_LE, _UTF16_BE))
 _FIRST_BYTES = frozenset(mark[0] for mark, _ in _BOMS)
 _CODECS = {"gbk": "gb18030"}
 # The standard replaces the whole body for these. They are harmless here, since nothing is executed.
@@ -219,8 +224,12 @@ def _encoding_of(label: str) -> _Encoding | None:
 
 
 def _strictly(encoding: _Encoding, body: bytes) -> str | None:
-    if encoding.name in _UTF16 and b"\0" not in body[:_PRESCAN_BYTES]:
-        return None  # markup in UTF-16 has zeros: this is another encoding
+    if encoding.name in _UTF16:
+        start = body[:_PRESCAN_BYTES]
+        if b"\0" not in start:
+            return None  # markup in UTF-16 has zeros: this is another encoding
+        is_big = start[::2].count(0) > start[1::2].count(0)  # many say UTF-16 and mean either
+        encoding = _UTF16_BE if is_big else _UTF16_LE
     try:
         return encoding.decode(body, "strict")
     except UnicodeError:
@@ -270,10 +279,13 @@ def _replaced(encoding: _Encoding, bad: int) -> str | None:
 
 
 def _guess(body: bytes, declared: _Encoding | None) -> Decoded:
+    if len(body.translate(None, _ASCII)) < _LEAST_TO_GUESS:
+        text = body.decode("utf-8", "replace")
+        return Decoded(text, "utf-8", _replaced(_UTF8, text.count("\ufffd")))
     # Slow to import and seldom needed: most pages are what they say or UTF-8.
     from charset_normalizer import from_bytes  # noqa: PLC0415
 
-    best = from_bytes(body[:_GUESSED_BYTES]).best()
+    best = from_bytes(body[:_GUESSED_BYTES], cp_exclusion=_NEVER_GUESSED).best()
     name = best.encoding if best else "utf-8"
     text = body.decode(name, "replace")
     if declared is None:

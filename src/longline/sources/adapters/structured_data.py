@@ -24,14 +24,14 @@ _HALF = "\\ud"
 # Each alternative reads on to its end or has a limit, so that hostile text takes linear time.
 _NOT_JSON = re.compile(
     r"""
-      (?P<text>"(?:[^"\\]|\\.)*")
+      (?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))
     | (?:(?://|/\*)[ \t]{0,8})?(?:<!\[CDATA\[|\]\]>)(?:[ \t]{0,8}\*/)?
     | <!--[^{}\[\]"]{0,2000}?--> | (?://[ \t]{0,8})?(?:<!--|-->)
     | //[^\n]* | /\*.*?(?:\*/|\Z)
     """,
     re.DOTALL | re.VERBOSE,
 )
-_TEXT_OR_COMMA = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
+_TEXT_OR_COMMA = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))|,(?=\s*[}\]])', re.DOTALL)
 _BAD_ESCAPE = re.compile(r"\\(?:([\\\"/bfnrtu])|(.))", re.DOTALL)
 _BETWEEN = re.compile(r"[\s;,\ufeff]*")
 _ADDRESSES = {
