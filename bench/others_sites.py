@@ -84,7 +84,7 @@ ROBOTS = _Tests(
     ("tests/test_robotstxt_interface.py",),
     "Python or Rerp or Decode or unsupported",
 )
-COOKIES = _Tests(("tests/test_downloadermiddleware_cookies.py",), "debug", {})
+COOKIES = _Tests(("tests/test_downloadermiddleware_cookies.py",), "debug or invalid_cookies")
 PROTEGO = _Tests(
     ("tests/test_protego.py", "tests/test_on_google_spec.py"),
     "visit_time or preferred_host or bytestrings or line_endings",
