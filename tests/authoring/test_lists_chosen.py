@@ -169,6 +169,8 @@ STOCKS = "".join(row(stock(number, word)) for number, word in enumerate(WORDS, s
         HEAD + STOCKS,
         STOCKS + row(["", '<a href="/q/all">All of them</a>', "99999", "7.00"]),
         HEAD + STOCKS + row(["", "Total", "", "75.15"]),
+        row(["No.", "Issue", "Volume", "Price"], 'class="title"') + STOCKS,
+        row([f'<a href="?sort={name}"><b>{name}</b></a>' for name in "abcd"]) + STOCKS,
     ],
 )
 def test_a_row_that_names_or_adds_up_columns_is_not_an_item(rows: str) -> None:

@@ -19,7 +19,8 @@ _MOST = 0.85
 _LINKED = 0.75  # of the text of menus is in links
 _FEW = 5
 _ALIKE = 0.85  # of their structure is shared by the items of most lists
-_SOME = 0.2  # of the elements; so many more of the same structure are likely items, too
+_SOME = 0.2  # of the elements; so many more inside them are likely items, too
+_LEFT_OUT = 0.1  # of the elements; so many more of the same structure are likely items, too
 _INSIDE = 0.6  # of the text of the list; repeated elements inside with more may be the items
 _MOST_SAID = 500  # characters of an element that states the number of items
 _AMOUNT = r"\d{1,3}(?:[.,\s]\d{3})+|\d+"
@@ -71,7 +72,7 @@ def _about_structure(group: Group, others: Sequence[Group]) -> Iterator[tuple[st
             "mixed_items",
             f"{len(group.odd)} of {count} elements differ from the others: they may not be items.",
         )
-    if group.left_out >= max(2, _SOME * count):
+    if group.left_out >= max(2, _LEFT_OUT * count):
         yield (
             "left_out",
             f"{group.left_out} or more elements of the same structure are not among the items.",

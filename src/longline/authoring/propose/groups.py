@@ -253,10 +253,16 @@ class GroupFinder:
             and not is_advert(one)
         ]
         odd = {node.mem_id for node in group.odd}
+        names = set.intersection(*(set(classes_of(node)) for node in sample))
+
+        def is_left_out(one: LexborNode) -> bool:
+            shape = _shape(one)
+            if names.intersection(classes_of(one)):  # it may have more to it
+                return len(common & shape.keys()) >= _SAME * len(common)
+            return _likeness(common, shape) >= _SAME
+
         group.left_out = sum(
-            _likeness(common, _shape(one)) >= _SAME
-            for one in _spread(same, 3 * _SAMPLED)
-            if one.mem_id not in odd
+            one.mem_id not in odd and is_left_out(one) for one in _spread(same, 3 * _SAMPLED)
         )
         if group.left_out >= max(2, _FEWEST_OF_KIND * len(group.nodes)):
             group.score *= 0.85
@@ -546,7 +552,7 @@ def _heads_and_sums(nodes: Sequence[LexborNode]) -> set[int]:
     """Return the first and last rows of tables that name or add up the columns.
 
     Such a row has the cells of the others, but not the links and numbers that nearly all of them
-    have there.
+    have there; or it is set in bold.
     """
     if nodes[0].tag != "tr" or len(nodes) <= FEWEST:
         return set()
@@ -559,6 +565,7 @@ def _heads_and_sums(nodes: Sequence[LexborNode]) -> set[int]:
                 ("link", cell.css_first("a[href]") is not None),
                 ("number", any(char.isdigit() for char in text_of(cell))),
                 ("text", bool(text_of(cell))),
+                ("plain", bool(text_of(cell)) and cell.css_first("b, strong") is None),
             )
             if is_there
         }
@@ -570,15 +577,22 @@ def _heads_and_sums(nodes: Sequence[LexborNode]) -> set[int]:
         return set()
     found = set()
     last = len(nodes) - 1
+    solid = {(place, kind) for place, kind in usual if kind != "plain"}
+    telling = {(place, kind) for place, kind in solid if kind != "text"}
     for place, node in enumerate(nodes):
         parent = node.parent.mem_id if node.parent is not None else None
         before = nodes[place - 1].parent if place else None
         after = nodes[place + 1].parent if place < last else None
-        is_edge = (before is None or before.mem_id != parent) or (
-            after is None or after.mem_id != parent
+        is_first = before is None or before.mem_id != parent
+        is_last = after is None or after.mem_id != parent
+        own = features[place]
+        is_unnamed = place == last and (0, "text") in usual - own
+        is_head = is_first and (
+            (bool(telling) and not telling & own)
+            or ("plain" not in {kind for _, kind in own} and "plain" in {kind for _, kind in usual})
         )
-        is_unnamed = place == last and (0, "text") in usual - features[place]
-        if is_edge and (is_unnamed or len(usual & features[place]) <= len(usual) / 2):
+        is_bare = len(solid & own) <= len(solid) / 2
+        if is_head or is_unnamed or ((is_first or is_last) and is_bare):
             found.add(node.mem_id)
     return found if len(found) <= _MOST_ADS * len(nodes) else set()
 
