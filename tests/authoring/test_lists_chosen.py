@@ -24,13 +24,13 @@ _WORDS = """
 WORDS = _WORDS.split()
 
 
-def page_of(body: str) -> Page:
+def page_of(body: str, url: str = URL) -> Page:
     text = f"<!doctype html><html><body>{body}</body></html>"
-    return Page(URL, 200, {"content-type": "text/html"}, text.encode())
+    return Page(url, 200, {"content-type": "text/html"}, text.encode())
 
 
-def best(body: str) -> Group:
-    return GroupFinder(page_of(body)).find()[0]
+def best(body: str, url: str = URL) -> Group:
+    return GroupFinder(page_of(body, url)).find()[0]
 
 
 def titles(group: Group, css: str) -> list[str]:
@@ -265,6 +265,64 @@ async def test_the_stated_count_of_a_right_list_is_no_reason_to_warn(clock: Virt
     proposal = await proposed(f"<main>{cards(12)}</main><p>Items 1 - 12 of 532</p>", clock)
 
     assert "stated_count" not in codes(proposal)
+
+
+def test_the_folder_above_is_not_a_file_of_an_index() -> None:
+    up = row(["", '<a href="/files/">Parent Directory</a>', "", "-"])
+    files = "".join(
+        row(["", f'<a href="{word}.csv">{word}.csv</a>', f"2020-10-{number}", f"{number}K"])
+        for number, word in enumerate(WORDS, start=10)
+    )
+
+    group = best(f"<h1>Index</h1><table>{up}{files}</table>", "https://shop.test/files/2020/")
+
+    assert titles(group, "a") == [f"{word}.csv" for word in WORDS]
+
+
+def test_tables_with_other_columns_are_other_lists() -> None:
+    names = "<tr><th>No</th><th>Issue</th><th>Volume</th><th>Price</th></tr>"
+    people = "<tr><th>Person</th><th>Mail</th></tr>" + "".join(
+        row([f'<a href="/w/{word}">{word}</a>', f"{word}@a.test"]) for word in WORDS[:5]
+    )
+
+    group = best(f'<table class="t">{names}{STOCKS}</table><table class="t">{people}</table>')
+
+    assert (titles(group, "a"), group.has_several_tables) == (WORDS, False)
+
+
+def test_items_with_and_without_a_picture_are_one_list() -> None:
+    plain = cards(7)
+    pictured = cards(16, first=7).replace(
+        '<div class="card">',
+        '<div class="card"><a class="image" href="/i"><p><img src="/i"></p></a>',
+    )
+
+    group = best(f'<main class="row">{plain}{pictured}</main>')
+
+    assert len(group.nodes) == 23
+
+
+def test_cells_with_a_picture_and_a_name_are_items() -> None:
+    cells = [
+        f'<td class="user"><div><a href="/u/{n}">User {word} {n}</a></div><div><a href="/u/{n}">'
+        f'<img src="/u/{n}.png"></a></div><div><small>{n} seconds ago</small></div></td>'
+        for n, word in enumerate(WORDS)
+    ]
+    rows = "".join(f"<tr>{''.join(cells[n : n + 4])}</tr>" for n in range(0, len(cells), 4))
+
+    group = best(f"<table>{rows}</table>")
+
+    assert len(group.nodes) == len(WORDS)
+
+
+def test_a_class_of_most_items_does_not_leave_out_the_others() -> None:
+    plain = cards(20).replace('class="card"', 'class="card plain"')
+    voice = "<dl><dt>Voice</dt><dd>Someone</dd></dl><em>New</em>"
+    more = cards(4, first=20).replace("</h3>", f"</h3>{voice}")
+
+    group = best(f"<main>{plain}{more}</main>")
+
+    assert len(group.nodes) == 24
 
 
 def test_a_list_in_two_parents_is_proposed_whole() -> None:

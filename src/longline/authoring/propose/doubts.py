@@ -51,6 +51,8 @@ def _about_place(group: Group) -> Iterator[tuple[str, str]]:
         )
     if _is_part_of_rows(group.nodes):
         yield "part_of_rows", "The items are parts of table rows: each row may be an item."
+    if group.has_several_tables:
+        yield "several_tables", "The items are rows of tables whose columns have different names."
     if count < _FEW:
         yield "few_items", f"Only {count} elements of the same structure were found."
     if group.coverage < _SMALL_PART:

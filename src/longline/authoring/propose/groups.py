@@ -47,6 +47,7 @@ _HIGHEST = 20  # levels above an element that its selector may start at: nested 
 _MOST_LINKS = 30
 _ASIDE = frozenset({"nav", "header", "footer", "aside"})
 _PARTS_OF_LISTS = frozenset({"tr", "tbody", "td", "th", "article"})
+_TITLES = "h2, h3, h4, h5, h6"
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "head"})
 _NEVER_ITEMS_TAGS = """
@@ -83,6 +84,7 @@ _ALIKE = 0.55  # an element that shares less of the structure of its group is no
 _SAME = 0.8  # elements that share so much of their structure are of the same kind
 _WRAPPER = 0.75  # of the page's text; an element with more is the page, whatever it is called
 _LINKED = 0.8  # of the text of a menu is in links
+_ALL_ALIKE = 0.98
 _MIXED = 0.9  # elements that share less of a structure are examined for several kinds
 _FEWEST_OF_KIND = 0.2  # share of the elements of a group that a kind has at least
 _MOST_KINDS = 4
@@ -125,6 +127,8 @@ class Group:
     """Elements of the same structure elsewhere in the main part of the page."""
     between: float = 0.0
     """Text of other elements next to these, as a share of the text in these."""
+    has_several_tables: bool = False
+    """Whether these are rows of tables with different columns."""
     score: float = 0.0
 
     @property
@@ -154,7 +158,9 @@ class GroupFinder:
         """Return what may be the list of a page, the most likely first."""
         groups = self._examined()
         groups += [one for group in groups for one in self._kinds(group)]
-        groups += [one for group in groups if group.odd for one in self._refined(group)]
+        refined = [one for group in groups if group.odd for one in self._refined(group)]
+        groups += refined
+        groups += [one for group in refined if group.odd for one in self._refined(group)]
         groups = _distinct(groups)
         _compare(groups)
         groups.sort(key=lambda one: one.score, reverse=True)
@@ -188,6 +194,12 @@ class GroupFinder:
             return None
         group.texts = [text_of(node) for node in group.nodes]
         _examine_structure(group)
+        known = {node.mem_id for node in group.odd}
+        group.odd += [
+            node
+            for node in group.nodes
+            if node.mem_id not in known and self._links.only_lead_up(node)
+        ]
         # The selector finds elements without text, too, and each would be an empty record.
         group.odd += empty
         group.homogeneity *= len(group.nodes) / (len(group.nodes) + len(empty))
@@ -219,12 +231,25 @@ class GroupFinder:
 
     def _kinds(self, group: Group) -> Iterator[Group]:
         """Yield the parts of a group whose elements are of several kinds, in turn."""
-        if group.homogeneity >= _MIXED:
+        if group.has_several_tables:
+            yield from self._largest_table(group)
+        if group.homogeneity >= _MIXED or all(node.css_first(_TITLES) for node in group.nodes):
             return
         for kind in _kinds_among(group.nodes):
             ids = {node.mem_id for node in kind}
             others = [node for node in group.nodes if node.mem_id not in ids]
             yield from self._apart(group.selector, kind, others)
+
+    def _largest_table(self, group: Group) -> Iterator[Group]:
+        """Yield the rows of the table with the most of them."""
+        tables: defaultdict[int, list[LexborNode]] = defaultdict(list)
+        for row in group.nodes:
+            tables[next(one.mem_id for one in ancestors(row) if one.tag == "table")].append(row)
+        largest = max(tables.values(), key=len)
+        ids = {row.mem_id for row in largest}
+        yield from self._apart(
+            group.selector, largest, [row for row in group.nodes if row.mem_id not in ids]
+        )
 
     def _look_around(self, group: Group) -> None:
         """Fill in what a group leaves out: elements of its structure, and text between its own."""
@@ -255,8 +280,12 @@ class GroupFinder:
         odd = {node.mem_id for node in group.odd}
         names = set.intersection(*(set(classes_of(node)) for node in sample))
 
+        is_named = all(len(kind) > 1 for kind in kinds)
+
         def is_left_out(one: LexborNode) -> bool:
             shape = _shape(one)
+            if is_named and (one.tag, *classes_of(one)) in kinds:
+                return True
             if names.intersection(classes_of(one)):  # it may have more to it
                 return len(common & shape.keys()) >= _SAME * len(common)
             return _likeness(common, shape) >= _SAME
@@ -268,12 +297,18 @@ class GroupFinder:
             group.score *= 0.85
 
     def _refined(self, group: Group) -> Iterator[Group]:
-        """Yield the group without its odd elements, where a selector tells them apart."""
-        odd = {node.mem_id for node in group.odd}
-        regular = [node for node in group.nodes if node.mem_id not in odd]
-        if len(regular) < FEWEST:
-            return
-        yield from self._apart(group.selector, regular, group.odd)
+        """Yield the group without its odd elements, or some, where a selector tells them apart."""
+        empty = [node for node in group.odd if not self._sizes.get(node.mem_id, 0)]
+        others = [node for node in group.odd if self._sizes.get(node.mem_id, 0)]
+        for odd in (group.odd, empty, others):
+            ids = {node.mem_id for node in odd}
+            regular = [node for node in group.nodes if node.mem_id not in ids]
+            found = (
+                list(self._apart(group.selector, regular, odd)) if len(regular) >= FEWEST else []
+            )
+            if found:
+                yield from found
+                return
 
     def _apart(
         self, selector: str, chosen: Sequence[LexborNode], others: Sequence[LexborNode]
@@ -390,7 +425,7 @@ def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
     """Return selectors with three matches and more that are not inside each other."""
     found: dict[str, list[LexborNode]] = defaultdict(list)
     for node in tree.css("body *"):
-        if node.tag in _NEVER_ITEMS or not is_plain(node.tag):
+        if (node.tag in _NEVER_ITEMS and not _is_card(node)) or not is_plain(node.tag):
             continue
         for selector in _selectors_of(node):
             found[selector].append(node)
@@ -403,6 +438,14 @@ def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
         if known is None or _selector_rank(selector) < _selector_rank(known[0]):
             collected[ids] = selector, nodes
     return list(collected.values())
+
+
+def _is_card(node: LexborNode) -> bool:
+    """Return True if a cell of a table may be an item: a picture that is a link, and its name."""
+    if node.tag != "td" or not classes_of(node):
+        return False
+    is_pictured = node.css_first("a[href] img") is not None
+    return is_pictured and any(text_of(link) for link in node.css("a[href]"))
 
 
 def _selectors_of(node: LexborNode) -> Iterator[str]:
@@ -491,8 +534,11 @@ def _examine_structure(group: Group) -> None:
             0.0 if node.mem_id in ads else share for node, share in zip(sample, shares, strict=True)
         ) / len(shares)
         heads = _heads_and_sums(group.nodes)
+        is_headed = _has_headings(sample)
         for node in group.nodes:
             share = len(common & _shape(node).keys()) / len(common)
+            if is_headed and node.css_first(_TITLES) is not None:
+                share = max(share, _ALIKE)  # it has the title of an item, and lacks other parts
             if shared:
                 # Where the parts of an item have names, those count for more than their place.
                 named = len(shared & _inner_names(node)) / len(shared)
@@ -501,6 +547,7 @@ def _examine_structure(group: Group) -> None:
                 group.odd.append(node)
     group.slots = _count_slots(shapes, common)
     group.has_headings = _has_headings(sample)
+    group.has_several_tables = len(_columns(group.nodes)) > 1
 
 
 def _likeness(common: set[str], shape: Mapping[str, str]) -> float:
@@ -597,6 +644,19 @@ def _heads_and_sums(nodes: Sequence[LexborNode]) -> set[int]:
     return found if len(found) <= _MOST_ADS * len(nodes) else set()
 
 
+def _columns(rows: Sequence[LexborNode]) -> set[tuple[str, ...]]:
+    """Return the names of columns of each table that the rows are of, each names once."""
+    tables: dict[int, LexborNode] = {}
+    for row in rows:
+        if row.tag == "tr":
+            around = (one for one in ancestors(row) if one.tag == "table")
+            table = next(around, None)
+            if table is not None:
+                tables[table.mem_id] = table
+    names = [tuple(text_of(one) for one in table.css("th")) for table in tables.values()]
+    return {one for one in names if len(one) > 1}
+
+
 def is_advert(node: LexborNode) -> bool:
     """Return True if a class marks an element as an advertisement."""
     return any(_ADS.search(name) for name in (node.attributes.get("class") or "").split())
@@ -655,7 +715,7 @@ def _count_slots(shapes: Sequence[dict[str, str]], common: set[str]) -> int:
 
 
 def _has_headings(nodes: Sequence[LexborNode]) -> bool:
-    having = sum(node.css_first("h2, h3, h4, h5, h6") is not None for node in nodes)
+    having = sum(node.css_first(_TITLES) is not None for node in nodes)
     return having > _MOSTLY * len(nodes)
 
 
@@ -696,6 +756,8 @@ def _score(group: Group) -> float:
         score *= 1.2
     if group.has_headings:
         score *= 1.1
+    if group.has_several_tables:
+        score *= 0.7
     return score * _unlikely(group)
 
 
@@ -768,8 +830,17 @@ def _telling_apart(
         for place in range(1, min(_MOST_CELLS, len(children_of(regular[0]))) + 1):
             yield f"{selector}:has(> td:nth-child({place}):not(:empty))"
             yield f"{selector}:has(> td:nth-child({place}) a)"
+        columns = len(children_of(regular[0]))
+        last = f":has(> td:nth-child({columns}))"
+        yield f"{selector}{last}:not(:has(> td:nth-child({columns + 1})))"
     yield f"{selector}:not(:first-child)"
     yield f"{selector}:not(:last-child)"
+    links = [link for node in odd if (link := node.css_first("a[href]")) is not None]
+    hrefs = dict.fromkeys((link.attributes.get("href") or "").replace('"', "%22") for link in links)
+    if 0 < len(hrefs) <= _MOST_CELLS:
+        without = "".join(f':not(:has([href="{href}"]))' for href in hrefs)
+        yield f"{selector}{without}"
+        yield f"{selector}:has(td){without}"
 
 
 def _inner_selectors(node: LexborNode) -> set[str]:
@@ -806,6 +877,15 @@ def _compare(groups: Sequence[Group]) -> None:
                 factors[other] = min(factors[other], outer)
     for group, factor in zip(groups, factors, strict=True):
         group.score *= factor
+    for place, group in enumerate(groups):
+        for own, whole in zip(ids, groups, strict=True):
+            is_part = ids[place] < own and not whole.odd and whole.homogeneity >= _ALL_ALIKE
+            if (
+                is_part
+                and whole.slots >= group.slots
+                and bool(whole.followers) == bool(group.followers)
+            ):
+                group.score = min(group.score, _MIXED * whole.score)
 
 
 def _without_odd_factor(group: Group, others: Sequence[frozenset[int]]) -> float:
@@ -969,6 +1049,14 @@ class PageLinks:
         if href not in self._known:
             self._known[href] = self._resolved(href)
         return self._known[href]
+
+    def only_lead_up(self, node: LexborNode) -> bool:
+        """Return True if an element leads to a folder above the page and nowhere else."""
+        found = [self.address_of(link) for link in node.css("a[href]")]
+        folder = self.url.partition("?")[0].rpartition("/")[0]
+        return bool(found) and all(
+            one is not None and one.endswith("/") and folder.startswith(one) for one in found
+        )
 
     def _resolved(self, href: str) -> str | None:
         if not href or href.startswith(("#", "javascript:", "mailto:", "tel:")):
