@@ -25,6 +25,7 @@ from longline.fetching.connections import ConnectionLimit
 from longline.fetching.identity import user_agent
 from longline.fetching.link import Link
 from longline.fetching.robots_rules import RobotsText
+from longline.fetching.robots_text import robots_agent
 from longline.fetching.subrequests import Subrequests
 from longline.fetching.transports.browser import BrowserTransport
 from longline.fetching.transports.browser_options import BrowserOptions, is_remote
@@ -246,6 +247,7 @@ async def open_fetching(
             connections=connections or ConnectionLimit(),
             refusals=keepers.refusals,
             addresses=addresses,
+            agent=robots_agent(user_agent_of(settings)),
         )
         link = build_chain(transport, policies, clock, ends)
         bookmarks = CellBookmarks(keepers.bookmarks)

@@ -107,6 +107,17 @@ def test_a_program_is_told_the_same(tmp_path: Path, web: Site) -> None:
     }
 
 
+def test_the_name_in_our_user_agent_is_the_one_that_counts(
+    tmp_path: Path, web: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGLINE_USER_AGENT", "Friend/2.0 (+mailto:me@friend.test)")
+
+    answer = robots(tmp_path, f"{web.url}/closed", "--json")
+
+    told = json.loads(answer.output)
+    assert (answer.exit_code, told["agent"], told["group"]) == (0, "friend", "friend")
+
+
 def test_a_copy_is_kept_until_a_fresh_one_is_wanted(tmp_path: Path, web: Site) -> None:
     robots(tmp_path, f"{web.url}/closed")
     web.text = ""

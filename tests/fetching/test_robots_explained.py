@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fetching.robots_table import CASES, Case
 from longline.fetching.robots_rules import Rules, explain
-from longline.fetching.robots_text import text_of
+from longline.fetching.robots_text import robots_agent, text_of
 
 TEXT = """# rules
 User-agent: *
@@ -220,3 +220,17 @@ def test_a_group_of_our_own_says_all_about_our_pace() -> None:
 )
 def test_rules_that_disallow_nothing_are_open(text: str, *, is_open: bool) -> None:
     assert Rules(text).is_open == is_open
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "agent"),
+    [
+        ("longline/0.1.0 (no contact given)", "longline"),
+        ("Acme-Prices/2.0 longline/0.1.0", "acme-prices"),
+        ("Mozilla/5.0 (compatible; AcmeBot/1.0; +https://acme.test/bot)", "acmebot"),
+        ("Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/140.0", "longline"),
+        ("", "longline"),
+    ],
+)
+def test_robots_txt_knows_us_by_the_name_in_our_user_agent(user_agent: str, agent: str) -> None:
+    assert robots_agent(user_agent) == agent

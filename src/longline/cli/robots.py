@@ -18,7 +18,7 @@ from longline.errors import BadOption
 from longline.fetching.addresses import AddressCheck, AddressPolicy
 from longline.fetching.messages import origin_of
 from longline.fetching.robots_reading import RobotsReader, Verdict
-from longline.fetching.robots_text import AGENT
+from longline.fetching.robots_text import robots_agent
 from longline.fetching.transports.http import HttpOptions, HttpTransport
 from longline.fetching.transports.resolving import Resolver
 from longline.wiring import open_keepers, user_agent_of
@@ -28,16 +28,18 @@ _NOT_ALLOWED = 4
 
 @click.command("robots")
 @click.argument("url")
-@click.option("--agent", default=AGENT, show_default=True, help="Who asks.")
+@click.option("--agent", help="Who asks.  [default: the first name in our User-Agent]")
 @click.option("--fresh", is_flag=True, help="Read robots.txt now, even when a copy is kept.")
 @home_option
 @json_option
-def command(url: str, *, agent: str, fresh: bool, home: Path | None, as_json: bool) -> None:
+def command(url: str, *, agent: str | None, fresh: bool, home: Path | None, as_json: bool) -> None:
     """Explain whether robots.txt allows URL; exit with 4 when it does not."""
     scheme, host = origin_of(url)
     if scheme not in {"http", "https"} or not host:
         raise BadOption("URL", f"must be a whole address, like https://example.org/a, not {url!r}")
-    verdict = asyncio.run(_judge(settings_of(home), url, agent, is_fresh=fresh))
+    settings = settings_of(home)
+    agent = agent or robots_agent(user_agent_of(settings))
+    verdict = asyncio.run(_judge(settings, url, agent, is_fresh=fresh))
     if as_json:
         print_json(_as_json(verdict))
     else:

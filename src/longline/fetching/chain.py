@@ -46,6 +46,7 @@ from longline.fetching.redirects import Redirects
 from longline.fetching.retrying import Retrying
 from longline.fetching.robots import Robots
 from longline.fetching.robots_rules import RobotsText
+from longline.fetching.robots_text import AGENT
 from longline.fetching.statuses import Statuses
 from longline.resilience.budget import Budgets
 from longline.resilience.circuit import CircuitBreaker
@@ -84,6 +85,8 @@ class Policies:
     connections: ConnectionLimit | None = None
     refusals: Cells[Refusals] | None = None
     addresses: AddressPolicy | None = None
+    agent: str = AGENT
+    """The name that robots.txt knows us by."""
 
 
 def build_chain(
@@ -137,4 +140,5 @@ def _asking(inner: Link, policies: Policies, clock: Clock) -> Link:
         ignored=policies.ignored_robots,
         cells=policies.robots,
         restrain=policies.limiter.restrain,
+        agent=policies.agent,
     )

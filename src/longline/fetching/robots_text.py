@@ -21,6 +21,7 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _BOM = re.compile(rb"\A\xef(?:\xbb\xbf?)?(?=[\x00-\x7f]|\Z)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
+_COMPATIBLE = re.compile(r"\(\s*compatible;\s*([A-Za-z0-9_-]+)", re.IGNORECASE)
 
 
 class Field(StrEnum):
@@ -117,6 +118,18 @@ def product_token(agent: str) -> str:
         return EVERYONE
     found = _TOKEN.match(agent)
     return found[0].lower() if found else ""
+
+
+def robots_agent(user_agent: str) -> str:
+    """Return the product token by which robots.txt names whoever sends this User-Agent.
+
+    One that poses as a browser names itself after `compatible;`, if at all.
+    """
+    name = product_token(user_agent)
+    if name == "mozilla":
+        found = _COMPATIBLE.search(user_agent)
+        name = found[1].lower() if found else ""
+    return name or AGENT
 
 
 def lines_of(text: str) -> Iterator[Line]:

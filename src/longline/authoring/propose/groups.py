@@ -878,8 +878,8 @@ def _compare(groups: Sequence[Group]) -> None:
     for group, factor in zip(groups, factors, strict=True):
         group.score *= factor
     for place, group in enumerate(groups):
-        for own, whole in zip(ids, groups, strict=True):
-            is_part = ids[place] < own and not whole.odd and whole.homogeneity >= _ALL_ALIKE
+        for larger, whole in zip(ids, groups, strict=True):
+            is_part = ids[place] < larger and not whole.odd and whole.homogeneity >= _ALL_ALIKE
             if (
                 is_part
                 and whole.slots >= group.slots
