@@ -97,7 +97,7 @@ PROTEGO = _Tests(
             "`harry potter` is the product token `harry`, by RFC 9309 2.2.1"
         ),
         "TestProtego::test_generosity_not_for_unknown_colon_directives": (
-            "a line that begins with a known field and a space is read as that field"
+            "the rules are as expected; the Host line, which is not in RFC 9309, is not read"
         ),
         "TestProtego::test_global_directives_do_not_split_groups": (
             "the groups are as expected; the Host line, which is not in RFC 9309, is not read"

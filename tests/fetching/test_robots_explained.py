@@ -234,3 +234,9 @@ def test_rules_that_disallow_nothing_are_open(text: str, *, is_open: bool) -> No
 )
 def test_robots_txt_knows_us_by_the_name_in_our_user_agent(user_agent: str, agent: str) -> None:
     assert robots_agent(user_agent) == agent
+
+
+def test_a_sentence_that_begins_like_a_rule_begins_no_group() -> None:
+    text = "User-agent: *\nDisallow: /a\nUser-agent must match exactly: see below\nDisallow: /b\n"
+
+    assert not Rules(text).allows("http://x.test/b")

@@ -20,6 +20,7 @@ LARGEST = 500 * 1024
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _BOM = re.compile(rb"\A\xef(?:\xbb\xbf?)?(?=[\x00-\x7f]|\Z)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_MOST_WORDS = 2  # before a colon that belongs to the value: `Sitemap https://…`
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 _COMPATIBLE = re.compile(r"\(\s*compatible;\s*([A-Za-z0-9_-]+)", re.IGNORECASE)
 
@@ -163,6 +164,8 @@ def _groups(lines: Iterable[Line]) -> list[Group]:
 def _parts(line: str) -> tuple[Field, str] | None:
     name, colon, value = line.partition(":")
     known = _FIELDS.get(" ".join(name.split()).lower())
+    if known is None and colon and len(name.split()) > _MOST_WORDS:
+        return None  # a sentence that begins like a rule
     if known is None:  # some forget the colon, and RFC 9309 allows to understand them
         name, *rest = line.split(maxsplit=1) or [""]
         known, value = _FIELDS.get(name.lower()), "".join(rest)
