@@ -124,7 +124,7 @@ async def test_the_evidence_is_what_was_committed_in_that_order(
 ) -> None:
     job = await committed(store, 10)
 
-    found = await profiles.evidence(job.id, most=100)
+    found = await profiles.evidence(job.id, lambda one: one, most=100)
 
     assert [one.key for one in found] == [f"{number:04}" for number in range(11)]
     assert (found[0].data, found[0].score, found[0].site) == (
@@ -144,7 +144,7 @@ async def test_what_was_stored_late_stands_where_its_item_was_found(
     await store.records.create(record("a"), at=EPOCH + 7, job=job.id)
     await store.records.create(record("of no item"), at=EPOCH, job=job.id)
 
-    found = await profiles.evidence(job.id, most=100)
+    found = await profiles.evidence(job.id, lambda one: one, most=100)
 
     assert [one.key for one in found] == ["a", "b", "c", "of no item"]
 
@@ -152,7 +152,7 @@ async def test_what_was_stored_late_stands_where_its_item_was_found(
 async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: Profiles) -> None:
     job = await committed(store, 200)
 
-    found = await profiles.evidence(job.id, most=44)
+    found = await profiles.evidence(job.id, lambda one: one, most=44)
 
     bad = sum(one.data is None for one in found)
     assert (len(found), bad) == (44, 4)

@@ -72,9 +72,9 @@ class Drifting:
         measure = await measure_for(self._store, self._source.name, job.id, terms)
         noticed = await self._noticed()
         self._watch = Watch(measure.profile, (one.data["field"] for one in noticed))
-        for sighting in await self._store.profiles.evidence(job.id, most=_SAMPLE):
+        for shape in await self._store.profiles.evidence(job.id, _shape, most=_SAMPLE):
             self._place += 1
-            self._watch.add(_shape(sighting), self._place)
+            self._watch.add(shape, self._place)
 
     def tell(self, finish: Finish, state: ItemState | None) -> None:
         """Note what was committed; looked at when `look` is called, so that this costs nothing."""
@@ -165,12 +165,12 @@ class Drifting:
         if quiet:
             history = history or Profile()
             history.quiet |= quiet
-        evidence = await self._store.profiles.evidence(self._job, most=_SAMPLE)
-        records = sum(one.data is not None for one in evidence)
+        shapes = await self._store.profiles.evidence(self._job, _shape, most=_SAMPLE)
+        records = sum(one.is_valid for one in shapes)
         known = await empty_before(self._store, self._source.name, self._job, terms, records)
         return await asyncio.to_thread(
             lambda: judge(
-                [_shape(one) for one in evidence],
+                shapes,
                 history,
                 declared=_declared(self._source),
                 runs=len(measure.jobs),

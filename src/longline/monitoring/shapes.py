@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from zlib import crc32
 
 SCORE = "@score"
 """The quality score, watched like a field."""
@@ -13,13 +14,17 @@ _DEEPEST = 3
 _MOST_KINDS = 20  # of records from one site
 _MOST_NAME_SETS = 10_000  # that are remembered
 _LARGEST = 1e300  # beyond it, and for what is not a number, JSON has no words
+_LONGEST = 200  # characters of a text that are kept
 _WIDEST = 30  # an object with more names than this is a table of its own, not a part of the record
 _NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable|of type)|(?:^|: |; )([\w.-]+): ")
 _MISSING = re.compile(r"\b(?:missing|required|finds nothing|is empty|not None|not null)\b")
 
 
 class Cell(NamedTuple):
-    """A filled field: its kind, its size (a number's value, a text's or list's length), itself."""
+    """A filled field: its kind, its size (a number's value, a text's or list's length), itself.
+
+    Of a long text, `value` is its beginning and a hash: enough to compare it.
+    """
 
     kind: str
     size: float
@@ -109,7 +114,7 @@ def _cell(value: Any) -> Cell | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return Cell("text", len(value), value) if value else None
+        return Cell("text", len(value), _shortened(value)) if value else None
     if isinstance(value, int | float):
         kind = "flag" if isinstance(value, bool) else "number"
         return Cell(kind, float(value), value) if -_LARGEST < value < _LARGEST else None
@@ -118,3 +123,9 @@ def _cell(value: Any) -> Cell | None:
         return Cell(kind, len(value), None) if value else None
     text = str(value)  # a date, a decimal: what the store will write
     return Cell("text", len(text), text)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}… {crc32(text.encode('utf-8', 'surrogatepass')):08x}"

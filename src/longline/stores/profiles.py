@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 
@@ -38,6 +40,8 @@ class Sighting:
     reason: str | None = None
 
 
+T = TypeVar("T")
+_TOGETHER = 50  # records that are read from the database at a time
 _Placed = tuple[float, Sighting]  # where an item stands in its job
 
 
@@ -131,12 +135,12 @@ class Profiles:
             lambda connection: (connection.scalar(every) or 0, connection.scalar(left_out) or 0)
         )
 
-    async def evidence(self, job: str, *, most: int) -> list[Sighting]:
-        """Return what a job has committed, in the order in which the items were found.
+    async def evidence(self, job: str, read: Callable[[Sighting], T], *, most: int) -> list[T]:
+        """Return what `read` makes of what a job has committed, in the order of its items.
 
-        Of more than `most`, an even sample.
+        Of more than `most`, an even sample. Records may be large: few are in memory together.
         """
-        return await self._database.read(lambda connection: _evidence(connection, job, most))
+        return await self._database.read(lambda connection: _evidence(connection, job, read, most))
 
     async def _read(self, query: Select[Any]) -> list[KeptProfile]:
         return await self._database.read(
@@ -213,7 +217,9 @@ def _accept(connection: Connection, argument: tuple[str, Mapping[str, Any], floa
     append(connection, [fact(job, at, "drift.accepted")])
 
 
-def _evidence(connection: Connection, job: str, most: int) -> list[Sighting]:
+def _evidence(
+    connection: Connection, job: str, read: Callable[[Sighting], T], most: int
+) -> list[T]:
     made = records.c.job_id == job
     failed = (items.c.job_id == job) & items.c.state.in_(_BAD) & items.c.kind.in_(_AT_FAULT)
     total = sum(
@@ -221,28 +227,27 @@ def _evidence(connection: Connection, job: str, most: int) -> list[Sighting]:
         for condition in (made, failed)
     )
     step = -(-total // most) or 1  # the same for both, so that their shares stay what they are
-    found = _made(connection, made & (records.c.id % step == 0), job)
-    found += _failed(connection, failed & (items.c.id % step == 0))
+    placed = chain(
+        _made(connection, made & (records.c.id % step == 0), job),
+        _failed(connection, failed & (items.c.id % step == 0)),
+    )
+    found = [(place, sighting.at, read(sighting)) for place, sighting in placed]
     # Where items stand in the list, not when they ended: what was mended came late, all together.
-    return [sighting for _, sighting in sorted(found, key=lambda one: (one[0], one[1].at))]
+    found.sort(key=itemgetter(0, 1))
+    return [one for _, _, one in found]
 
 
-def _made(connection: Connection, wanted: ColumnElement[bool], job: str) -> list[_Placed]:
+def _made(connection: Connection, wanted: ColumnElement[bool], job: str) -> Iterator[_Placed]:
     columns = (records.c.key, records.c.url, records.c.seen_at, records.c.data, records.c.score)
     own = (items.c.job_id == job) & (items.c.key == records.c.key)
     query = select(*columns, items.c.id.label("place")).join(items, own, isouter=True)
-    return [
-        (
-            inf if row.place is None else row.place,
-            Sighting(row.key, origin_of(row.url)[1], row.seen_at, row.data, row.score),
-        )
-        for row in connection.execute(query.where(wanted))
-    ]
+    for row in connection.execute(query.where(wanted).execution_options(yield_per=_TOGETHER)):
+        sighting = Sighting(row.key, origin_of(row.url)[1], row.seen_at, row.data, row.score)
+        yield (inf if row.place is None else row.place), sighting
 
 
-def _failed(connection: Connection, wanted: ColumnElement[bool]) -> list[_Placed]:
+def _failed(connection: Connection, wanted: ColumnElement[bool]) -> Iterator[_Placed]:
     columns = (items.c.id, items.c.key, items.c.domain, items.c.finished_at, items.c.reason)
-    return [
-        (row.id, Sighting(row.key, row.domain, row.finished_at or 0.0, reason=row.reason or ""))
-        for row in connection.execute(select(*columns).where(wanted))
-    ]
+    for row in connection.execute(select(*columns).where(wanted)):
+        reason = row.reason or ""
+        yield row.id, Sighting(row.key, row.domain, row.finished_at or 0.0, reason=reason)
