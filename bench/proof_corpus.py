@@ -34,7 +34,7 @@ def prove(sizes: Sizes) -> Proof | Skipped:
     ]
     about = (
         f"{seen['discovered']} real templates go through the practice web "
-        f"(`longline sandbox --corpus`) into records; a null in a record's data needs a note "
+        f"(`longline sandbox --corpus FILE`) into records; a null in a record's data needs a note "
         f"that names its field."
     )
     return Proof(NAME, about, figures)
