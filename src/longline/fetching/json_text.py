@@ -51,7 +51,7 @@ def read_json(text: bytes | str) -> Any:
 
 
 def takes_too_much_memory(text: bytes) -> bool:
-    """Whether a JSON text holds so many small values that they would take over 200 MB of memory."""
+    """Whether the values in a JSON text would take over 200 MB of memory, by an estimate."""
     if len(text) <= _SMALL:
         return False
     return sum(text.count(sign) * size for sign, size in _MEMORY_OF.items()) > _MOST_MEMORY

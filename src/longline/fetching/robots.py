@@ -193,7 +193,7 @@ def _check(known: _Host, url: str) -> None:
         RobotsDisallowed: it may not.
         Postponed: nobody knows, and that may pass.
         CircuitOpen: the same, and the breaker of the host is open.
-        RobotsUnreachable: nobody knows, and it was tried often enough.
+        RobotsUnreachable: robots.txt could not be read after several attempts.
         BadAnswer: nobody knows, and that will not.
     """
     if known.rules is not None:

@@ -122,7 +122,7 @@ def product_token(agent: str) -> str:
 
 
 def robots_agent(user_agent: str) -> str:
-    """Return the product token by which robots.txt names whoever sends this User-Agent.
+    """Return the product token by which robots.txt names the sender of this User-Agent.
 
     One that poses as a browser names itself after `compatible;`, if at all.
     """

@@ -39,7 +39,7 @@ _OVER = ("job.complete", "job.partial", "job.failed", "job.reopened")
 _EVERY_ONE = 400  # items; from there on the share that is looked at falls
 _LEAST = 4  # down to one in so many: a dozen of them still show within fifty items what vanished
 _SAMPLE = 1500  # records that a whole run is judged by
-_TAKEN_UP = 300  # records that a run which goes on is compared with: reading them delays its start
+_RESUMED_SAMPLE = 300  # records that a resumed run is compared with: reading them delays it
 _MADE = (ItemState.STORED, ItemState.UNCHANGED)
 _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
 _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
@@ -73,7 +73,7 @@ class Drifting:
         measure = await measure_for(self._store, self._source.name, job.id, terms)
         noticed = await self._noticed()
         self._watch = Watch(measure.profile, (one.data["field"] for one in noticed))
-        for shape in await self._store.profiles.evidence(job.id, _shape, most=_TAKEN_UP):
+        for shape in await self._store.profiles.evidence(job.id, _shape, most=_RESUMED_SAMPLE):
             self._place += 1
             self._watch.add(shape, self._place)
 

@@ -47,7 +47,7 @@ class Shape:
 
 
 class Kinds:
-    """Tells records of different kinds apart, such as books and authors of one spider.
+    """Distinguishes records of different kinds, such as books and authors of one spider.
 
     A record is of a new kind when a third of its fields, or more, are unknown to every kind of its
     site. A record that only lacks fields is of a known kind: that may be drift.

@@ -88,8 +88,8 @@ _ALL_ALIKE = 0.98
 _MIXED = 0.9  # elements that share less of a structure are examined for several kinds
 _FEWEST_OF_KIND = 0.2  # share of the elements of a group that a kind has at least
 _MOST_KINDS = 4
-_MOST_INNER = 60  # selectors inside of elements by which these may be told from others
-_MOST_CELLS = 4  # of a row, by which it may be told from other rows
+_MOST_INNER = 60  # inner selectors that are tried to distinguish elements
+_MOST_CELLS = 4  # cells that are tried to distinguish a row from other rows
 _MOST_TRIED = 30  # selectors that are tried to tell some elements of a group from the others
 _COMPARED = 10  # groups, the most likely ones, that elements of the same kind are looked for
 
@@ -533,7 +533,7 @@ def _examine_structure(group: Group) -> None:
         group.homogeneity = sum(
             0.0 if node.mem_id in ads else share for node, share in zip(sample, shares, strict=True)
         ) / len(shares)
-        heads = _heads_and_sums(group.nodes)
+        heads = _header_and_total_rows(group.nodes)
         is_headed = _has_headings(sample)
         for node in group.nodes:
             share = len(common & _shape(node).keys()) / len(common)
@@ -595,7 +595,7 @@ def _shared_names(names: Sequence[set[str]]) -> set[str]:
     return shared if len(shared) >= FEWEST else set()
 
 
-def _heads_and_sums(nodes: Sequence[LexborNode]) -> set[int]:
+def _header_and_total_rows(nodes: Sequence[LexborNode]) -> set[int]:
     """Return the first and last rows of tables that name or add up the columns.
 
     Such a row has the cells of the others, but not the links and numbers that nearly all of them
