@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
@@ -42,12 +42,48 @@ def find(path: str, value: Any) -> Any:
         ValueError: a function of the path was given what it cannot work with.
     """
     try:
-        return compiled(path).search(value)
+        return _search_of(path)(value)
     except JMESPathError as error:
         message = f"the path {path!r} cannot be followed here: {_told(error)}"
         raise ValueError(message) from error
 
 
+@lru_cache(maxsize=4096)
+def _search_of(path: str) -> Callable[[Any], Any]:
+    """Return the function that follows a path.
+
+    Most paths are names with dots, asked for in every record: a look-up by name is many times
+    faster than jmespath's walk over the parsed path.
+    """
+    search = compiled(path)
+    names = _names_of(search.parsed)
+    if names is None:
+        return search.search  # type: ignore[no-any-return]  # jmespath has no types
+
+    def look_up(value: Any) -> Any:
+        try:
+            for name in names:
+                value = value.get(name)
+        except AttributeError:  # not an object: jmespath finds nothing in it, either
+            return None
+        return value
+
+    return look_up
+
+
+def _names_of(node: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names that a parsed path consists of; None if it has anything else."""
+    if node["type"] == "field":
+        return (node["value"],)
+    if node["type"] != "subexpression":
+        return None
+    parts = [_names_of(child) for child in node["children"]]
+    if None in parts:
+        return None
+    return tuple(name for part in parts if part for name in part)
+
+
+@lru_cache(maxsize=4096)
 def name_of_parent(text: str) -> str | None:
     """Return the name in `{parent.name}`, when that is all the text is."""
     found = _OF_PARENT.fullmatch(text.strip())
