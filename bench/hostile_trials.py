@@ -163,7 +163,7 @@ class HostileTrials:
 
 
 def _manifest(shape: str, count: int, more: Mapping[str, Any]) -> dict[str, Any]:
-    fields = more.get("fields", {"title": "h1"})
+    fields = more.get("fields", {"title": "h2" if shape == "elements" else "h1"})
     html = {"manifest": "html", "fields": fields}
     if shape == "item":
         numbers = {"n": {"from": 1, "to": count}}
@@ -171,8 +171,8 @@ def _manifest(shape: str, count: int, more: Mapping[str, Any]) -> dict[str, Any]
     if shape == "list":
         return {**html, "start": "{base}/list", "items": "a.item", "pages": "a.next"}
     if shape == "elements":
-        items = {"elements": ".el", "fields": {"title": "h2"}}
-        return {"manifest": "html", "start": "{base}/list", "items": items, "key": {"css": "h2"}}
+        items = {"elements": ".el"}
+        return {**html, "start": "{base}/list", "items": items, "key": {"css": "h2"}}
     if shape == "sitemap":
         return {**html, "start": "{base}/sitemap.xml", "items": {"sitemap": True}}
     things = {"path": "/things", "records": "items", "key": "id"}
@@ -189,6 +189,7 @@ def _judged(behaviour: Behaviour, site: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name} ended as {_short(site)}"
         return
     if "discovered" not in site:
+        yield f"{name} did not run: {_short(site)}"
         return
     if site["state"] in {"complete", "partial", "failed"}:
         ended = sum(site[state] for state in _ENDED)

@@ -1,6 +1,6 @@
 """Measure `sources new` on saved list pages of real sites: right items, right fields, warnings.
 
-    python bench/propose_pages.py FOLDER [--only NAME] [-v]
+    python bench/propose_pages.py FOLDER [--only NAME]
 
 FOLDER holds the pages and a `pages.yaml`, a list of
 
