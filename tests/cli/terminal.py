@@ -55,6 +55,8 @@ class Answer:
     code: int
     out: str
     err: str
+    error: BaseException | None = None
+    """What ended the command, before it became a sentence; click's errors of usage included."""
 
     @property
     def last(self) -> Any:
@@ -72,9 +74,10 @@ class Terminal:
     def __call__(self, *words: str | Path) -> Answer:
         self._patch.setattr(sys, "argv", ["longline", *map(str, words)])
         code = 0
+        errors: list[BaseException] = []
         try:
-            main()
+            main(errors.append)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0
         out, err = self._capture.readouterr()
-        return Answer(code, out, err)
+        return Answer(code, out, err, errors[0] if errors else None)

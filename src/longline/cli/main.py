@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,14 @@ def _own_server_away(error: Exception, context: click.Context) -> str | None:
     return f"the PostgreSQL of this home is away ({error.problem}); `longline up` starts it"
 
 
-def main() -> None:
-    """Run the command line; every error becomes one sentence and its exit code."""
+def main(on_error: Callable[[BaseException], None] | None = None) -> None:
+    """Run the command line; every error becomes one sentence and its exit code.
+
+    Args:
+        on_error: is called with the error that ends the command, before it is printed.
+    """
     with protected_output() as stdout:
-        code = _run()
+        code = _run(on_error)
         try:
             stdout.flush()
         except OSError as error:
@@ -134,11 +139,11 @@ def main() -> None:
         sys.exit(code)
 
 
-def _run() -> int:
+def _run(on_error: Callable[[BaseException], None] | None) -> int:
     """Run the command; return its exit code."""
     try:
         _check_arguments()
-        cli.main(prog_name="longline", standalone_mode=False)
+        _invoke(on_error)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except click.ClickException as error:
@@ -149,6 +154,15 @@ def _run() -> int:
     except BaseException as error:  # noqa: BLE001  # the edge of the program
         return _explain(error)
     return 0
+
+
+def _invoke(on_error: Callable[[BaseException], None] | None) -> None:
+    try:
+        cli.main(prog_name="longline", standalone_mode=False)
+    except Exception as error:
+        if on_error:
+            on_error(error)
+        raise
 
 
 def _check_arguments() -> None:
