@@ -115,6 +115,24 @@ def test_the_header_wins_over_the_page() -> None:
     assert decode(body, "text/html; charset=iso-8859-1").text[-1] == "é"
 
 
+@pytest.mark.parametrize("codec", ["utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("start", ["", '<meta charset="utf-32">'])
+@pytest.mark.parametrize("label", ["utf-32", "utf-32le", "utf-8", "windows-1252"])
+def test_nul_characters_are_never_given_without_a_note(label: str, start: str, codec: str) -> None:
+    decoded = decode(f"{start}<p>100</p>".encode(codec), f"text/html; charset={label}")
+
+    assert "\0" in decoded.text
+    assert decoded.problem is not None
+
+
+def test_a_page_whose_header_says_utf_32_is_read_by_its_own_declaration() -> None:
+    page = '<meta charset="windows-1251"><p>цена</p>'
+
+    decoded = decode(page.encode("cp1251"), "text/html; charset=utf-32")
+
+    assert decoded == (page, "windows-1251", None)
+
+
 @pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16", "utf-32"])
 def test_a_byte_order_mark_wins_over_the_header(codec: str) -> None:
     decoded = decode("<p>Жar €".encode(codec), "text/html; charset=windows-1251")

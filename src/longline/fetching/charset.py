@@ -100,8 +100,17 @@ def decode(body: bytes, content_type: str) -> Decoded:
 
     Sites declare what they do not send. A declared encoding is used if every byte fits, or all but
     a few, which become U+FFFD; otherwise the next one is tried, and at last the encoding is guessed
-    from the bytes. Only the first case has no `problem`.
+    from the bytes. Only the first case has no `problem`, unless the text has NUL characters: then
+    the page is in an encoding that it does not declare, such as UTF-32, which is not a label.
     """
+    decoded = _decode(body, content_type)
+    if "\0" not in decoded.text:
+        return decoded
+    problem = f"the page was read as {decoded.encoding}, but the text has NUL characters"
+    return decoded._replace(problem=f"{decoded.problem}; {problem}" if decoded.problem else problem)
+
+
+def _decode(body: bytes, content_type: str) -> Decoded:
     if not body:
         return Decoded("", "utf-8")
     if body[0] in _FIRST_BYTES and (marked := _by_mark(body)):
