@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,40 +192,29 @@ def _read(price: _Price) -> dict[str, Any] | None:
 
 def judge_amounts(folder: Path) -> list[Verdict]:
     """Compare the amounts; a text without one is right when it is refused."""
-    return [_judge_amount(price) for price in _prices(folder)]
-
-
-def _judge_amount(price: _Price) -> Verdict:
-    money = _read(price)
-    got = money["amount"] if money else None
-    reason = _POLICIES.get(price.text, "")
-    if price.amount is not None and not any(char.isdecimal() for char in price.text):
-        reason = _NO_NUMBER if price.amount else ""  # "Free!" is refused
-    is_right = got == price.amount
-    kind: Literal["right", "refused", "wrong", "policy"]
-    kind = "right" if is_right else "policy" if reason else "refused" if got is None else "wrong"
-    return Verdict(price.text, str(price.amount), str(got), kind, reason)
+    return [_judge(price, "amount", price.amount, operator.eq) for price in _prices(folder)]
 
 
 def judge_currencies(folder: Path) -> list[Verdict]:
     """Compare the currencies, where the amount is read or none is expected."""
-    return [_judge_currency(price) for price in _prices(folder)]
+    return [_judge(price, "currency", price.currency, _is_same) for price in _prices(folder)]
 
 
-def _judge_currency(price: _Price) -> Verdict:
-    money = _read(price)
-    got = money["currency"] if money else None
+def _judge(
+    price: _Price, part: str, expected: object, is_same: Callable[[Any, Any], bool]
+) -> Verdict:
+    got = (_read(price) or {}).get(part)
     reason = _POLICIES.get(price.text, "")
     if price.amount and not any(char.isdecimal() for char in price.text):
         reason = _NO_NUMBER
     kind: Literal["right", "refused", "wrong", "policy"]
-    if _is_same(got, price.currency):
+    if is_same(got, expected):
         kind = "right"
     elif reason:
         kind = "policy"
     else:
         kind = "refused" if got is None else "wrong"
-    return Verdict(price.text, str(price.currency), str(got), kind, reason)
+    return Verdict(price.text, str(expected), str(got), kind, reason)
 
 
 def _is_same(got: str | None, expected: str | None) -> bool:
