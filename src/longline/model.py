@@ -56,6 +56,16 @@ class JobState(StrEnum):
 OPEN_STATES = (JobState.PENDING, JobState.RUNNING, JobState.PAUSED)
 
 
+class QuestionState(StrEnum):
+    """What became of a question; a skipped one lacks what it would be about, and is not asked."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One unit of work of a source. `data` is what discovery already knows, as JSON."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from longline.stores.asking import Question, QuestionState, Settled, Wish
+from longline.model import QuestionState
+from longline.stores.asking import Question, Settled, Wish
 from longline.stores.store import Store
 from virtual import EPOCH
 

@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 
 from longline.clock import SystemClock
 from longline.errors import FailureKind
-from longline.model import Account, Failure, Verdict
+from longline.model import Account, Failure, QuestionState, Verdict
 from longline.resilience.keepers.sqlite import SqliteCells
 from longline.resilience.learning import Learned
-from longline.stores.asking import Question, QuestionState, Settled, Wish
+from longline.stores.asking import Question, Settled, Wish
 from longline.stores.database import Database
 from longline.stores.matches_words import Deposit, Entry, Pair
 from longline.stores.profiles import Ending

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from longline.stores.asking import Attempt, Question, QuestionState, Settled, Wish
+from longline.model import QuestionState
+from longline.stores.asking import Attempt, Question, Settled, Wish
 from longline.stores.database import Database
 from longline.stores.questions import Questions
 from longline.stores.records import Records

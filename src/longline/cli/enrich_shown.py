@@ -14,7 +14,7 @@ from rich.text import Text
 from longline.cli.showing import SafeLive, cleaned, error_console, plain_console
 from longline.clock import moment
 from longline.enriching.report import PhaseProgress, PhaseReport, PhaseState
-from longline.stores.asking import QuestionState
+from longline.model import QuestionState
 from longline.stores.enrichments import maker_of
 
 _LINE_EVERY = 5.0  # seconds between plain lines

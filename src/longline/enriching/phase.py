@@ -12,8 +12,9 @@ from longline.enriching.patience import Purse
 from longline.enriching.report import PhaseProgress, PhaseReport, PhaseState
 from longline.enriching.trying import Trying
 from longline.errors import LonglineError
+from longline.model import QuestionState
 from longline.resilience.limiter import RateLimiter
-from longline.stores.asking import OPEN_QUESTIONS, Question, QuestionState
+from longline.stores.asking import OPEN_QUESTIONS, Question
 from longline.stores.questions import Questions
 
 # Seconds that a lease lasts without a heartbeat: longer than one may wait for other processes'

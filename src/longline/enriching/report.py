@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from longline.stores.asking import OPEN_QUESTIONS, QuestionState
+from longline.model import QuestionState
+from longline.stores.asking import OPEN_QUESTIONS
 
 
 class PhaseState(StrEnum):

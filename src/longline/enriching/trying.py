@@ -12,9 +12,10 @@ from longline.enriching.base import Answer, Enricher
 from longline.enriching.patience import Patience
 from longline.errors import FailureKind, FetchError, Postponed, UnexpectedShape, kind_of
 from longline.fetching.messages import origin_of
+from longline.model import QuestionState
 from longline.resilience.limiter import RateLimiter
 from longline.resilience.retry import RetryPolicy
-from longline.stores.asking import Attempt, Question, QuestionState, Settled
+from longline.stores.asking import Attempt, Question, Settled
 
 _NOT_FOR_US = frozenset({FailureKind.REFUSED, FailureKind.GONE, FailureKind.BLOCKED})
 _LONGEST_SAID = 4_000  # characters of a bad answer that are kept

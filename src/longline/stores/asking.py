@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, exists, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from longline.model import QuestionState
+from longline.stores.columns import decoding
 from longline.stores.schema import enrichments, questions
 
 Row = dict[str, Any]
 _KEPT_ATTEMPTS = 20
-
-
-class QuestionState(StrEnum):
-    """What became of a question; a skipped one lacks what it would be about, and is not asked."""
-
-    QUEUED = "queued"
-    LEASED = "leased"
-    ANSWERED = "answered"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
 OPEN_QUESTIONS = frozenset({QuestionState.QUEUED, QuestionState.LEASED})
 LOCAL_MODEL = "enricher "
 """What the model of a question begins with that an enricher here answers; then comes its name."""
@@ -241,17 +230,18 @@ def lease(connection: Connection, wish: Row) -> Question | None:
     if row is None:
         return None
     asked = row["asked"]
-    return Question(
-        id=row["id"],
-        task=row["task"],
-        version=row["version"],
-        model=row["model"],
-        text=asked["text"],
-        system=asked["system"],
-        schema=asked["schema"],
-        tries=row["tries"],
-        attempts=tuple(Attempt(**one) for one in asked["attempts"]),
-    )
+    with decoding(questions.c.asked):
+        return Question(
+            id=row["id"],
+            task=row["task"],
+            version=row["version"],
+            model=row["model"],
+            text=asked["text"],
+            system=asked["system"],
+            schema=asked["schema"],
+            tries=row["tries"],
+            attempts=tuple(Attempt(**one) for one in asked["attempts"]),
+        )
 
 
 def settle(connection: Connection, settled: Settled) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from longline.clock import Clock
 from longline.resilience.keepers.cells import Answer, Cells, State, Step
+from longline.stores.columns import decoding
 from longline.stores.database import Database
 from longline.stores.schema import cells
 
@@ -35,16 +36,18 @@ class DatabaseCells(Cells[State]):
 
     async def read(self, name: str) -> tuple[State | None, float]:
         found = await self._database.read(
-            lambda connection: connection.scalar(_one(self._room, name))
+            lambda connection: _value(self._kind, connection.scalar(_one(self._room, name)))
         )
-        return None if found is None else self._kind(**found), self._clock.now()
+        return found, self._clock.now()
 
     async def all(self) -> dict[str, State]:
         query = select(cells.c.name, cells.c.state).where(cells.c.room == self._room)
-        rows = await self._database.read(
-            lambda connection: connection.execute(query.order_by(cells.c.name)).all()
+        query = query.order_by(cells.c.name)
+        return await self._database.read(
+            lambda connection: {
+                name: _made(self._kind, state) for name, state in connection.execute(query)
+            }
         )
-        return {name: self._kind(**state) for name, state in rows}
 
     async def forget(self, name: str) -> bool:
         is_gone: bool = await self._database.write(_forget, (self._room, name))
@@ -64,9 +67,18 @@ def _one(room: str, name: str) -> Any:
     return select(cells.c.state).where(cells.c.room == room, cells.c.name == name)
 
 
+def _value(kind: type[State], found: Mapping[str, Any] | None) -> State | None:
+    return None if found is None else _made(kind, found)
+
+
+def _made(kind: type[State], state: Mapping[str, Any]) -> State:
+    with decoding(cells.c.state):
+        return kind(**state)
+
+
 def _change(connection: Connection, change: _Change) -> Any:
     found = connection.scalar(_one(change.room, change.name).with_for_update())
-    value = None if found is None else change.kind(**found)
+    value = _value(change.kind, found)
     changed, answer = change.step(value, change.now())
     if changed is None or changed == value:
         return answer

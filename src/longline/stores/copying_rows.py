@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 from sqlalchemy import (
-    JSON,
     BigInteger,
     BindParameter,
     Connection,
@@ -22,6 +21,8 @@ from sqlalchemy import (
     select,
 )
 
+from longline.stores.columns import Json
+
 _CIRCLE = 2**64
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # after an even number of backslashes: an escape
 _BITS = {Integer: 31, BigInteger: 63}  # of a number in PostgreSQL, without its sign
@@ -30,7 +31,7 @@ _BITS = {Integer: 31, BigInteger: 63}  # of a number in PostgreSQL, without its 
 def rows_of(connection: Connection, table: Table, batch: int) -> Iterator[list[dict[str, Any]]]:
     """Yield all rows, some at a time; JSON is text, so that reading it changes nothing in it."""
     columns = [
-        cast(one, Text).label(one.name) if isinstance(one.type, JSON) else one
+        cast(one, Text).label(one.name) if isinstance(one.type, Json) else one
         for one in table.columns
     ]
     options = {"yield_per": batch, "stream_results": True}
@@ -68,7 +69,7 @@ class Tally:
     def __init__(self, table: Table) -> None:
         self.rows = 0
         self._sum = 0
-        self._columns = [(one.name, isinstance(one.type, JSON)) for one in table.columns]
+        self._columns = [(one.name, isinstance(one.type, Json)) for one in table.columns]
 
     @property
     def checksum(self) -> str:
@@ -96,7 +97,7 @@ class Misfits:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._kinds = {column.name: isinstance(column.type, JSON) for column in table.columns}
+        self._kinds = {column.name: isinstance(column.type, Json) for column in table.columns}
         self._bits = {column.name: _bits(column.type) for column in table.columns}
 
     def find(self, row: Mapping[str, Any]) -> str | None:

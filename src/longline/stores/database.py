@@ -15,6 +15,7 @@ from longline.config.addresses import shown_address, without_password
 from longline.errors import LonglineError, StoreUnreachable
 from longline.stores import postgres, sqlite
 from longline.stores.backend import ABSENT, Backend, Trouble
+from longline.stores.columns import DamagedValue
 from longline.stores.migrate import bring_up_to_date
 from longline.stores.transacting import Transactor
 from longline.stores.waiting import IsHasty, Patience, Waiting, never
@@ -74,6 +75,8 @@ class Database:
                 yield connection.execution_options(stream_results=True)
         except DBAPIError as error:
             raise self._backend.translated(error) from error
+        except DamagedValue as error:
+            raise error.at(self._backend.address) from error
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[], bool]]:
@@ -132,6 +135,8 @@ class Database:
                 if self._backend.trouble(error) not in ABSENT:
                     raise ours from error
                 waiting.pause(error, getattr(ours, "problem", str(ours)))
+            except DamagedValue as error:
+                raise error.at(self._backend.address) from error
             else:
                 self._patience.answered()
                 return seen

@@ -7,14 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from longline.stores.asking import (
-    IS_WANTED,
-    LOCAL_MODEL,
-    OPEN_QUESTIONS,
-    QuestionState,
-    Standing,
-    of_task,
-)
+from longline.model import QuestionState
+from longline.stores.asking import IS_WANTED, LOCAL_MODEL, OPEN_QUESTIONS, Standing, of_task
 from longline.stores.schema import enrichments, questions, records
 
 Row = dict[str, Any]

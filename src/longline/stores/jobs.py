@@ -23,6 +23,7 @@ from longline.model import (
     Job,
     JobState,
 )
+from longline.stores.columns import decoding
 from longline.stores.database import Database
 from longline.stores.journal import append, fact
 from longline.stores.locking import lock_job, lock_name
@@ -310,7 +311,8 @@ def _caveats(connection: Connection, job: str) -> Caveats:
     )
     said = connection.scalar(ended) if JobState(row.state) not in OPEN_STATES else None
     if said and "cuts" in said:
-        return Caveats(tuple(said["cuts"]), tuple(said["warnings"]), said["limited_to"])
+        with decoding(events.c.data):
+            return Caveats(tuple(said["cuts"]), tuple(said["warnings"]), said["limited_to"])
     return _reported(connection, job, row.settings.get("limit"))
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.model import OPEN_STATES, JobState
+from longline.stores.columns import decoding
 from longline.stores.database import Database
 from longline.stores.journal import Fact, append, fact
 from longline.stores.reclaiming import MOST_DEATHS
@@ -146,7 +147,8 @@ def place(connection: Connection, order: Order) -> None:
 
 
 def _order(state: Mapping[str, Any]) -> Order:
-    return Order(**{**state, "kind": OrderKind(state["kind"])})
+    with decoding(cells.c.state):
+        return Order(**{**state, "kind": OrderKind(state["kind"])})
 
 
 def _all(connection: Connection) -> list[Order]:

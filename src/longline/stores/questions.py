@@ -7,15 +7,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from longline.model import QuestionState
 from longline.stores import asking, enrichments
-from longline.stores.asking import (
-    OPEN_QUESTIONS,
-    Question,
-    QuestionState,
-    Settled,
-    Standing,
-    Wish,
-)
+from longline.stores.asking import OPEN_QUESTIONS, Question, Settled, Standing, Wish
 from longline.stores.database import Database
 from longline.stores.schema import enrichments as table
 from longline.stores.schema import questions

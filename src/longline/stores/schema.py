@@ -7,11 +7,9 @@ SQLite, PostgreSQL and Python, and is read as a datetime where a person sees it.
 from __future__ import annotations
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Boolean,
     Column,
-    Double,
     ForeignKey,
     Index,
     Integer,
@@ -20,6 +18,10 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+
+from longline.errors import FailureKind
+from longline.model import ChunkState, ItemState, JobState, QuestionState
+from longline.stores.columns import Checked, Choice, Json, Number, Time
 
 metadata = MetaData(
     naming_convention={
@@ -30,7 +32,6 @@ metadata = MetaData(
     }
 )
 
-Json = JSON  # as text, so that objects keep the order of their keys; JSONB would sort them
 # Counted up for as long as the database lives; SQLite does so for columns of its Integer only.
 Id = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -40,16 +41,16 @@ jobs = Table(
     Column("id", Text, primary_key=True),
     Column("source", Text, nullable=False),
     Column("identity", Text, nullable=False),  # hash of source and settings: finds the job again
-    Column("state", Text, nullable=False),
+    Column("state", Choice(JobState), nullable=False),
     Column("settings", Json, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("finished_at", Double),
+    Column("created_at", Time, nullable=False),
+    Column("started_at", Time),
+    Column("finished_at", Time),
     Column("reason", Text),
     Column("cursor", Json),
     Column("is_discovered", Boolean, nullable=False, default=False),
     Column("discovery_owner", Text),
-    Column("discovery_until", Double),
+    Column("discovery_until", Time),
     Column("shortfall", Text),  # why not all could be found, when that is known
     Column("engine", Text, nullable=False, server_default="local"),  # who works on it
     Column("runs", Integer, nullable=False, server_default="0"),  # how often work on it has begun
@@ -66,17 +67,17 @@ items = Table(
     Column("url", Text, nullable=False),
     Column("data", Json, nullable=False),
     Column("priority", Integer, nullable=False, default=0),
-    Column("state", Text, nullable=False),
-    Column("due_at", Double, nullable=False, default=0.0),
+    Column("state", Choice(ItemState), nullable=False),
+    Column("due_at", Time, nullable=False, default=0.0),
     Column("tries", Integer, nullable=False, default=0),
     Column("lease_owner", Text),
     Column("lease_token", Integer, nullable=False, default=0),
-    Column("lease_until", Double),
-    Column("kind", Text),
+    Column("lease_until", Time),
+    Column("kind", Choice(FailureKind)),
     Column("reason", Text),
     Column("raw", Json),  # what a quarantined item was made of
-    Column("seconds", Double),
-    Column("finished_at", Double),
+    Column("seconds", Number),
+    Column("finished_at", Time),
     Column("domain", Text, nullable=False, server_default=""),  # whose workers it waits for
     Column("requests", Integer, nullable=False, server_default="0"),  # of all its tries
     Column("status", Integer),  # of the last answer
@@ -108,13 +109,13 @@ chunks = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
-    Column("state", Text, nullable=False),  # offered, taken, done, lost
-    Column("offered_at", Double, nullable=False),
-    Column("sent_at", Double),  # the last time that a message was sent for it
+    Column("state", Choice(ChunkState), nullable=False),  # offered, taken, done, lost
+    Column("offered_at", Time, nullable=False),
+    Column("sent_at", Time),  # the last time that a message was sent for it
     Column("owner", Text),  # whoever took it; its items are leased to the same name
-    Column("taken_at", Double),
+    Column("taken_at", Time),
     Column("items", Integer, nullable=False, server_default="0"),  # leased with it
-    Column("finished_at", Double),
+    Column("finished_at", Time),
     Index("ix_chunks_job_id_state", "job_id", "state"),
     Index("ix_chunks_state_job_id", "state", "job_id"),  # what is offered, of all jobs
 )
@@ -126,11 +127,11 @@ failures = Table(
     Column("job_id", Text, nullable=False),
     Column("key", Text),  # None: an attempt of discovery
     Column("tries", Integer, nullable=False),
-    Column("at", Double, nullable=False),
-    Column("kind", Text, nullable=False),
+    Column("at", Time, nullable=False),
+    Column("kind", Choice(FailureKind), nullable=False),
     Column("status", Integer),
     Column("step", Text, nullable=False),  # what was done about it
-    Column("seconds", Double, nullable=False),
+    Column("seconds", Number, nullable=False),
     Column("url", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Index("ix_failures_job_id_key", "job_id", "key"),
@@ -146,11 +147,11 @@ records = Table(
     Column("job_id", Text),  # the job that saw it last
     Column("version", Integer, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    Column("score", Double),
+    Column("score", Number),
     Column("grade", Text),
-    Column("first_seen_at", Double, nullable=False),
-    Column("changed_at", Double, nullable=False),
-    Column("seen_at", Double, nullable=False),
+    Column("first_seen_at", Time, nullable=False),
+    Column("changed_at", Time, nullable=False),
+    Column("seen_at", Time, nullable=False),
     Column("data", Json, nullable=False),
     Column("about", Json, nullable=False),  # provenance, notes, layers, parts of the score
     Column("changed_by", Text),  # the job that made this version; None: a person, or unknown
@@ -165,9 +166,9 @@ record_versions = Table(
     Column("version", Integer, primary_key=True),
     Column("job_id", Text),  # the job that made it; None: a person, or unknown
     Column("fingerprint", Text, nullable=False),
-    Column("score", Double),
-    Column("since", Double, nullable=False),
-    Column("until", Double, nullable=False),
+    Column("score", Number),
+    Column("since", Time, nullable=False),
+    Column("until", Time, nullable=False),
     Column("data", Json, nullable=False),
     Column("about", Json, nullable=False),
 )
@@ -177,7 +178,7 @@ events = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("job_id", Text, nullable=False),
-    Column("at", Double, nullable=False),
+    Column("at", Time, nullable=False),
     Column("kind", Text, nullable=False),
     Column("key", Text),
     Column("data", Json, nullable=False),
@@ -189,7 +190,7 @@ statistics = Table(
     metadata,
     Column("job_id", Text, primary_key=True),
     Column("name", Text, primary_key=True),
-    Column("value", Double, nullable=False),
+    Column("value", Number, nullable=False),
 )
 
 # ---------------------------------------------------------------- the same thing on several sites
@@ -199,7 +200,7 @@ match_rules = Table(
     metadata,
     Column("kind", Text, primary_key=True),
     Column("rules", Text, nullable=False),
-    Column("at", Double, nullable=False),
+    Column("at", Time, nullable=False),
 )
 
 match_records = Table(
@@ -227,12 +228,12 @@ matches = Table(
     Column("kind", Text, primary_key=True),
     Column("left_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("right_id", Id, ForeignKey("records.id"), primary_key=True),
-    Column("score", Double, nullable=False),
+    Column("score", Number, nullable=False),
     Column("is_match", Boolean, nullable=False),  # what the rules say
     Column("evidence", Json, nullable=False),  # field by field
     Column("decision", Text),  # what a person said: confirmed or rejected; stays whatever the rules
-    Column("decided_at", Double),
-    Column("at", Double, nullable=False),
+    Column("decided_at", Time),
+    Column("at", Time, nullable=False),
     Index("ix_matches_kind_right_id", "kind", "right_id"),
 )
 
@@ -246,16 +247,18 @@ questions = Table(
     Column("version", Text, nullable=False),  # of the prompt
     Column("model", Text, nullable=False),
     Column("asked", Json, nullable=False),
-    Column("state", Text, nullable=False),  # queued, leased, answered, failed, skipped
+    Column(
+        "state", Choice(QuestionState), nullable=False
+    ),  # queued, leased, answered, failed, skipped
     Column("answer", Json),
     Column("reason", Text),
     Column("tries", Integer, nullable=False, default=0),
-    Column("due_at", Double, nullable=False, default=0.0),
+    Column("due_at", Time, nullable=False, default=0.0),
     Column("lease_owner", Text),
-    Column("lease_until", Double),
+    Column("lease_until", Time),
     Column("tokens", Integer, nullable=False, default=0),
-    Column("created_at", Double, nullable=False),
-    Column("finished_at", Double),
+    Column("created_at", Time, nullable=False),
+    Column("finished_at", Time),
     Index("ix_questions_task_state", "task", "state", "due_at"),
 )
 
@@ -276,7 +279,7 @@ profiles = Table(
     metadata,
     Column("job_id", Text, primary_key=True),
     Column("source", Text, nullable=False),
-    Column("at", Double, nullable=False),
+    Column("at", Time, nullable=False),
     Column("is_sound", Boolean, nullable=False),  # false: it drifted, and is no measure for others
     Column("profile", Json, nullable=False),
     Index("ix_profiles_source_at", "source", "at"),
@@ -305,7 +308,7 @@ leaders = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("owner", Text, nullable=False),
-    Column("until", Double, nullable=False),
+    Column("until", Time, nullable=False),
 )
 
 # ---------------------------------------------------------------- what belongs to a server alone
@@ -317,5 +320,10 @@ writers = Table(
     plumbing,
     Column("name", Text, primary_key=True),
     Column("word", Text, nullable=False),
-    Column("until", Double, nullable=False),
+    Column("until", Time, nullable=False),
 )
+
+for _table in (*metadata.tables.values(), writers):
+    for _column in _table.columns:
+        if isinstance(_column.type, Checked):
+            _column.type.name = str(_column)  # jobs.state

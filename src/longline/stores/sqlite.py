@@ -100,7 +100,7 @@ class SqliteBackend(Backend):
             with suppress(OSError, ValueError):  # SQLite says what is wrong
                 make_private_file(file)
         engine = create_engine(
-            self._url, json_serializer=as_json, json_deserializer=self._loaded, **pool
+            self._url, json_serializer=as_json, json_deserializer=_loaded, **pool
         )
         _prepare(engine, begin, self.patience)
         event.listen(engine, "handle_error", self._explain)
@@ -115,16 +115,6 @@ class SqliteBackend(Backend):
         if isinstance(context.original_exception, UnicodeDecodeError):
             problem = f"it has text that is not UTF-8: {context.original_exception}"
             raise StoreDamaged(self.address, problem, _REMEDY)
-
-    def _loaded(self, value: Any) -> Any:
-        # A column called JSON makes a number of a text that is one, and hands that out.
-        if not isinstance(value, (str, bytes)):
-            return value
-        try:
-            return orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            problem = f"a value that should be JSON is not: {error}"
-            raise StoreDamaged(self.address, problem, _REMEDY) from error
 
 
 def _prepare(engine: Engine, begin: str, patience: float) -> None:
@@ -153,3 +143,8 @@ def _prepare(engine: Engine, begin: str, patience: float) -> None:
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+def _loaded(value: Any) -> Any:
+    # A column called JSON makes a number of a text that is one, and hands that out.
+    return orjson.loads(value) if isinstance(value, (str, bytes)) else value

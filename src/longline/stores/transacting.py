@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from longline.stores import last
 from longline.stores.backend import ABSENT, Backend, Trouble
+from longline.stores.columns import DamagedValue
 from longline.stores.waiting import Patience, Waiting
 
 Work = Callable[[Connection], Any]
@@ -62,6 +63,8 @@ class Transactor:
                     time.sleep(random.uniform(0, 0.005) * 2**collisions)  # noqa: S311  # so that the two do not meet again
                 else:
                     raise self._backend.translated(error) from error
+            except DamagedValue as error:
+                raise error.at(self._backend.address) from error
 
     def close(self) -> None:
         """Let go of the connection."""
