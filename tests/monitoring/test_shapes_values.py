@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from longline.monitoring.shapes import shape_of, shape_of_failure
+import tracemalloc
+from typing import Any
+
+import orjson
+
+from longline.monitoring.shapes import Shape, Shared, shape_of, shape_of_failure
 
 
 def test_a_set_has_the_shape_of_the_list_that_is_stored() -> None:
@@ -17,3 +22,37 @@ def test_a_field_that_is_no_data_is_refused_and_not_missing() -> None:
     shape = shape_of_failure("a", reason)
 
     assert (set(shape.cells), shape.refused) == ({"b"}, frozenset({"b"}))
+
+
+def record(number: int) -> Any:
+    parts = {f"part {one}": one % 3 for one in range(20)}
+    data = {"title": f"Thing {number}", "price": 9.5, "tags": [1, 2], "parts": parts}
+    return orjson.loads(orjson.dumps(data))  # as records come from the database
+
+
+def shapes_of_many(shared: Shared | None) -> list[Shape]:
+    return [shape_of(str(one), record(one), one % 5, shared=shared) for one in range(300)]
+
+
+def memory_of_many(shared: Shared | None) -> int:
+    tracemalloc.start()
+    kept = shapes_of_many(shared)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(kept) == 300
+    return used
+
+
+def test_shapes_that_share_their_parts_are_the_same_shapes() -> None:
+    assert shapes_of_many(Shared()) == shapes_of_many(None)
+
+
+def test_shapes_that_share_their_parts_take_half_the_memory_or_less() -> None:
+    assert memory_of_many(Shared()) <= memory_of_many(None) / 2
+
+
+def test_a_flag_is_not_shared_with_an_equal_number() -> None:
+    shared = Shared()
+    cells = shape_of("a", {"one": 1, "yes": True}, shared=shared).cells
+
+    assert [cell and cell.kind for cell in cells.values()] == ["number", "flag"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from longline.clock import Clock
@@ -26,7 +27,7 @@ from longline.monitoring.comparing import Difference
 from longline.monitoring.drift import Judgement, Notice, Watch, far_fewer, judge
 from longline.monitoring.likeness import ALIKE
 from longline.monitoring.profiles import Profile
-from longline.monitoring.shapes import Shape, shape_of, shape_of_failure
+from longline.monitoring.shapes import Shape, Shared, shape_of, shape_of_failure
 from longline.sources.base import Source
 from longline.stores.finishing import Finish
 from longline.stores.journal import Fact, fact
@@ -73,7 +74,7 @@ class Drifting:
         measure = await measure_for(self._store, self._source.name, job.id, terms)
         noticed = await self._noticed()
         self._watch = Watch(measure.profile, (one.data["field"] for one in noticed))
-        for shape in await self._store.profiles.evidence(job.id, _shape, most=_RESUMED_SAMPLE):
+        for shape in await self._evidence(_RESUMED_SAMPLE):
             self._place += 1
             self._watch.add(shape, self._place)
 
@@ -166,7 +167,7 @@ class Drifting:
         if quiet:
             history = history or Profile()
             history.quiet |= quiet
-        shapes = await self._store.profiles.evidence(self._job, _shape, most=_SAMPLE)
+        shapes = await self._evidence(_SAMPLE)
         records = sum(one.is_valid for one in shapes)
         known = await empty_before(self._store, self._source.name, self._job, terms, records)
         return await asyncio.to_thread(
@@ -178,6 +179,10 @@ class Drifting:
                 known_empty=known,
             )
         )
+
+    async def _evidence(self, most: int) -> list[Shape]:
+        read = partial(_shape, shared=Shared())
+        return await self._store.profiles.evidence(self._job, read, most=most)
 
     async def _as_before(self, kept: KeptProfile) -> Ending:
         """Return what was said of a job when it ended, and what was noticed since."""
@@ -252,10 +257,10 @@ async def accept(store: Store, job: str, at: float) -> KeptProfile:
     return kept
 
 
-def _shape(sighting: Sighting) -> Shape:
+def _shape(sighting: Sighting, *, shared: Shared) -> Shape:
     if sighting.data is None:
         return shape_of_failure(sighting.key, sighting.reason, site=sighting.site)
-    return shape_of(sighting.key, sighting.data, sighting.score, site=sighting.site)
+    return shape_of(sighting.key, sighting.data, sighting.score, site=sighting.site, shared=shared)
 
 
 def _shape_of(finish: Finish) -> Shape:

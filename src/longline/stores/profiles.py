@@ -41,7 +41,7 @@ class Sighting:
 
 
 T = TypeVar("T")
-_TOGETHER = 50  # records that are read from the database at a time
+_TOGETHER = 10  # records that are read from the database at a time
 _Placed = tuple[float, Sighting]  # where an item stands in its job
 
 
