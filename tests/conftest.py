@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
-from sqlalchemy import Connection
 
-from longline.stores import migrate
-from remembered import Remembered
 from scripted_site import ScriptedSite
 from servers import PostgresServer, RedisServer, postgres_running, redis_running
 from virtual import VirtualClock, VirtualLoop
@@ -34,15 +31,6 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("real_time"):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def migration() -> Iterator[Callable[[Connection], None]]:
-    """The migration as it is, for tests of it; the others have one that remembers."""
-    real = migrate._upgrade  # it has no place for another, and needs none outside of tests
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate, "_upgrade", Remembered(real))
-        yield real
 
 
 @pytest.fixture

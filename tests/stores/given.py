@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import Connection, inspect
+
 from longline.model import Item, Job, Lease, Note, Outcome, Quality, QualityPart, Record, Verdict
 from longline.stores.adding import Discovered
 from longline.stores.finishing import Finish
@@ -68,3 +70,26 @@ def stored(lease: Lease, **values: Any) -> Finish:
 def ended(lease: Lease, verdict: Verdict, **outcome: Any) -> Finish:
     """Return the end of a try that made none."""
     return Finish(lease, Outcome(verdict, **outcome), EPOCH + 1)
+
+
+def tables_of(connection: Connection) -> dict[str, Any]:
+    """Return the definition of each table in a database; the order of columns is left out."""
+    found = inspect(connection)
+    return {
+        name: {
+            "columns": {
+                one["name"]: (str(one["type"]), one["nullable"], one["default"])
+                for one in found.get_columns(name)
+            },
+            "primary key": found.get_pk_constraint(name),
+            "foreign keys": sorted(found.get_foreign_keys(name), key=str),
+            "unique": sorted(found.get_unique_constraints(name), key=str),
+            "indexes": [_plain_index(one) for one in found.get_indexes(name)],
+        }
+        for name in sorted(found.get_table_names())
+    }
+
+
+def _plain_index(index: Mapping[str, Any]) -> dict[str, Any]:
+    options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+    return {**index, "dialect_options": options}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -16,19 +17,12 @@ from sqlalchemy import Connection, create_engine
 
 from longline.errors import StoreTooNew, StoreUnreachable
 from longline.stores import migrate
-from longline.stores.migrate import NEWEST
+from longline.stores.migrate import NEWEST, create_tables, run_migrations
 from longline.stores.schema import metadata
 from longline.stores.store import open_store
-from remembered import Remembered
-from stores.given import new_job, record
+from stores.given import new_job, record, tables_of
 
 OPEN = "import sys; from longline.stores.store import open_store; open_store(sys.argv[1]).close()"
-
-
-@pytest.fixture(autouse=True)
-def migrated(migration: Callable[[Connection], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every new file migrated for real."""
-    monkeypatch.setattr(migrate, "_upgrade", migration)
 
 
 @pytest.fixture
@@ -49,17 +43,6 @@ def set_version(path: Path, version: str) -> None:
     connection.close()
 
 
-def made_by(migration: Callable[[Connection], None], path: Path) -> list[tuple[str, str]]:
-    """Return what a migration leaves in a new file: names and how they came to be."""
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        migration(connection)
-        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master ORDER BY name")
-        found = [(str(name), str(sql)) for name, sql in rows]
-    engine.dispose()
-    return found
-
-
 def test_a_fresh_file_gets_the_newest_version(path: Path, address: str) -> None:
     open_store(address).close()
 
@@ -67,24 +50,48 @@ def test_a_fresh_file_gets_the_newest_version(path: Path, address: str) -> None:
 
 
 def test_the_migrated_tables_are_those_of_the_schema(address: str) -> None:
-    open_store(address).close()
-
     engine = create_engine(address)
-    with engine.connect() as connection:
+    with engine.begin() as connection:
+        run_migrations(connection)
         differences = compare_metadata(MigrationContext.configure(connection), metadata)
     engine.dispose()
 
     assert differences == []
 
 
-def test_tables_that_are_remembered_are_those_that_were_migrated(
-    migration: Callable[[Connection], None], tmp_path: Path
-) -> None:
-    remembered = Remembered(migration)
-    found = [made_by(remembered, tmp_path / name) for name in ("first.sqlite", "second.sqlite")]
+def test_new_tables_are_those_that_migrations_create(tmp_path: Path) -> None:
+    found = [
+        _tables_after(create, tmp_path / f"{create.__name__}.sqlite")
+        for create in (create_tables, run_migrations)
+    ]
 
     assert found[0] == found[1]
-    assert version_of(tmp_path / "second.sqlite") == NEWEST
+    assert len(found[0][0]) > 10
+
+
+def _tables_after(
+    create: Callable[[Connection], None], path: Path
+) -> tuple[dict[str, Any], list[tuple[str, str]], str]:
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        create(connection)
+        tables = tables_of(connection)
+        rows = connection.exec_driver_sql(
+            "SELECT name, sql FROM sqlite_master WHERE type <> 'table' AND sql > '' ORDER BY name"
+        )
+        others = [(str(name), str(sql)) for name, sql in rows]
+    engine.dispose()
+    return tables, others, version_of(path)
+
+
+def test_a_database_that_was_downgraded_to_nothing_opens(path: Path, address: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    connection.close()
+
+    open_store(address).close()
+
+    assert version_of(path) == NEWEST
 
 
 def test_the_newest_version_is_the_last_migration() -> None:

@@ -22,12 +22,12 @@ from longline.errors import (
 from longline.model import Verdict
 from longline.stores import postgres as backend
 from longline.stores.database import Database, open_database
-from longline.stores.migrate import NEWEST
+from longline.stores.migrate import NEWEST, create_tables, run_migrations
 from longline.stores.records import RecordQuery
 from longline.stores.schema import metadata, plumbing
 from longline.stores.store import Store, open_store
 from servers import PostgresServer
-from stores.given import ended, leased, queued, record
+from stores.given import ended, leased, queued, record, tables_of
 from virtual import EPOCH
 
 OPEN = "import sys; from longline.stores.store import open_store; open_store(sys.argv[1]).close()"
@@ -62,16 +62,30 @@ def refusal(address: str) -> str:
 
 
 def test_the_migrated_tables_are_those_of_the_schema(own_postgres_address: str) -> None:
-    open_store(own_postgres_address).close()
-
     engine = create_engine(own_postgres_address)
-    with engine.connect() as connection:
+    with engine.begin() as connection:
+        run_migrations(connection)
         context = MigrationContext.configure(connection)
         both = [metadata, plumbing]
         differences = compare_metadata(context, both)  # type: ignore[arg-type]  # it takes several
     engine.dispose()
 
     assert differences == []
+
+
+def test_new_tables_are_those_that_migrations_create(own_postgres_address: str) -> None:
+    engine = create_engine(own_postgres_address)
+    with engine.begin() as connection:
+        run_migrations(connection)
+        migrated = tables_of(connection)
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+        connection.exec_driver_sql("CREATE SCHEMA public")
+        create_tables(connection)
+        created = tables_of(connection)
+    engine.dispose()
+
+    assert created == migrated
+    assert "writers" in created
 
 
 def test_processes_that_open_an_empty_database_at_once_all_get_in(

@@ -1,22 +1,39 @@
-"""Versions of the tables: an old database is brought up to date, a newer one is left alone."""
+"""Versions of the tables: an old database is migrated, a new one created, a newer one refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    inspect,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 
 from longline.errors import StoreReadOnly, StoreTooNew
 from longline.stores.backend import Backend
+from longline.stores.schema import metadata, plumbing
 
 _KNOWN = ("0001", "0002", "0003", "0004", "0005")  # oldest first
 NEWEST = _KNOWN[-1]
 _SCRIPTS = Path(__file__).parent / "migrations"
+_version_table = Table(  # as Alembic defines it
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 
 
 def bring_up_to_date(engine: Engine, backend: Backend) -> None:
-    """Run the migrations that are missing, all in one transaction.
+    """Create the tables or run the missing migrations, all in one transaction.
 
     Raises:
         StoreTooNew: the database has a version that this program does not know.
@@ -29,24 +46,33 @@ def bring_up_to_date(engine: Engine, backend: Backend) -> None:
             return
         if found is not None and found not in _KNOWN:
             raise StoreTooNew(backend.address, found, NEWEST)
+        if found is None:
+            create_tables(connection)
+            return
         try:
-            _upgrade(connection)
+            run_migrations(connection)
         except DBAPIError as error:
-            if found is None or not isinstance(backend.translated(error), StoreReadOnly):
+            if not isinstance(backend.translated(error), StoreReadOnly):
                 raise
             problem = "it has to be brought up to date: an older longline wrote it"
             raise StoreReadOnly(backend.address, problem) from error
 
 
-def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return found
+def create_tables(connection: Connection) -> None:
+    """Create all tables at the newest version, as the migrations would, but without Alembic.
+
+    Importing Alembic takes 10 MB and more time than creating the tables does.
+    """
+    metadata.create_all(connection, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        plumbing.create_all(connection, checkfirst=False)
+    _version_table.create(connection, checkfirst=True)  # a downgrade to nothing leaves it, empty
+    connection.execute(_version_table.insert().values(version_num=NEWEST))
 
 
-def _upgrade(connection: Connection) -> None:
-    # Alembic is slow to import, and nearly always there is nothing to migrate.
+def run_migrations(connection: Connection) -> None:
+    """Run the migrations that this database lacks."""
+    # Alembic is large and slow to import, and nearly always there is nothing to migrate.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
@@ -55,3 +81,10 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found

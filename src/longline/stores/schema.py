@@ -313,7 +313,8 @@ leaders = Table(
 
 # ---------------------------------------------------------------- what belongs to a server alone
 
-plumbing = MetaData()  # neither data nor state: never copied, and only PostgreSQL has it
+# Neither data nor state: never copied, and only PostgreSQL has it.
+plumbing = MetaData(naming_convention=metadata.naming_convention)
 
 writers = Table(
     "writers",  # the last transaction of each process: whether it is there, when no answer came
