@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from watchfiles import awatch
-
 from longline.config.documents import read_content
 from longline.config.documents_words import nearest
 from longline.config.layers import settings_file
@@ -136,6 +134,8 @@ class Library:
 
     async def watch(self, *, stop: asyncio.Event | None = None) -> None:
         """Reload whenever a file changes, until `stop` is set."""
+        from watchfiles import awatch  # noqa: PLC0415  # only long-running processes watch files
+
         stop = stop or asyncio.Event()
         while not stop.is_set():
             places = self._places()

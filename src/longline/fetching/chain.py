@@ -34,7 +34,6 @@ from longline.fetching.bans import Bans
 from longline.fetching.breaking import Breaking
 from longline.fetching.budgeting import BudgetCheck, BudgetSpending
 from longline.fetching.cache.base import HttpCache
-from longline.fetching.caching import Caching
 from longline.fetching.connections import ConnectionLimit
 from longline.fetching.crowding import Crowding
 from longline.fetching.html_guard import HtmlGuard, HtmlProbe
@@ -102,6 +101,9 @@ def build_chain(
         closing.push_async_callback(policies.doorman.close)
     chain = Joining(chain)
     if policies.cache:
+        # hishel imports every storage it knows, redis among them: 8 MB.
+        from longline.fetching.caching import Caching  # noqa: PLC0415
+
         mark = mark_of(policies.manners.auth, policies.manners.cookies)
         chain = caching = Caching(chain, policies.cache, clock, mark=mark)
         if closing is not None:

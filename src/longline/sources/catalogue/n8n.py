@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from longline.errors import FetchError, RobotsDisallowed
@@ -26,9 +27,11 @@ from longline.sources.catalogue.n8n_page import (
 from longline.sources.catalogue.n8n_quality import RULES
 from longline.sources.catalogue.n8n_record import N8nRecord
 from longline.sources.catalogue.n8n_workflow import read_workflow
-from longline.sources.catalogue.transcripts import Transcripts
 from longline.sources.quality_rules import QualityRules
 from longline.sources.visit import Visit
+
+if TYPE_CHECKING:
+    from longline.sources.catalogue.transcripts import Transcripts
 
 _ANY_ANSWER = frozenset(range(400, 600))
 
@@ -52,7 +55,6 @@ class N8n(Source):
     def __init__(self, options: N8nOptions | None = None) -> None:
         super().__init__(options)
         self.usually_empty = _usually_empty(self.options)
-        self._transcripts = Transcripts(self.options.youtube_url, self.options.language)
         self._hosts = frozenset(
             urlsplit(address).hostname or ""
             for address in (self.options.site_url, self.options.api_url)
@@ -122,6 +124,13 @@ class N8n(Source):
             return {"transcripts": None}
         videos = visit.results["media"]["videos"]
         return {"transcripts": [await self._transcripts.fetch(visit, v["id"]) for v in videos]}
+
+    @cached_property
+    def _transcripts(self) -> Transcripts:
+        # The YouTube library and requests take 5 MB; most templates have no video.
+        from longline.sources.catalogue.transcripts import Transcripts  # noqa: PLC0415
+
+        return Transcripts(self.options.youtube_url, self.options.language)
 
     async def _detail(self, visit: Visit) -> Detail:
         api_url = self.options.api_url

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longline.sources.catalogue.n8n_inventory import parse_template_address
-from longline.sources.catalogue.transcripts import TRANSIENT
+from longline.sources.catalogue.transcript_outcomes import TRANSIENT
 from longline.sources.quality_rules import CrossCheck, Expect, QualityRules
 
 _TELLING = 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
@@ -20,32 +19,13 @@ from longline.errors import (
     RobotsDisallowed,
     Throttled,
 )
+from longline.sources.catalogue.transcript_outcomes import TranscriptOutcome
 from longline.sources.catalogue.transcript_session import ChainAdapter, chained_session
 from longline.sources.visit import Visit
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 15 * 60.0
 """Seconds for which nobody is asked after YouTube has turned us away; doubled each time."""
 
-
-class TranscriptOutcome(StrEnum):
-    """How the quest for one transcript ended; the last three may end otherwise another day."""
-
-    OK = "ok"
-    DISABLED = "disabled"
-    NOT_FOUND = "not_found"
-    UNAVAILABLE = "unavailable"
-    UNPLAYABLE = "unplayable"
-    AGE_RESTRICTED = "age_restricted"
-    INVALID_ID = "invalid_id"
-    TOKEN_REQUIRED = "token_required"  # noqa: S105  # a word for an outcome, not a secret
-    DISALLOWED = "disallowed"
-    BLOCKED = "blocked"
-    FAILED = "failed"
-
-
-TRANSIENT = frozenset(
-    {TranscriptOutcome.DISALLOWED, TranscriptOutcome.BLOCKED, TranscriptOutcome.FAILED}
-)
 _PAUSING = frozenset({TranscriptOutcome.DISALLOWED, TranscriptOutcome.BLOCKED})
 
 # Subclasses stand before their bases. The library's own sentences are whole pages of advice.
