@@ -54,6 +54,12 @@ def module() -> str:
         _HEAD.format(version=babel_version),
         _table("MONTHS", "int", _months(), "Month by its name; names of two months are left out."),
         _table("HALF_DAYS", "str", _half_days(), "Part of the day by the words for it."),
+        _set(
+            "RARE_HALF_DAYS",
+            _rare_half_days(),
+            "Words for parts of the day in other languages; `_` is a space.",
+        ),
+        _set("LANGUAGES", _LANGUAGES.split(), "Languages whose months and half-days are known."),
         _table(
             "SYMBOLS",
             "tuple[str, ...]",
@@ -77,7 +83,7 @@ def _table(name: str, kind: str, rows: dict[str, object], doc: str) -> str:
 
 
 def _set(name: str, values: list[str], doc: str) -> str:
-    lines = textwrap.wrap(" ".join(values), 92)
+    lines = textwrap.wrap(" ".join(values), 88, break_on_hyphens=False)
     body = "\n".join(f"    {line}" for line in lines)
     return f'_{name} = """\n{body}\n"""\n{name} = frozenset(_{name}.split())\n"""{doc}"""\n'
 
@@ -108,18 +114,31 @@ def _months() -> dict[str, object]:
 
 def _half_days() -> dict[str, object]:
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for language in _LANGUAGES.split():
-        for widths in Locale.parse(language).day_periods.values():
-            for width in ("wide", "abbreviated"):
-                for period, phrase in widths.get(width, {}).items():
-                    words = (
-                        phrase.lower()
-                        .replace(".", " ")
-                        .replace("\u2019", "'")
-                        .replace("\u200b", "")
-                    )
-                    found[" ".join(words.split())].add(_HALVES[period.rstrip("0123456789")])
+    for identifier in localedata.locale_identifiers():
+        if identifier.split("_")[0] in _LANGUAGES.split():
+            for period, phrase in _phrases(identifier):
+                found[phrase].add(_HALVES[period])
     return {key: kinds.pop() if len(kinds) == 1 else "unclear" for key, kinds in found.items()}
+
+
+def _rare_half_days() -> list[str]:
+    known = _half_days()
+    every = {
+        phrase
+        for identifier in localedata.locale_identifiers()
+        for _, phrase in _phrases(identifier)
+    }
+    return sorted(phrase.replace(" ", "_") for phrase in every if phrase not in known)
+
+
+def _phrases(identifier: str) -> Iterator[tuple[str, str]]:
+    """Yield the words of a locale for the parts of a day, with the name of the part in CLDR."""
+    for widths in Locale.parse(identifier).day_periods.values():
+        for width in ("wide", "abbreviated"):
+            for period, phrase in widths.get(width, {}).items():
+                words = phrase.lower().replace(".", " ").replace("\u2019", "'")
+                words = words.replace("\u200b", "")
+                yield period.rstrip("0123456789"), " ".join(words.split())
 
 
 def _symbols() -> dict[str, object]:

@@ -297,3 +297,45 @@ def test_dates_as_babel_formats_them_are_read_back_or_refused(
     minute = moment.replace(second=0, microsecond=0).isoformat()
     for text in (f"{day} {time_of_day}", f"{time_of_day} {day}"):
         assert read("datetime", text, locale) in {None, minute}, text
+
+
+RARE = """
+    bas be_TARASK bem brx dav dua ee fr_CA gaa guz iu kcg ksh lb lij lu mfe naq rn se smn sr_Latn st
+    sv teo trv ts vi yo
+"""
+
+
+@pytest.mark.parametrize("name", RARE.split())
+def test_dates_of_rare_locales_are_read_back_or_refused(name: str) -> None:
+    locale = name.replace("_", "-")
+    for month in range(1, 13):
+        for hour in (0, 8, 12, 20):
+            moment = datetime(2021, month, 3, hour, 5)  # noqa: DTZ001  # without a zone
+            for form in ("short", "medium", "d MMM y", "d MMMM y"):
+                day = dates.format_date(moment, form, locale=name)
+                assert read("date", day, locale) in {None, moment.date().isoformat()}, day
+            for form in ("short", "medium", "y-MM-dd h:mm a", "d MMM y, h:mm B", "d MMM y HH:mm"):
+                text = dates.format_datetime(moment, form, locale=name)
+                assert read("datetime", text, locale) in {None, moment.isoformat()}, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2021-01-03 8:05 akasuba",
+        "2021-01-03 8:05 kyiukonyi",
+        "2021-01-03 8:05 po\u202fpołedniu",
+        "2021-01-03 8:05 e.b.",
+        "2021-01-03 8:05 Z.MW.",
+    ],
+)
+def test_words_of_rare_languages_for_half_a_day_are_not_ignored(text: str) -> None:
+    assert read("datetime", text) is None
+
+
+def test_names_of_months_need_a_locale_whose_names_are_known() -> None:
+    assert read("date", "3 out 2021") == "2021-10-03"
+    assert read("date", "3 out 2021", "pt-BR") == "2021-10-03"
+    assert read("date", "3 out 2021", "mfe") is None
+    assert read("date", "3 oktober 2021", "no") == "2021-10-03"
+    assert read("date", "2021-10-03", "mfe") == "2021-10-03"

@@ -929,6 +929,7 @@ HALF_DAYS: Mapping[str, str] = {
     "'s nachts": "unclear",
     "'s ochtends": "am",
     "a m": "am",
+    "aadhi raat": "unclear",
     "aamu": "am",
     "aamulla": "am",
     "aamup": "am",
@@ -971,10 +972,12 @@ HALF_DAYS: Mapping[str, str] = {
     "da noite": "unclear",
     "da tarde": "pm",
     "de": "am",
+    "de l'ap m": "pm",
     "de l'après-midi": "pm",
     "de la madrugada": "am",
     "de la mañana": "am",
     "de la noche": "unclear",
+    "de la nuit": "unclear",
     "de la tarde": "pm",
     "del mediodía": "noon",
     "del pomeriggio": "pm",
@@ -990,6 +993,7 @@ HALF_DAYS: Mapping[str, str] = {
     "dimineața": "am",
     "do mediodía": "pm",
     "dop": "am",
+    "dopahar": "pm",
     "dopol": "am",
     "dopoldan": "am",
     "dopoldne": "am",
@@ -997,6 +1001,7 @@ HALF_DAYS: Mapping[str, str] = {
     "dopoludnia": "am",
     "dopoludnie": "am",
     "du": "pm",
+    "du mat": "unclear",
     "du matin": "unclear",
     "du soir": "pm",
     "după-amiaza": "pm",
@@ -1096,8 +1101,10 @@ HALF_DAYS: Mapping[str, str] = {
     "kvöld": "pm",
     "la amiază": "noon",
     "la miezul nopții": "unclear",
+    "m": "noon",
     "m d": "pm",
     "madaling-araw": "am",
+    "madhyanh": "noon",
     "madrugada": "unclear",
     "malam": "unclear",
     "manhã": "am",
@@ -1119,6 +1126,7 @@ HALF_DAYS: Mapping[str, str] = {
     "mezzanotte": "unclear",
     "mezzogiorno": "noon",
     "middag": "pm",
+    "midday": "noon",
     "middernacht": "unclear",
     "middernag": "unclear",
     "midi": "noon",
@@ -1128,6 +1136,7 @@ HALF_DAYS: Mapping[str, str] = {
     "midnight": "unclear",
     "miezul nopții": "unclear",
     "migdia": "pm",
+    "min": "unclear",
     "minuit": "unclear",
     "mitjanit": "unclear",
     "mittag": "pm",
@@ -1169,6 +1178,7 @@ HALF_DAYS: Mapping[str, str] = {
     "noite": "unclear",
     "noon": "noon",
     "notte": "unclear",
+    "noć": "unclear",
     "noću": "unclear",
     "noč": "unclear",
     "ntambama": "pm",
@@ -1200,6 +1210,8 @@ HALF_DAYS: Mapping[str, str] = {
     "pg": "am",
     "pm": "pm",
     "po noći": "unclear",
+    "po pod": "pm",
+    "po podne": "pm",
     "po południu": "pm",
     "podne": "noon",
     "pol": "noon",
@@ -1230,6 +1242,7 @@ HALF_DAYS: Mapping[str, str] = {
     "priekšpusdiena": "am",
     "priekšpusdienā": "am",
     "priešpiet": "am",
+    "prije podne": "am",
     "prijepodne": "am",
     "prynhawn": "pm",
     "przed południem": "am",
@@ -1264,6 +1277,7 @@ HALF_DAYS: Mapping[str, str] = {
     "půlnoc": "unclear",
     "r": "am",
     "r n": "am",
+    "raat": "unclear",
     "rano": "am",
     "reggel": "am",
     "rytas": "am",
@@ -1275,9 +1289,11 @@ HALF_DAYS: Mapping[str, str] = {
     "sabah": "am",
     "seara": "pm",
     "sera": "pm",
+    "shaam": "pm",
     "siang": "pm",
     "soir": "pm",
     "sore": "pm",
+    "subah": "am",
     "sáng": "am",
     "síðdegis": "pm",
     "sübh": "am",
@@ -1294,15 +1310,19 @@ HALF_DAYS: Mapping[str, str] = {
     "tush payti": "noon",
     "tối": "pm",
     "ujutro": "am",
+    "ujutru": "am",
     "umaga": "am",
     "usiku": "unclear",
+    "uveče": "pm",
     "v n": "unclear",
     "v noci": "unclear",
     "vakaras": "pm",
     "vakars": "pm",
     "vakarā": "pm",
+    "vesprada": "pm",
     "vespre": "pm",
     "več": "pm",
+    "veče": "pm",
     "večer": "pm",
     "vidurdienis": "noon",
     "vidurnaktis": "unclear",
@@ -1349,6 +1369,11 @@ HALF_DAYS: Mapping[str, str] = {
     "το βράδυ": "unclear",
     "το μεσημέρι": "pm",
     "το πρωί": "am",
+    "ам": "am",
+    "апоўдні": "pm",
+    "апоўначы": "am",
+    "ахшам": "unclear",
+    "ахшамүстү": "pm",
     "веч": "pm",
     "вече": "pm",
     "вечер": "pm",
@@ -1359,10 +1384,13 @@ HALF_DAYS: Mapping[str, str] = {
     "день": "pm",
     "дня": "unclear",
     "дп": "am",
+    "кечаси": "unclear",
     "кечинде": "pm",
     "кечкурун": "pm",
+    "кечқурун": "pm",
     "кеш": "pm",
     "кешкі": "pm",
+    "кундузи": "pm",
     "на обяд": "am",
     "навечер": "pm",
     "напладне": "noon",
@@ -1377,6 +1405,8 @@ HALF_DAYS: Mapping[str, str] = {
     "ніч": "unclear",
     "орой": "pm",
     "пладне": "noon",
+    "пм": "pm",
+    "по под": "pm",
     "по подне": "pm",
     "подне": "noon",
     "полд": "noon",
@@ -1390,22 +1420,30 @@ HALF_DAYS: Mapping[str, str] = {
     "попл": "pm",
     "попладне": "pm",
     "поподне": "pm",
+    "послийеподне": "pm",
+    "послије подне": "pm",
     "пп": "pm",
     "пр об": "am",
+    "пре подне": "am",
     "през нощта": "unclear",
     "претпл": "am",
     "претпладне": "am",
+    "прије подне": "am",
     "північ": "unclear",
     "ранку": "am",
     "ранок": "am",
     "сл об": "pm",
     "следобед": "pm",
     "сутринта": "am",
+    "сүбһ": "am",
+    "сәһәр": "am",
     "талтүс": "noon",
     "таң": "am",
     "таңкы": "am",
     "таңғы": "am",
     "тк": "pm",
+    "то": "am",
+    "туш пайти": "noon",
     "тң": "am",
     "түн": "unclear",
     "түн жарымы": "unclear",
@@ -1417,6 +1455,7 @@ HALF_DAYS: Mapping[str, str] = {
     "түстен кейінгі": "pm",
     "түштөн кийин": "pm",
     "түштөн кийинки": "pm",
+    "у подне": "pm",
     "увече": "pm",
     "утра": "am",
     "утро": "am",
@@ -1424,8 +1463,14 @@ HALF_DAYS: Mapping[str, str] = {
     "чак түш": "noon",
     "шөнө": "unclear",
     "шөнө дунд": "unclear",
+    "эрталаб": "am",
     "эртең менен": "am",
+    "ярим тун": "unclear",
     "јутро": "am",
+    "ҝеҹә": "unclear",
+    "ҝеҹәјары": "unclear",
+    "ҝүндүз": "pm",
+    "ҝүнорта": "noon",
     "ү х": "pm",
     "ү ө": "am",
     "үд дунд": "noon",
@@ -1457,11 +1502,24 @@ HALF_DAYS: Mapping[str, str] = {
     "לפנות בוקר": "unclear",
     "ערב": "pm",
     "צהריים": "pm",
+    "ءتالتۇس": "noon",
+    "ءتۇن": "unclear",
+    "ءتۇن جارىمى": "unclear",
     "آدھی رات": "unclear",
     "ب ظ": "pm",
     "بامداد": "am",
     "بعد الظهر": "pm",
     "بعدازظهر": "pm",
+    "بعدازچاشت": "pm",
+    "ت د": "am",
+    "ت ك": "pm",
+    "تال ءتۇس": "noon",
+    "تاڭ": "am",
+    "تاڭعى": "am",
+    "تۇستەن كەيىن": "pm",
+    "تۇستەن كەيىنگى": "pm",
+    "تۇسكى": "noon",
+    "تۇنگى": "unclear",
     "دوپہر": "pm",
     "دوپہر میں": "pm",
     "رات": "unclear",
@@ -1482,6 +1540,9 @@ HALF_DAYS: Mapping[str, str] = {
     "في المساء": "unclear",
     "ق ظ": "am",
     "قبل‌ازظهر": "am",
+    "كەش": "pm",
+    "كەشى": "pm",
+    "ل": "unclear",
     "ليلاً": "unclear",
     "م": "pm",
     "مساءً": "pm",
@@ -1641,6 +1702,8 @@ HALF_DAYS: Mapping[str, str] = {
     "រសៀល": "pm",
     "ល្ងាច": "pm",
     "អធ្រាត្រ": "unclear",
+    "ᠦ᠂ ᠥ": "am",
+    "ᠦ᠂ ᠬᠣ": "pm",
     "上午": "am",
     "下午": "pm",
     "中午": "pm",
@@ -1665,8 +1728,55 @@ HALF_DAYS: Mapping[str, str] = {
     "자정": "unclear",
     "저녁": "pm",
     "정오": "noon",
+    "𐐰𐑋": "am",
+    "𐐹𐑋": "pm",
+    "𐑐𐑥": "pm",
+    "𐑨𐑥": "am",
 }
 """Part of the day by the words for it."""
+
+_RARE_HALF_DAYS = """
+    1ka 2ja a a_g a_k aabig adduha akasuba aluula am_morge am_namittag am_vormittag an
+    ankstāinan ante_midí anw asb asʊbaa atm banhaet banringzgvaq baubau_kndaax bn
+    brax_kndaax carra chilo comme cɛɛ́nko da_mattin da_neutte da_seia de_sira del_matin
+    dilolo dinda do_poidisnâ do_połedniŏ dopołdnja e/m e_b ea eahketbeaivet eahketbeaivi eb
+    ebongi ebyámu efiafi eftermade eigulo ep ew f fi fiẽ ft fɔŋli fọ_mọ́nin fọ_ívnin g_m
+    gajaka gajanɩ gd gh gjb gjk gjn gshk gtsh gɩjibɔŋɔ gɩshilikɔnɔ gɩteŋshile hawwaro
+    hengihengi hh hoseng hwaĩ-inĩ i/m i_b i_bikɛ̂glà i_ɓugajɔp iandé-ara-pyturepé iarmade ib
+    ichamthi icheheavo idiɓa isuk iđitbeaivet iđitbeaivi kang'ama karoon karuka_ramẽ ki
+    kikiiɗe kingoto kiroko kisɛ́ndɛ kiɛmɛ́ɛm koosk kooskoliny krn kugú kurã-kuju kurã_ge
+    kusãg_ki kuty-si kuty_kỹ kuêma_ramẽ kyiukonyi kíkíríg lb leebi lilli lk luma_lwa_k
+    luma_lwa_p lwamilawu ma makaaripi makeo mambia maná mattin mbaʼámbaʼ mbaꞌmbaꞌ mchochil'l
+    md mo mog moies morge mpókwa muhi munkyo muu mëzaneutte mëzogiorno n'abali n'abalị
+    n'ụtụtụ n_m n_tmeddit n_tufat nam namittag ncwònzém nd neutte ngo ngəgógəle nommendaach
+    nomëttes ntɔ́ngɔ́ nyiaghuo od ot p pa_pussideinan pagi/siang pamilau pamunyi pashamihe
+    pg/sg pi_open_suno pi_pini_suno piecpušdīnē pituna_pyterupé pituna_ramẽ pitunaeté_ramẽ
+    pn po_połedniu poidisnâ popołdnju pos_midí prīškpušdīnē ptm rw rãkãnh_kỹ rũ saaku safiya
+    sanje seia sf shwane sn sokallim soodo soré/malem sr/mlm sub subaka subbaahi sárúwá
+    tadggʷat taparachu teipa tesiran thapama tifawt too tŋ u_k u_t uhr_nommendaachs
+    uhr_vörmiddaachs ulloqeqqata-kingorna ulloqeqqata-tungaa uluchelo ut utuko v_m vaasisu
+    vörmeddaach wb wd wengi wichishu wótp wótpołdnja yamma ym z_mu z_mw zaabig zaarikay_b
+    zdat_azal zmittag znacht zã àárɔ̀ àárọ̀ ĩyakwakya ĩyawĩoo ŋdi ŋdɔ ŋka_mbɔ́t_nji ũg
+    ǁgoagas ǃuias ɔ̀sán ɛndámâ ɛnkakɛnyá ɣetrɔ ʊshilè_kʊboɖu ʊshilè_kʊsasʊ обедтэ_икеле
+    обедтэ_мейле эи эк ӕмбисбоны_размӕ ӕмбисбоны_фӕстӕ נאָכמיטאָג פֿאַרמיטאָג اے_ایم ب_ن د_ن
+    شام،_منجهند صباحا صبح،_منجهند غ_م غ_و مساء منجهند،_شام پی_ایم چ_ب چ_ك چۈشتىن_بۇرۇن
+    چۈشتىن_كېيىن ܏ܒܛ‌ ܏ܩܛ‌ ߛ ߥ ए_एम तडके दपेहरा/संजा दपैहर_बाद दुपहर_ब्रोंठ दुपहरपतॖ पी_एम
+    फुं बेलासे भोर भ्यागा ये_एम शाम_जा स'ञ सकाळीं सबेरे सवेर सांजे सांझ सांम सुबुह_जा এ_এম
+    নুমাং পি_এম ଅପରାହ୍ନ ଏ_ଏମ ପି_ଏମ ପୂର୍ବାହ୍ନ ఎ_ఎమ్ పి_ఎమ్ ཕྱི་ཆ་ ཕྱི་དྲོ་ སྔ་ཆ་ སྔ་དྲོ་
+    ሓቆ_ስርምዕል ማለዶ ምሴት ቀደም_ሰርምዕል ቃማ ቅ_ቀ ድ_ቀ ጽባሕ ፋዱስ_ደምቢ ፋዱስ_ጃብ ᐁᒼ ᐊᒼ ᐲᒼ ᱥᱮᱛᱟᱜ ᱧᱤᱫᱟᱹ ḍeffir_aza
+    ọ̀sán ⵜⴰⴷⴳⴳⵯⴰⵜ ⵜⵉⴼⴰⵡⵜ 下昼 下晝 夜晚 朝早 ꁯꋒ ꎸꄑ ꭲꭶ ꮜꮎꮄ ꮢꭿᏹꭲ ꮢꭿᏹꭲꮧꮲ 𑄘𑄨𑄝𑄪𑄎𑄳𑄠 𑄛𑄧𑄖𑄳𑄠𑄃𑄟𑄧𑄣𑄳𑄠𑄬 𑄝𑄬𑄚𑄳𑄠𑄬
+    𑄝𑄬𑄣𑄳𑄠𑄬 𑄢𑄬𑄖𑄴 𑄥𑄎𑄧𑄚𑄳𑄠 𞤢𞤰 𞤩𞤰
+"""
+RARE_HALF_DAYS = frozenset(_RARE_HALF_DAYS.split())
+"""Words for parts of the day in other languages; `_` is a space."""
+
+_LANGUAGES = """
+    af am ar az be bg bn bs ca cs cy da de el en es et eu fa fi fil fr ga gl gu he hi hr hu
+    hy id is it ja ka kk km kn ko ky lo lt lv mk ml mn mr ms my nb ne nl nn pa pl pt ro ru
+    si sk sl sq sr sv sw ta te th tk tr uk ur uz vi zh zu
+"""
+LANGUAGES = frozenset(_LANGUAGES.split())
+"""Languages whose months and half-days are known."""
 
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "$": (
@@ -2676,20 +2786,20 @@ REGIONS: Mapping[str, str] = {
 """Currency of a region that has one."""
 
 _CODES = """
-    ADP AED AFA AFN ALK ALL AMD ANG AOA AOK AON AOR ARA ARL ARM ARP ARS ATS AUD AWG AZM AZN BAD
-    BAM BAN BBD BDT BEC BEF BEL BGL BGM BGN BGO BHD BIF BMD BND BOB BOL BOP BOV BRB BRC BRE BRL
-    BRN BRR BRZ BSD BTN BUK BWP BYB BYN BYR BZD CAD CDF CHE CHF CHW CLE CLF CLP CNH CNX CNY COP
-    COU CRC CSD CSK CUC CUP CVE CYP CZK DDM DEM DJF DKK DOP DZD ECS ECV EEK EGP ERN ESA ESB ESP
-    ETB EUR FIM FJD FKP FRF GBP GEK GEL GHC GHS GIP GMD GNF GNS GQE GRD GTQ GWE GWP GYD HKD HNL
-    HRD HRK HTG HUF IDR IEP ILP ILR ILS INR IQD IRR ISJ ISK ITL JMD JOD JPY KES KGS KHR KMF KPW
-    KRH KRO KRW KWD KYD KZT LAK LBP LKR LRD LSL LTL LTT LUC LUF LUL LVL LVR LYD MAD MAF MCF MDC
-    MDL MGA MGF MKD MKN MLF MMK MNT MOP MRO MRU MTL MTP MUR MVP MVR MWK MXN MXP MXV MYR MZE MZM
-    MZN NAD NGN NIC NIO NLG NOK NPR NZD OMR PAB PEI PEN PES PGK PHP PKR PLN PLZ PTE PYG QAR RHD
-    ROL RON RSD RUB RUR RWF SAR SBD SCR SDD SDG SDP SEK SGD SHP SIT SKK SLE SLL SOS SRD SRG SSP
-    STD STN SUR SVC SYP SZL THB TJR TJS TMM TMT TND TOP TPE TRL TRY TTD TWD TZS UAH UAK UGS UGX
-    USD USN USS UYI UYP UYU UYW UZS VEB VED VEF VES VND VNN VUV WST XAF XAG XAU XBA XBB XBC XBD
-    XCD XCG XDR XEU XFO XFU XOF XPD XPF XPT XRE XSU XTS XUA YDD YER YUD YUM YUN YUR ZAL ZAR ZMK
-    ZMW ZRN ZRZ ZWD ZWG ZWL ZWR
+    ADP AED AFA AFN ALK ALL AMD ANG AOA AOK AON AOR ARA ARL ARM ARP ARS ATS AUD AWG AZM AZN
+    BAD BAM BAN BBD BDT BEC BEF BEL BGL BGM BGN BGO BHD BIF BMD BND BOB BOL BOP BOV BRB BRC
+    BRE BRL BRN BRR BRZ BSD BTN BUK BWP BYB BYN BYR BZD CAD CDF CHE CHF CHW CLE CLF CLP CNH
+    CNX CNY COP COU CRC CSD CSK CUC CUP CVE CYP CZK DDM DEM DJF DKK DOP DZD ECS ECV EEK EGP
+    ERN ESA ESB ESP ETB EUR FIM FJD FKP FRF GBP GEK GEL GHC GHS GIP GMD GNF GNS GQE GRD GTQ
+    GWE GWP GYD HKD HNL HRD HRK HTG HUF IDR IEP ILP ILR ILS INR IQD IRR ISJ ISK ITL JMD JOD
+    JPY KES KGS KHR KMF KPW KRH KRO KRW KWD KYD KZT LAK LBP LKR LRD LSL LTL LTT LUC LUF LUL
+    LVL LVR LYD MAD MAF MCF MDC MDL MGA MGF MKD MKN MLF MMK MNT MOP MRO MRU MTL MTP MUR MVP
+    MVR MWK MXN MXP MXV MYR MZE MZM MZN NAD NGN NIC NIO NLG NOK NPR NZD OMR PAB PEI PEN PES
+    PGK PHP PKR PLN PLZ PTE PYG QAR RHD ROL RON RSD RUB RUR RWF SAR SBD SCR SDD SDG SDP SEK
+    SGD SHP SIT SKK SLE SLL SOS SRD SRG SSP STD STN SUR SVC SYP SZL THB TJR TJS TMM TMT TND
+    TOP TPE TRL TRY TTD TWD TZS UAH UAK UGS UGX USD USN USS UYI UYP UYU UYW UZS VEB VED VEF
+    VES VND VNN VUV WST XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XEU XFO XFU XOF XPD XPF XPT
+    XRE XSU XTS XUA YDD YER YUD YUM YUN YUR ZAL ZAR ZMK ZMW ZRN ZRZ ZWD ZWG ZWL ZWR
 """
 CODES = frozenset(_CODES.split())
 """Codes of currencies, past ones too."""

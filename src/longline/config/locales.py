@@ -52,7 +52,9 @@ def is_day_first(locale: str | None) -> bool | None:
         return None
     if language in _UNKNOWN_ORDER and not region:
         return None
-    order = _of_cldr(ORDERS, language, region) if region else None
+    order = _of_cldr(ORDERS, language, region)
+    if not region and order != "mdy":
+        order = None
     if region in _MONTH_FIRST:
         return False if order in {None, "mdy"} or language == "en" else None
     return True if order in {None, "dmy"} else None

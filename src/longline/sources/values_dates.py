@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from longline.config.cldr import HALF_DAYS as _CLDR_HALF_DAYS
-from longline.config.cldr import MONTHS
-from longline.config.locales import is_day_first, parts_of
+from longline.config.cldr import LANGUAGES, MONTHS, RARE_HALF_DAYS
+from longline.config.locales import is_day_first, is_known, parts_of
 from longline.sources.values_numbers import plain
 
 # English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish.
@@ -70,7 +70,15 @@ _TIME = re.compile(
     r"[a-z]+/[a-z_/]+|(?:[a-z]+ ){1,3}time\b|[a-z]{1,5}\b)?",
     re.IGNORECASE,
 )
-HALF_DAYS = {**_CLDR_HALF_DAYS, "晚": "pm", "晚间": "pm", "傍晚": "pm", "早": "am", "早晨": "am"}
+HALF_DAYS = {
+    **_CLDR_HALF_DAYS,
+    "m": "unclear",
+    "晚": "pm",
+    "晚间": "pm",
+    "傍晚": "pm",
+    "早": "am",
+    "早晨": "am",
+}
 _NOON = 12
 _SHORT = 2  # letters
 _EXACT_HALVES = frozenset({"am", "pm", "a m", "p m"})
@@ -79,9 +87,18 @@ _HALF_WORDS = frozenset(
     phrase
     for phrase in HALF_DAYS
     if phrase.isalpha() and (len(phrase) > len("mitt") or not phrase.isascii())
-) - {"este", "afternoon"}
-_COMMON = "de du to sa r em ch tr"  # with a point behind them they are half-days
+) - {"este", "afternoon", "то"}
+# With a point behind them, or as the last word, they are half-days.
+_COMMON = "de du to sa r em ch tr m min то"
 _COMMON_WORDS = frozenset(_COMMON.split())
+# Words of rare languages; what is shorter, or common in another language, says nothing.
+_RARE = frozenset(
+    phrase.replace("_", " ").replace("\u02bc", "'")
+    for phrase in RARE_HALF_DAYS
+    if len(phrase) > _SHORT or not phrase.isascii()
+) - {"comme", "too", "sub", "uhr nommendaachs"}
+_LETTER_BEHIND = re.compile(r"(?::\d{2}(?:[.,]\d+)?)?\s*[^\W\d_]")
+_LETTER_BEFORE = re.compile(r"[^\s\d_,;:./()-][\s.]*$")  # vowel signs are not letters
 _CLOCKS = "uhr h hr hrs o'clock heures heure horas ore uur ч часа часов год"
 _CLOCK_WORDS = frozenset(_CLOCKS.split())
 _CLOCKS_BEFORE = "at um à a alle las o kl klo в във о at:"
@@ -164,7 +181,7 @@ def read_datetime(value: Any, locale: str | None, form: str | None) -> str:
     exact = _exact(text)
     if exact and (":" in text or "T" in text):
         return exact.isoformat()
-    return datetime.combine(_day_in(text, locale), _time_in(text)).isoformat()
+    return datetime.combine(_day_in(text, locale), _time_in(text, locale)).isoformat()
 
 
 def _exact(text: str) -> datetime | None:
@@ -239,12 +256,15 @@ def _by_form(text: str, form: str) -> datetime:
 
 def _day_in(text: str, locale: str | None) -> date:
     low = text.lower()
-    found = {
+    named = [
         _day(m["y"], month, m["d"])
         for kind in _NAMED
         for m in kind.finditer(low)
         if (month := _MONTHS.get(m["m"]) or _month_of(m["m"], locale)) and _is_alone(low, m)
-    }
+    ]
+    if named and _is_unknown(locale):
+        raise ValueError(f"the names of months in {locale} are not known")
+    found = set(named)
     found |= {_day(m["y"], m["m"], m["d"]) for m in _YEAR_FIRST.finditer(low) if _is_alone(low, m)}
     found |= {_in_order(m, locale) for m in _YEAR_LAST.finditer(low) if _is_alone(low, m)}
     if not found:
@@ -252,6 +272,16 @@ def _day_in(text: str, locale: str | None) -> date:
     if len(found) > 1:
         raise ValueError(f"there are {len(found)} dates in it")
     return found.pop()
+
+
+def _is_unknown(locale: str | None) -> bool:
+    """Say whether names of months and parts of the day in a locale are not known."""
+    return locale is not None and parts_of(locale)[0] not in LANGUAGES and not is_known(locale)
+
+
+def _has_word_next_to(low: str, found: re.Match[str]) -> bool:
+    behind = _LETTER_BEHIND.match(low, found.end("min"))
+    return bool(behind or _LETTER_BEFORE.search(low[: found.start()]))
 
 
 def _is_alone(low: str, found: re.Match[str]) -> bool:
@@ -287,7 +317,7 @@ def _day(year: str | int, month: str | int, day: str | int) -> date:
         raise ValueError("there is no such day") from None
 
 
-def _time_in(text: str) -> time:
+def _time_in(text: str, locale: str | None) -> time:
     found = list(_TIME.finditer(text))
     if len(found) != 1:
         raise ValueError("there is no time of day in it" if not found else "it has several times")
@@ -298,7 +328,7 @@ def _time_in(text: str) -> time:
             raise ValueError("there is no such time of day")
         hour = hour % _NOON + (_NOON if half[0] in "pP" else 0)
     else:
-        hour = _hour_in_words(text, match, hour)
+        hour = _hour_in_words(text, match, hour, locale)
     fraction = int((match["f"] or "").ljust(6, "0"))
     zone = _zone(match["zone"], is_last=not text[match.end() :].strip(" .)]"))
     try:
@@ -307,13 +337,15 @@ def _time_in(text: str) -> time:
         raise ValueError("there is no such time of day") from None
 
 
-def _hour_in_words(text: str, time_found: re.Match[str], hour: int) -> int:
+def _hour_in_words(text: str, time_found: re.Match[str], hour: int, locale: str | None) -> int:
     """Return the hour of the day, of an hour that words for a part of the day may stand next to.
 
     Raises:
         ValueError: the words contradict the hour, or do not decide it.
     """
-    low = text.lower().replace("\u2019", "'")
+    low = text.lower().replace("\u2019", "'").replace("\u02bc", "'")
+    if 0 < hour <= _NOON and _is_unknown(locale) and _has_word_next_to(low, time_found):
+        raise ValueError(f"what the words next to its time mean in {locale} is not known")
     phrase = _phrase_behind(low, time_found.end("min")) or _phrase_before(low, time_found.start())
     if not phrase:
         if 0 < hour <= _NOON and _OTHER_SCRIPT.match(low, time_found.end("min")):
@@ -321,7 +353,7 @@ def _hour_in_words(text: str, time_found: re.Match[str], hour: int) -> int:
         if 0 < hour <= _NOON and any(word in _HALF_WORDS for word in _LETTERS.findall(low)):
             raise ValueError("it speaks of a part of the day, but not next to the time")
         return hour
-    half = HALF_DAYS[phrase]
+    half = HALF_DAYS.get(phrase, "unclear")  # of a rare language
     if half == "noon" and hour == _NOON:
         return hour
     if hour > _NOON or hour == 0:
@@ -343,7 +375,8 @@ def _phrase_behind(low: str, end: int) -> str:
     is_dotted = rest.lstrip()[2:3] == "."
     for count in range(min(4, len(words)), 0, -1):
         phrase = " ".join(words[:count])
-        if phrase in HALF_DAYS and (is_dotted or phrase not in _COMMON_WORDS):
+        is_clear = is_dotted or count == len(words) or phrase not in _COMMON_WORDS
+        if phrase in _RARE or (phrase in HALF_DAYS and is_clear):
             return phrase
     return ""
 
@@ -357,7 +390,8 @@ def _phrase_before(low: str, start: int) -> str:
     for count in range(min(4, len(words)), 0, -1):
         phrase = " ".join(words[-count:])
         # A short word before a time is a preposition more often: am 1. Mai, 8:00.
-        if phrase in HALF_DAYS and (phrase in {"pm", "p m", "a m"} or len(phrase) > _SHORT):
+        is_clear = phrase in {"pm", "p m", "a m"} or len(phrase) > _SHORT
+        if phrase in _RARE or (phrase in HALF_DAYS and is_clear and phrase not in _COMMON_WORDS):
             return phrase
     if words and words[-1] == "am" and "pm" not in low and _AM_BEFORE.search(before):
         return "am"
