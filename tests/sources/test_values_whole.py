@@ -339,3 +339,25 @@ def test_names_of_months_need_a_locale_whose_names_are_known() -> None:
     assert read("date", "3 out 2021", "mfe") is None
     assert read("date", "3 oktober 2021", "no") == "2021-10-03"
     assert read("date", "2021-10-03", "mfe") == "2021-10-03"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["100 rubles", "100 tenge", "100 крон", "100 Schilling", "100 quid", "100 Naira", "100 ¤"],
+)
+def test_a_currency_without_a_known_code_is_kept_as_it_is_written(text: str) -> None:
+    expected = {"amount": 100.0, "currency": text.split()[1]}
+
+    assert read("money", text, "de", "EUR") == expected
+    assert read("money", text) == expected
+
+
+@pytest.mark.parametrize("text", ["100 XYZ", "XYZ 100", "1.234,50 QQQ", "QQQ 5"])
+def test_an_unknown_code_is_not_replaced_by_the_currency_of_the_form(text: str) -> None:
+    assert read("money", text, "de", "EUR") is None
+    assert read("money", text, "de")["currency"] is None
+
+
+@pytest.mark.parametrize("text", ["100 TTC", "UVP 100", "ab 100", "100 inkl. MwSt", "Preis: 100"])
+def test_words_that_are_no_currency_leave_that_of_the_form(text: str) -> None:
+    assert read("money", text, "de", "EUR") == {"amount": 100.0, "currency": "EUR"}

@@ -93,7 +93,22 @@ _SHARED_WORDS = """
 """
 ELSEWHERE = {("RUB", "BY"): "BYN", ("RON", "MD"): "MDL", ("CAD", "NI"): "NIO"}
 """What a word for a currency means in a region that uses it for its own."""
-SHARED_WORDS = frozenset(_SHARED_WORDS.split())
+# Names whose code is not decided here: they are kept as they are written.
+_OTHER_NAMES = """
+    afghani ariary balboa birr bolivar bolivars bolívar bolívares boliviano bolivianos cedi
+    cedis colones colón córdoba cordobas dalasi denar denars dram drams escudo escudos florin
+    florins gourde gourdes guarani guaraní guaranies guaraníes guilder guilders gulden hryvnia
+    hryvnias hryvnya kina koruna korunas króna kuna kunas kwacha kwanza kyat lari lats lek
+    lempira lempiras leone leones leva litas loti manat metical meticais naira nairas nakfa
+    ngultrum ouguiya pataca patacas peseta pesetas pula quetzal quetzales quid rand rands
+    reais riel riels ringgit rouble roubles rubel ruble rubles rufiyaa rupiah rupie rupien
+    roupie roupies schilling schillinge shekel shekels sheqel sheqalim soles somoni taka tala
+    tenge tögrög tugrik vatu yen yuan zloty zlotys złotys доллар доллара долларов долара
+    доларів фунт фунта фунтов франк франка франков крон крона кроны тенге сум сумов сомони
+    манат драм драмов лари шекель шекеля шекелей юань юаня юаней иена иены иен злотый злотых
+    форинт форинтов
+"""
+SHARED_WORDS = frozenset((_SHARED_WORDS + _OTHER_NAMES).split()) - frozenset(CURRENCY_WORDS)
 """Words for the currencies of several countries, in lower case; they count next to the number."""
 UNCLEAR_DECIMALS = frozenset(["dinar", "dinars", "دينار", "rial", "riyal", "ریال", "ريال"])
 """Shared words for currencies of which some have three decimals."""

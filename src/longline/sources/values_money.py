@@ -27,7 +27,7 @@ _LOW_THREE = frozenset(currency.lower() for currency in _THREE_DECIMALS)
 _SIGN = re.compile(
     r"(?:(?<![A-Za-z])(?:[A-Z]{1,4}|Bds)|(?<![A-Za-z])(?:AU|CAN?|HK|NZ|SG?|US|NT|MX) )?[$£¥￥]"
     r"(?: ?(?:US|CA|AU|NZ|HK|SG|MX)(?![A-Za-z])|[A-Z]{1,2}(?![A-Za-z])|b(?![A-Za-z]))?"
-    r"|GH₵|R₣|[€\u20a0-\u20cf฿৳៛֏؋﷼￦￡]"
+    r"|GH₵|R₣|[¤€\u20a0-\u20cf฿৳៛֏؋﷼￦￡]"
 )
 _WORD = re.compile(r"[^\W\d_]+")
 _DOTTED = re.compile(
@@ -56,6 +56,12 @@ _MEASURE = re.compile(
     r"\s?(?:[mk]?g|lbs?|oz|[mck]?m|ft|[mc]?l|k?wh?|[kmgt]b|[mck]?m[²2]|km/h)(?![^\W_]|\.\w)"
 )
 _THREE_LETTERS = re.compile(r"[A-Za-z]{3}")
+# Nothing but a number and three capitals, as a code is written; these say what a price includes.
+_NO_CODES = "TTC UVP RRP PVP PVC IVA TVA VAT MWS UST GST NET NEW TAX DDV DPH KDV MVA PDV BTW"
+_UNKNOWN_CODE = re.compile(
+    rf"(?!.*(?:{_NO_CODES.replace(' ', '|')}))"
+    r"(?:[A-Z]{3}\s?[\d.,'\s]*\d|\d[\d.,'\s]*[A-Z]{3})\.?"
+)
 _AMOUNTS = ("amount", "price", "value", "lowPrice")
 _CURRENCIES = ("currency", "priceCurrency", "currencyCode")
 
@@ -86,6 +92,8 @@ def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, An
     zeros = zeros_after(text, token)
     if not named and (text[token.end :].lstrip()[:1] == "K" or _MEASURE.match(text, token.end)):
         raise ValueError("what stands behind the number is no currency, but a unit")
+    if not named and unsaid and _UNKNOWN_CODE.fullmatch(text):
+        raise ValueError(f"whether its word is another currency than {unsaid} is not known")
     currency = named or unsaid
     is_whole = not zeros and (currency or "").lower() not in _LOW_THREE
     amount = amount_of(token, locale, is_whole=is_whole, zeros=zeros)
