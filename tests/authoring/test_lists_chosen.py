@@ -344,3 +344,17 @@ async def test_elements_of_the_same_structure_that_are_left_out_are_reported(
 
     assert proposal.candidate.count == 9
     assert codes(proposal) & {"left_out", "rival_list"}
+
+
+def test_an_element_without_class_and_link_of_the_others_is_not_an_item() -> None:
+    parts = "".join(f"<div>{word} {word}</div>" for word in WORDS[:4])
+    notice = f'<div id="notice"><img src="/free.png">{parts} {"This site is free. " * 4}</div>'
+    people = "".join(
+        f'<div class="person"><a href="/p/{n}"><img src="/{n}.png"></a><a href="/c/{n}">{word}</a>'
+        f"<div>Name {word}</div><div>{n + 20} years</div><div>About {word} {n}</div></div>"
+        for n, word in enumerate(WORDS[:10])
+    )
+
+    group = best(f'<div id="main"><div>{notice}{people}</div></div>')
+
+    assert len(group.nodes) == 10

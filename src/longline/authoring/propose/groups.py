@@ -200,6 +200,8 @@ class GroupFinder:
             for node in group.nodes
             if node.mem_id not in known and self._links.only_lead_up(node)
         ]
+        known = {node.mem_id for node in group.odd}
+        group.odd += [node for node in _without_class_and_link(group) if node.mem_id not in known]
         # The selector finds elements without text, too, and each would be an empty record.
         group.odd += empty
         group.homogeneity *= len(group.nodes) / (len(group.nodes) + len(empty))
@@ -548,6 +550,25 @@ def _examine_structure(group: Group) -> None:
     group.slots = _count_slots(shapes, common)
     group.has_headings = _has_headings(sample)
     group.has_several_tables = len(_columns(group.nodes)) > 1
+
+
+def _without_class_and_link(group: Group) -> list[LexborNode]:
+    """Return the few elements that have neither the class nor any link of the others."""
+    usual = _MOSTLY * len(group.nodes)
+    names = Counter(name for node in group.nodes for name in classes_of(node))
+    shared = {name for name, count in names.items() if count >= usual}
+    linked = {node.mem_id for node in group.nodes if _has_link(node)}
+    if not shared or len(linked) < usual:
+        return []
+    return [
+        node
+        for node in group.nodes
+        if node.mem_id not in linked and not shared.intersection(classes_of(node))
+    ]
+
+
+def _has_link(node: LexborNode) -> bool:
+    return node.tag == "a" or node.css_first("a[href]") is not None
 
 
 def _likeness(common: set[str], shape: Mapping[str, str]) -> float:
