@@ -31,7 +31,7 @@ def report(*dependencies: dict[str, Any]) -> dict[str, Any]:
 
 
 def results(lines: list[Any]) -> list[str]:
-    return [str(line.result) for line in lines]
+    return [line.result.name for line in lines]
 
 
 def test_a_package_without_vulnerabilities_is_fine(audit: ModuleType) -> None:
@@ -42,20 +42,20 @@ def test_a_package_without_vulnerabilities_is_fine(audit: ModuleType) -> None:
 
     lines = audit.vulnerabilities(PINS, told)
 
-    assert results(lines) == ["fine", "found"]
+    assert results(lines) == ["FINE", "FOUND"]
     assert "X-1" in lines[1].detail
 
 
 def test_what_pip_audit_skips_was_not_checked(audit: ModuleType) -> None:
     told = report({"name": "good", "skip_reason": "not found"})
 
-    assert results(audit.vulnerabilities(PINS, told)) == ["not checked", "not checked"]
+    assert results(audit.vulnerabilities(PINS, told)) == ["NOT_CHECKED", "NOT_CHECKED"]
 
 
 def test_without_a_report_nothing_was_checked(audit: ModuleType) -> None:
     lines = audit.vulnerabilities(PINS, "no connection")
 
-    assert results(lines) == ["not checked", "not checked"]
+    assert results(lines) == ["NOT_CHECKED", "NOT_CHECKED"]
 
 
 def test_the_newest_version_stands_in_only_for_itself(audit: ModuleType) -> None:
@@ -65,7 +65,7 @@ def test_the_newest_version_stands_in_only_for_itself(audit: ModuleType) -> None
     }
     lines = audit.vulnerabilities(PINS, "no connection")
 
-    assert results(audit.with_newest(PINS, lines, pages.__getitem__)) == ["fine", "not checked"]
+    assert results(audit.with_newest(PINS, lines, pages.__getitem__)) == ["FINE", "NOT_CHECKED"]
 
 
 def test_vulnerabilities_of_the_newest_version_are_found(audit: ModuleType) -> None:
@@ -76,7 +76,7 @@ def test_vulnerabilities_of_the_newest_version_are_found(audit: ModuleType) -> N
         {"good": "1.0"}, lines, lambda _: {"info": {"version": "1.0"}, "vulnerabilities": known}
     )
 
-    assert (str(line.result), "CVE-1" in line.detail) == ("found", True)
+    assert (line.result.name, "CVE-1" in line.detail) == ("FOUND", True)
 
 
 def test_a_pypi_that_does_not_answer_checks_nothing(audit: ModuleType) -> None:
@@ -85,29 +85,29 @@ def test_a_pypi_that_does_not_answer_checks_nothing(audit: ModuleType) -> None:
 
     lines = audit.vulnerabilities(PINS, "no connection")
 
-    assert results(audit.with_newest(PINS, lines, away)) == ["not checked", "not checked"]
+    assert results(audit.with_newest(PINS, lines, away)) == ["NOT_CHECKED", "NOT_CHECKED"]
 
 
 @pytest.mark.parametrize(
     ("text", "result"),
     [
-        ("MIT", "fine"),
-        ("MPL-2.0 AND (Apache-2.0 OR MIT)", "fine"),
-        ("LGPL-3.0-only", "fine"),
-        ("BSD License", "fine"),
-        ("GPL-3.0-or-later", "found"),
-        ("GNU Affero General Public License v3 (AGPLv3)", "found"),
-        ("MIT AND SSPL-1.0", "found"),
-        ("something of its own", "found"),
-        ("", "not checked"),
+        ("MIT", "FINE"),
+        ("MPL-2.0 AND (Apache-2.0 OR MIT)", "FINE"),
+        ("LGPL-3.0-only", "FINE"),
+        ("BSD License", "FINE"),
+        ("GPL-3.0-or-later", "FOUND"),
+        ("GNU Affero General Public License v3 (AGPLv3)", "FOUND"),
+        ("MIT AND SSPL-1.0", "FOUND"),
+        ("something of its own", "FOUND"),
+        ("", "NOT_CHECKED"),
     ],
 )
 def test_a_licence_is_judged(audit: ModuleType, text: str, result: str) -> None:
-    assert str(audit.judge_licence("x", text).result) == result
+    assert audit.judge_licence("x", text).result.name == result
 
 
 def test_a_package_that_is_not_installed_was_not_checked(audit: ModuleType) -> None:
-    assert str(audit.licence_of("no-such-package-here").result) == "not checked"
+    assert audit.licence_of("no-such-package-here").result.name == "NOT_CHECKED"
 
 
 def test_bundled_servers_are_listed_with_their_versions(audit: ModuleType) -> None:
@@ -118,11 +118,11 @@ def test_bundled_servers_are_listed_with_their_versions(audit: ModuleType) -> No
     assert all(line.what.partition(" ")[2] for line in lines)
 
 
-@pytest.mark.parametrize(("result", "code"), [("fine", 0), ("found", 1), ("not checked", 1)])
+@pytest.mark.parametrize(("result", "code"), [("FINE", 0), ("FOUND", 1), ("NOT_CHECKED", 1)])
 def test_the_exit_code_is_zero_only_when_all_was_checked(
     audit: ModuleType, monkeypatch: pytest.MonkeyPatch, result: str, code: int
 ) -> None:
-    line = audit.Line("x", audit.Result(result))
+    line = audit.Line("x", audit.Result[result])
     monkeypatch.setattr(audit, "run_pip_audit", lambda _file: "no connection")
     monkeypatch.setattr(audit, "with_newest", lambda *_: [line])
     monkeypatch.setattr(audit, "licence_of", lambda name: audit.Line(name, audit.Result.FINE))

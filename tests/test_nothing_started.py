@@ -1,4 +1,4 @@
-"""What cannot be run is told before a job is made or touched: exit code 2 leaves nothing behind."""
+"""A run that cannot be started is refused before a job is made or touched: no job is left."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ async def test_a_redis_that_is_only_away_leaves_a_job_for_a_worker_to_find(
 
     assert (found.id, found.state, found.engine) == (job, JobState.RUNNING, "celery")
     (sentence,) = told
-    assert f"{job} is in the database, and begins as soon as a worker finds it" in sentence
-    assert "word" not in sentence
+    assert job in sentence
+    assert ":word@" not in sentence
 
 
 async def test_a_contact_that_is_none_leaves_no_job(tmp_path: Path, source: str) -> None:
@@ -128,7 +128,7 @@ async def test_a_refused_password_leaves_a_paused_job_as_it_is(
             longline.submit(source),
             longline.resume(report.job, engine="celery"),
         ):
-            with pytest.raises(BrokerRefuses, match="it refuses the password"):
+            with pytest.raises(BrokerRefuses, match="password"):
                 await call
         (job,) = await longline.store.jobs.list()
     assert (job.state, job.engine) == (JobState.PAUSED, "local")

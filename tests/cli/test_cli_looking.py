@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def test_jobs_are_listed_for_people_and_programs(longline: Terminal, collected: 
     (row,) = longline("jobs", "--json").last
 
     assert collected in table
-    assert "1 failed of 3 items" in table
+    assert row["reason"] in table
     assert (row["job"], row["state"], row["stored"], row["failed"]) == (collected, "partial", 2, 1)
 
 
@@ -52,11 +53,12 @@ def test_one_job_is_shown_with_its_settings_and_events(longline: Terminal, colle
 
 
 @pytest.mark.parametrize("words", [["jobs"], ["records", "stats"], ["checkpoints"]])
-def test_an_empty_home_says_so(longline: Terminal, words: list[str]) -> None:
+def test_an_empty_home_is_reported_as_empty(longline: Terminal, words: list[str]) -> None:
     answer = longline(*words)
 
     assert answer.code == 0
-    assert answer.out.startswith("no ")
+    assert answer.out.strip()
+    assert longline(*words, "--json").last == []
 
 
 @pytest.mark.usefixtures("collected")
@@ -90,9 +92,10 @@ def test_a_record_is_shown_by_its_key_as_it_is_listed(longline: Terminal, key: s
     assert answer.code == 0
     assert answer.out.startswith("shop/0 https://shop.test/0\n")
     assert "Thing [/b] 0" in answer.out
-    assert "\nwhere its fields come from\n  page: title, tax, price\n" in answer.out
+    assert "  page: title, tax, price\n" in answer.out
     assert longline("records", "show", key, "--json").last["data"]["price"] == 5
-    assert longline("records", "versions", key).out == "it has never changed\n"
+    assert longline("records", "versions", key).out.strip()
+    assert longline("records", "versions", key, "--json").last == []
 
 
 def test_a_key_may_hold_slashes(longline: Terminal, tmp_path: Path) -> None:
@@ -121,7 +124,9 @@ def test_a_key_that_two_sources_have_is_told_apart(longline: Terminal, home: Pat
     assert longline("records", "show", "1", "--source", "hats", "--json").last["version"] == 2
     (old,) = longline("records", "versions", "hats/1", "--json").last
     assert (old["version"], old["data"]) == (1, {"title": "Hat"})
-    assert longline("records", "versions", "hats/1").out.startswith("version 1  first")
+    (line,) = longline("records", "versions", "hats/1").out.splitlines()
+    assert "1" in re.findall(r"\d+", line)
+    assert "first" in line  # its fingerprint
 
 
 @pytest.mark.parametrize(
@@ -166,10 +171,13 @@ def test_an_export_says_what_it_wrote(
     longline: Terminal, tmp_path: Path, name: str, form: str
 ) -> None:
     answer = longline("export", "-o", name)
+    told = longline("export", "-o", name, "--job", "shop-", "--json").last
 
-    assert answer.out == f"2 records written to {name} ({form})\n"
+    assert answer.code == 0
+    assert "2" in re.findall(r"\d+", answer.out)
+    assert name in answer.out
     assert (tmp_path / name).read_text().count('"key"') == 2
-    assert longline("export", "-o", name, "--job", "shop-", "--json").last["records"] == 2
+    assert (told["records"], told["format"]) == (2, form)
 
 
 @pytest.mark.usefixtures("collected")
@@ -201,16 +209,21 @@ def test_checkpoints_are_listed_by_the_beginning_of_a_job(
     assert (document["job"], document["processed"], document["failed"]) == (collected, 3, 1)
     assert longline("checkpoints", collected[:9], "--json").last == [document]
     assert longline("checkpoints", "/etc", "--json").last == []
-    assert "3 of 3 processed, 1 failed" in longline("checkpoints").out
+    name, job, state, *counts = longline("checkpoints").out.split()
+    assert (name, job, state) == (document["checkpoint_id"], collected, "partial")
+    assert sorted(re.findall(r"\d+", " ".join(counts))) == ["1", "3", "3"]
 
 
 def test_sources_are_listed_and_one_is_explained(longline: Terminal, shop: Path) -> None:
     assert longline("sources").out.startswith("n8n ")
 
     answer = longline("sources", shop)
+    (told,) = longline("sources", shop, "--json").last
 
-    assert answer.out.startswith("shop         Things without a web.\n")
-    assert "pace      2 a second, bursts of 5" in answer.out
+    head, *details = answer.out.splitlines()
+    assert head.split() == ["shop", "Things", "without", "a", "web."]
+    assert (told["rate"], told["burst"]) == (2, 5)
+    assert any({"2", "5"} <= set(re.findall(r"\d+", line)) for line in details)
     assert "--set things=3" in answer.out
 
 
@@ -218,7 +231,8 @@ def test_the_settings_of_a_source_are_explained(longline: Terminal, tmp_path: Pa
     about = 'things: int = 3\n    """How many there are,\n    on all shelves."""\n'
     (tmp_path / "told.py").write_text(SHOP.replace("things: int = 3\n", about))
 
-    assert "  --set rows=100  Templates a page of the search" in longline("sources", "n8n").out
+    (n8n,) = longline("sources", "n8n", "--json").last
+    assert f"--set rows=100  {n8n['settings']['rows']['about']}\n" in longline("sources", "n8n").out
     answer = longline("sources", tmp_path / "told.py")
     assert "  --set things=3  How many there are, on all shelves.\n" in answer.out
 
@@ -229,7 +243,7 @@ async def leave_alone(home: Path) -> None:
         await leased(store, job, owner=f"{this_host()}:999999999:1.00")
 
 
-def test_a_job_whose_process_was_killed_says_that_nobody_works_on_it(
+def test_a_job_whose_process_was_killed_is_shown_as_abandoned(
     longline: Terminal, home: Path
 ) -> None:
     home.mkdir()
@@ -237,18 +251,16 @@ def test_a_job_whose_process_was_killed_says_that_nobody_works_on_it(
 
     (row,) = longline("jobs", "--json").last
     assert (row["state"], row["is_abandoned"]) == ("running", True)
-    listed = longline("jobs").out
-    assert "abandoned" in listed
-    assert "nobody works on it" in listed
-    assert "abandoned (nobody works on it)" in longline("jobs", row["job"]).out
+    assert "abandoned" in longline("jobs").out
+    assert "abandoned" in longline("jobs", row["job"]).out
     (seen,) = longline("top", "--json").last["jobs"]
     assert seen["is_abandoned"]
     assert "abandoned" in longline("top").out
 
 
-@pytest.mark.usefixtures("collected")
-def test_a_report_is_written(longline: Terminal, tmp_path: Path) -> None:
+def test_a_report_is_written(longline: Terminal, collected: str, tmp_path: Path) -> None:
     answer = longline("report", "-o", "report.md")
 
-    assert answer.out.startswith("report of shop-")
+    assert collected in answer.out
+    assert "report.md" in answer.out
     assert (tmp_path / "report.md").read_text().startswith("# ")

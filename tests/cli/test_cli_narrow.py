@@ -36,7 +36,7 @@ def test_a_narrow_table_of_jobs_drops_columns_and_cuts_none() -> None:
 
     assert "…" not in narrow + wide
     assert narrow.splitlines()[1].split() == [LONG_ID, "running", "1,234", "34", "1:15"]
-    assert all(word in wide for word in ("found", "40,000", "records", "1,200", "3,680"))
+    assert all(number in wide for number in ("40,000", "1,200", "3,680"))
 
 
 def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
@@ -98,12 +98,12 @@ def test_dates_are_whole_in_eighty_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     longline("run", shop, "--set", "bad=1")
-    created = longline("jobs", "--json").last[0]["created_at"]
+    (job,) = longline("jobs", "--json").last
 
     lines = longline("jobs").out.splitlines()
 
-    assert created[:16] in lines[1]
-    assert lines[2].endswith(": 1 failed of 3 items")
+    assert job["created_at"][:16] in lines[1]
+    assert job["reason"] in " ".join(" ".join(lines).split())
 
 
 def test_what_all_sites_suffer_from_is_said_once_and_again_when_it_returns(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.terminal import Terminal
 from longline.config.settings import Settings
+from longline.errors import BadOption, UnknownJob
 from longline.jobs.owner import this_run
 from longline.stores.orders import Order, OrderClaim, OrderKind
 from longline.stores.store import open_store
@@ -41,9 +44,20 @@ def take(home: Path, output: Path, owner: str) -> None:
         asyncio.run(store.orders.take(OrderClaim(order, owner, now, now + 20)))
 
 
+def orders(longline: Terminal, job: str) -> dict[str, dict[str, Any]]:
+    """Return the orders of a job by their output, which is None unless they are exports."""
+    return {one["output"]: one for one in longline("jobs", job, "--json").last["orders"]}
+
+
 def left(longline: Terminal, job: str) -> list[str]:
     """Return where exports of a job that were not dropped go."""
-    return [one["output"] for one in longline("jobs", job, "--json").last["orders"]]
+    return list(orders(longline, job))
+
+
+def shown(longline: Terminal, job: str, output: Path) -> str:
+    """Return the line about the order to write a file."""
+    lines = longline("jobs", job).out.splitlines()
+    return next(line for line in reversed(lines) if str(output) in line)
 
 
 def test_a_job_shows_what_waits_for_its_end_and_what_for_a_worker(
@@ -51,10 +65,12 @@ def test_a_job_shows_what_waits_for_its_end_and_what_for_a_worker(
 ) -> None:
     leave(longline, job, "b.csv")
 
-    shown = longline("jobs", job).out
+    waits_for = {Path(one).name: it["waits_for"] for one, it in orders(longline, job).items()}
 
-    assert f"export to {tmp_path / 'a.csv'}: waits for the end of the job\n" in shown
-    assert f"export to {tmp_path / 'b.csv'}: waits for a worker\n" in shown
+    assert "end" in waits_for["a.csv"]
+    assert "worker" in waits_for["b.csv"]
+    assert waits_for["a.csv"] in shown(longline, job, tmp_path / "a.csv")
+    assert waits_for["b.csv"] in shown(longline, job, tmp_path / "b.csv")
 
 
 def test_a_program_reads_what_waits(longline: Terminal, job: str, tmp_path: Path) -> None:
@@ -62,12 +78,8 @@ def test_a_program_reads_what_waits(longline: Terminal, job: str, tmp_path: Path
 
     assert order.pop("order").startswith(f"{job}/export/")
     assert order.pop("placed_at")[:4] == f"{time.gmtime().tm_year}"
-    assert order == {
-        "kind": "export",
-        "output": str(tmp_path / "a.csv"),
-        "held_by": None,
-        "waits_for": "the end of the job",
-    }
+    assert "end" in order.pop("waits_for")
+    assert order == {"kind": "export", "output": str(tmp_path / "a.csv"), "held_by": None}
 
 
 def test_a_job_shows_who_is_at_an_export(
@@ -76,37 +88,46 @@ def test_a_job_shows_who_is_at_an_export(
     leave(longline, job, "b.csv")
     take(home, tmp_path / "b.csv", "far~1234:77:5.00:abcdef:66:4.00")
 
-    assert (
-        f"export to {tmp_path / 'b.csv'}: process 77 on far is at it" in longline("jobs", job).out
-    )
+    order = orders(longline, job)[str(tmp_path / "b.csv")]
+    assert order["held_by"].startswith("far~1234:77:")
+    assert order["waits_for"] is None
+    line = shown(longline, job, tmp_path / "b.csv")
+    assert {"77", "far"} <= set(re.findall(r"\w+", line))
 
 
-def test_whoever_died_over_an_export_does_not_hold_it(
+def test_a_process_that_died_over_an_export_does_not_hold_it(
     longline: Terminal, home: Path, job: str, tmp_path: Path
 ) -> None:
     leave(longline, job, "b.csv")
     host, _, *rest = this_run().split(":")
     take(home, tmp_path / "b.csv", ":".join([host, str(2**22 + 1), *rest]))  # past any pid
 
-    assert f"export to {tmp_path / 'b.csv'}: waits for a worker" in longline("jobs", job).out
+    order = orders(longline, job)[str(tmp_path / "b.csv")]
+    assert order["held_by"] is None
+    assert "worker" in order["waits_for"]
+    assert order["waits_for"] in shown(longline, job, tmp_path / "b.csv")
 
 
-def test_a_job_shows_that_its_source_is_still_to_be_told(
+def test_a_job_shows_that_its_source_is_still_to_be_notified(
     longline: Terminal, home: Path, job: str
 ) -> None:
     with open_store(Settings(home=home).database) as store:
         asyncio.run(store.orders.place(Order(job, OrderKind.FINISHED, time.time())))
 
-    shown = longline("jobs", job).out
+    found = longline("jobs", job, "--json").last["orders"]
+    lines = longline("jobs", job).out.splitlines()
 
-    assert "tell the source that the job is complete: waits for a worker" in shown
+    assert sorted(one["kind"] for one in found) == ["export", OrderKind.FINISHED.value]
+    assert [one["output"] for one in found if one["kind"] != "export"] == [None]
+    assert any("worker" in line and "a.csv" not in line for line in lines[-2:])
 
 
 def test_a_job_without_orders_shows_none(longline: Terminal, shop: Path) -> None:
     job = longline("run", shop, "--json").last["job"]
 
-    assert longline("jobs", job, "--json").last["orders"] == []
-    assert "to be done" not in longline("jobs", job).out
+    told = longline("jobs", job, "--json").last
+    assert told["orders"] == []
+    assert told["events"][-1]["kind"] in longline("jobs", job).out.splitlines()[-1]
 
 
 def test_all_exports_of_a_job_that_wait_are_dropped(
@@ -126,7 +147,9 @@ def test_one_of_the_exports_is_dropped(longline: Terminal, job: str, tmp_path: P
 
     answer = longline("export", "--job", job, "-o", "a.csv", "--drop")
 
-    assert answer.out == f"the records of {job} will not be written to {tmp_path / 'a.csv'}\n"
+    assert (answer.code, answer.out.count("\n")) == (0, 1)
+    assert job in answer.out
+    assert str(tmp_path / "a.csv") in answer.out
     assert left(longline, job) == [str(tmp_path / "b.csv")]
     assert "export.dropped" in longline("jobs", job).out
 
@@ -141,29 +164,42 @@ def test_an_export_that_is_being_written_comes_to_its_end(
     others = longline("export", "--job", job, "--drop", "--json")
 
     assert refused.code == 2
-    assert "process 77 on far is writing the export" in refused.err
+    assert isinstance(refused.error, BadOption)
+    assert refused.error.option == "--drop"
+    assert {"77", "far"} <= set(re.findall(r"\w+", refused.error.problem))
+    assert str(tmp_path / "b.csv") in refused.error.problem
     assert others.last["under_way"] == left(longline, job) == [str(tmp_path / "b.csv")]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "option", "named"),
     [
-        (("--drop",), "say --job"),
-        (("--job", "nobody", "--drop"), "there is no job 'nobody'"),
-        (("--job", "JOB", "--drop", "-o", "b.csv"), "b.csv waits; `longline jobs"),
-        (("--job", "JOB", "--drop", "--detach"), "--detach: that does not go with --drop"),
-        (("--job", "JOB", "--drop", "--format", "csv"), "--format: that does not go with --drop"),
-        (("--job", "JOB", "--drop", "--search", "x"), "--search: that does not go with --drop"),
+        (("--drop",), "--drop", "--job"),
+        (("--job", "JOB", "--drop", "-o", "b.csv"), "--drop", "b.csv"),
+        (("--job", "JOB", "--drop", "--detach"), "--detach", "--drop"),
+        (("--job", "JOB", "--drop", "--format", "csv"), "--format", "--drop"),
+        (("--job", "JOB", "--drop", "--search", "x"), "--search", "--drop"),
     ],
 )
-def test_what_cannot_be_dropped_is_told(
-    longline: Terminal, job: str, tmp_path: Path, words: tuple[str, ...], said: str
+def test_what_cannot_be_dropped_is_refused(
+    longline: Terminal, job: str, words: tuple[str, ...], option: str, named: str
 ) -> None:
     answer = longline("export", *(job if word == "JOB" else word for word in words))
 
     assert answer.code == 2
-    assert said in answer.err
-    assert left(longline, job) == [str(tmp_path / "a.csv")]
+    assert isinstance(answer.error, BadOption)
+    assert answer.error.option == option
+    assert named in answer.error.problem
+    assert [Path(one).name for one in left(longline, job)] == ["a.csv"]
+
+
+def test_exports_of_an_unknown_job_are_not_dropped(longline: Terminal, job: str) -> None:
+    answer = longline("export", "--job", "nobody", "--drop")
+
+    assert answer.code == 2
+    assert isinstance(answer.error, UnknownJob)
+    assert answer.error.job == "nobody"
+    assert [Path(one).name for one in left(longline, job)] == ["a.csv"]
 
 
 def test_what_was_dropped_can_be_left_to_a_worker_again(

@@ -37,22 +37,23 @@ def test_plugins_are_listed_with_what_is_wrong_with_them(longline: Terminal) -> 
     told = {one["name"]: one["problem"] for one in answer.last if one["distribution"] == "fleet"}
     assert answer.code == 0
     assert (told["boats"], told["rows"]) == (None, None)
-    assert "neither a subclass of longline.Source" in told["wrecks"]
-    assert "no attribute 'Paper'" in told["paper"]
+    assert "longline.Source" in told["wrecks"]
+    assert "Paper" in told["paper"]
 
 
 @pytest.mark.usefixtures("fleet")
 def test_plugins_are_listed_for_people(longline: Terminal) -> None:
     answer = longline("plugins")
 
-    lines = answer.out.splitlines()
+    lines = {tuple(line.split()[:2]): line for line in answer.out.splitlines()}
     assert answer.code == 0
-    assert any(line.startswith("source     boats") and line.endswith("ok") for line in lines)
-    assert any("exporter   paper" in line and "broken: AttributeError" in line for line in lines)
+    assert lines["source", "boats"].endswith("ok")
+    assert "AttributeError" in lines["exporter", "paper"]
 
 
-def test_no_plugins_are_no_trouble(longline: Terminal) -> None:
+def test_no_plugins_are_not_a_failure(longline: Terminal) -> None:
     answer = longline("plugins")
 
     assert answer.code == 0
-    assert "entry points are looked for in longline.sources" in answer.out
+    assert "longline.sources" in answer.out
+    assert longline("plugins", "--json").last == []

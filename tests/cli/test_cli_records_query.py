@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli.terminal import Terminal
+from longline.errors import BadOption
 from longline.stores.store import open_store
 from stores.given import record
 
@@ -103,7 +105,8 @@ def test_a_search_is_a_list_of_what_holds_the_text(hats: Terminal) -> None:
 
     assert json.loads(found)["key"] == "straw"
     assert "hats/straw" in hats("records", "search", "peru", "--source", "hats").out
-    assert hats("records", "search", "nowhere").out == "no records match\n"
+    assert hats("records", "search", "nowhere").out.count("\n") == 1
+    assert hats("records", "search", "nowhere", "--json").out == ""
 
 
 def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
@@ -114,29 +117,31 @@ def test_a_record_is_shown_as_it_was(hats: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "option", "named"),
     [
-        (["--where", "price"], "where: 'price' is no condition"),
-        (["--where", "@nothing=1"], "there is no @nothing"),
-        (["--where", "@score>much"], "@score is a number"),
-        (["--order", "-"], "order: '-' names no field"),
-        (["--order", "price,,x"], "order: 'price,,x' has an empty part; for several fields, say"),
-        (["--since", "yesterday"], "--since: 'yesterday' is no moment"),
-        (["--as-of", "soon"], "--as-of: 'soon' is no moment"),
-        (["--columns", "a,,b"], "is no path of fields"),
-        (["--columns", "@nothing"], "--columns: there is no @nothing"),
-        (["--where", "price>>3"], "'price>>3' has a stray >"),
-        (["--source", "hat"], "did you mean 'hats'?"),
-        (["--grade", "Foo"], "--grade: 'Foo' is none of Excellent, Good, Fair, Poor"),
+        (["--where", "price"], "where", ["'price'"]),
+        (["--where", "@nothing=1"], "where", ["@nothing", "@score"]),
+        (["--where", "@score>much"], "where", ["@score", "much"]),
+        (["--order", "-"], "--order", ["'-'"]),
+        (["--order", "price,,x"], "order", ["price,,x"]),
+        (["--since", "yesterday"], "--since", ["yesterday"]),
+        (["--as-of", "soon"], "--as-of", ["soon"]),
+        (["--columns", "a,,b"], "field", ["''"]),
+        (["--columns", "@nothing"], "--columns", ["@nothing", "@score"]),
+        (["--where", "price>>3"], "where", ["price>>3", "quotes"]),
+        (["--source", "hat"], "source", ["hats"]),
+        (["--grade", "Foo"], "--grade", ["Foo", "Excellent", "Good", "Fair", "Poor"]),
     ],
 )
-def test_what_cannot_be_asked_is_answered_with_one_sentence(
-    hats: Terminal, words: list[str], sentence: str
+def test_what_cannot_be_queried_is_refused_in_one_line(
+    hats: Terminal, words: list[str], option: str, named: list[str]
 ) -> None:
     answer = hats("records", "list", *words)
 
     assert (answer.code, answer.out) == (2, "")
-    assert sentence in answer.err
+    assert isinstance(answer.error, BadOption)
+    assert answer.error.option == option
+    assert all(one in answer.error.problem for one in named)
     assert answer.err.count("\n") == 1
 
 
@@ -145,33 +150,28 @@ def test_a_class_may_be_written_in_any_case(hats: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "named"),
     [
-        (["--where", "prize>3"], "note: no record has anything in prize\n"),
-        (
-            ["--order", "price,x"],
-            "note: no record has anything in price,x; for several, say --order again\n",
-        ),
-        (
-            ["--columns", "prize", "--source", "hats"],
-            "note: no record of hats has anything in prize\n",
-        ),
-        (["--where", "price>1000", "--order", "made.in", "--columns", "title,@score"], ""),
-        (["--where", "prize>3", "--as-of", "2000-01-01"], ""),
+        (["--where", "prize>3"], ["prize"]),
+        (["--order", "price,x"], ["price,x", "--order"]),
+        (["--columns", "prize", "--source", "hats"], ["prize", "hats"]),
+        (["--where", "price>1000", "--order", "made.in", "--columns", "title,@score"], []),
+        (["--where", "prize>3", "--as-of", "2000-01-01"], []),
     ],
 )
-def test_a_field_that_no_record_has_is_told_beside_the_answer(
-    hats: Terminal, words: list[str], told: str
+def test_a_field_that_no_record_has_is_noted_on_stderr(
+    hats: Terminal, words: list[str], named: list[str]
 ) -> None:
     answer = hats("records", "list", *words)
 
-    assert (answer.code, answer.err) == (0, told)
+    assert (answer.code, answer.err.count("\n")) == (0, int(bool(named)))
+    assert all(one in answer.err for one in named)
     assert answer.out
 
 
 @pytest.mark.parametrize("name", ["list", "search", "changes"])
 def test_where_json_is_a_line_for_each_the_help_says_so(longline: Terminal, name: str) -> None:
-    assert "line for each" in " ".join(longline("records", name, "--help").out.split())
+    assert re.search(r"\blines?\b", longline("records", name, "--help").out)
     assert "JSON Lines" in " ".join(longline("records", "--help").out.split())
 
 
@@ -180,4 +180,4 @@ def test_each_command_explains_itself(longline: Terminal, name: str) -> None:
     answer = longline("records", name, "--help")
 
     assert answer.code == 0
-    assert answer.out.startswith(f"Usage: longline records {name}")
+    assert f"longline records {name} " in answer.out.splitlines()[0]

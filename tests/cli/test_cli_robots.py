@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longline.cli.robots import command
+from longline.errors import BadOption
 
 TEXT = """User-agent: *
 Disallow: /closed
@@ -70,20 +71,23 @@ def robots(home: Path, *words: str) -> Result:
 
 def test_a_refusal_names_rule_line_and_group(tmp_path: Path, web: Site) -> None:
     answer = robots(tmp_path, f"{web.url}/closed/a")
+    told = json.loads(robots(tmp_path, f"{web.url}/closed/a", "--json").output)
 
     assert answer.exit_code == 4
-    assert f"{web.url}/closed/a is not allowed for longline" in answer.output
-    assert "line 2: Disallow: /closed" in answer.output
-    assert "status 200, read" in answer.output
-    assert "crawl delay  4 s" in answer.output
+    assert (told["is_allowed"], told["agent"], told["crawl_delay"]) == (False, "longline", 4)
+    assert (told["group"], told["line"], told["rule"]) == ("*", 2, "Disallow: /closed")
+    assert told["status"] == 200
+    shown = (f"{web.url}/closed/a", "longline", "Disallow: /closed", "200", "4 s")
+    assert all(one in answer.output for one in shown)
 
 
 def test_a_permission_exits_with_zero(tmp_path: Path, web: Site) -> None:
     answer = robots(tmp_path, f"{web.url}/open")
+    told = json.loads(robots(tmp_path, f"{web.url}/open", "--json").output)
 
     assert answer.exit_code == 0
-    assert f"{web.url}/open is allowed for longline" in answer.output
-    assert "none matches" in answer.output
+    assert f"{web.url}/open" in answer.output
+    assert (told["is_allowed"], told["rule"]) == (True, None)
 
 
 def test_a_program_is_told_the_same(tmp_path: Path, web: Site) -> None:
@@ -122,11 +126,11 @@ def test_a_copy_is_kept_until_a_fresh_one_is_wanted(tmp_path: Path, web: Site) -
     robots(tmp_path, f"{web.url}/closed")
     web.text = ""
 
-    kept = robots(tmp_path, f"{web.url}/closed")
-    fresh = robots(tmp_path, f"{web.url}/closed", "--fresh")
+    kept = robots(tmp_path, f"{web.url}/closed", "--json")
+    fresh = robots(tmp_path, f"{web.url}/closed", "--fresh", "--json")
 
     assert (kept.exit_code, fresh.exit_code) == (4, 0)
-    assert "kept since" in kept.output
+    assert [json.loads(one.output)["is_kept"] for one in (kept, fresh)] == [True, False]
     assert len(web.agents) == 2
 
 
@@ -142,21 +146,25 @@ def test_no_robots_txt_allows_all(tmp_path: Path, web: Site) -> None:
     answer = robots(tmp_path, f"{web.url}/closed")
 
     assert answer.exit_code == 0
-    assert "status 404" in answer.output
+    assert "404" in answer.output
 
 
-def test_rules_that_nobody_knows_are_no_permission(tmp_path: Path, web: Site) -> None:
+def test_unknown_rules_are_not_a_permission(tmp_path: Path, web: Site) -> None:
     web.status = 501
 
     answer = robots(tmp_path, f"{web.url}/open")
+    told = json.loads(robots(tmp_path, f"{web.url}/open", "--json").output)
 
     assert answer.exit_code == 4
-    assert f"{web.url}/robots.txt answered 501" in answer.output
-    assert "nobody knows the rules" in answer.output
+    assert told["problem"] in answer.output
+    assert (told["is_allowed"], told["status"]) == (False, None)
+    assert f"{web.url}/robots.txt" in told["problem"]
+    assert "501" in told["problem"]
 
 
 @pytest.mark.parametrize("url", ["example.org/a", "/a", "ftp://example.org/a", "https://"])
 def test_half_an_address_is_refused(tmp_path: Path, url: str) -> None:
     answer = robots(tmp_path, url)
 
-    assert "must be a whole address" in str(answer.exception)
+    assert isinstance(answer.exception, BadOption)
+    assert answer.exception.option == "URL"

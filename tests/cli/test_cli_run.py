@@ -92,19 +92,25 @@ def test_a_limit_is_kept(longline: Terminal, shop: Path) -> None:
 def test_a_person_gets_a_summary_that_adds_up(longline: Terminal, shop: Path) -> None:
     answer = longline("run", shop, "--set", "bad=1")
 
-    assert answer.out.startswith("partial — 1 failed of 3 items  (shop-")
-    assert "3 discovered = 2 stored + 1 failed" in answer.out
-    assert "success   66.7%" in answer.out
-    assert answer.err.startswith("new job shop-")
+    (job,) = longline("jobs", "--json").last
+    first, items, *_ = answer.out.splitlines()
+    assert first.startswith("partial")
+    assert job["reason"] in first
+    assert job["job"] in first
+    assert all(part in items for part in ("3 discovered", "2 stored", "1 failed"))
+    assert "66.7%" in answer.out
+    assert job["job"] in answer.err.splitlines()[0]
 
 
 def test_a_paused_job_says_how_to_go_on(longline: Terminal, shop: Path) -> None:
     answer = longline("run", shop, "--set", "closed=true")
 
-    assert answer.out.startswith("paused — robots.txt of shop.test does not allow")
-    assert "--ignore-robots shop.test" in answer.out
-    assert "longline resume shop-" in answer.out
-    assert answer.out.endswith(" --ignore-robots shop.test  (only with the right to do so)\n")
+    (job,) = longline("jobs", "--json").last
+    first, *_, last = answer.out.splitlines()
+    assert first.startswith("paused")
+    assert "robots.txt" in first
+    assert "shop.test" in first
+    assert f"longline resume {job['job']} --ignore-robots shop.test" in last
 
 
 def test_an_override_of_robots_given_on_the_way_is_kept_in_the_job(
@@ -179,9 +185,8 @@ async def test_a_site_that_cannot_be_reached_fails_the_job(
 
     out, err = capsys.readouterr()
     assert code == 1
-    assert out.startswith("failed — ")
+    assert out.startswith("failed")
     assert "http://127.0.0.1:9" in out
-    assert "could not be reached" in out
     assert "Traceback" not in out + err
 
 
@@ -196,22 +201,22 @@ def start(path: Path, home: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_told_to_stop_finishes_what_it_has_and_can_go_on(
+def test_a_run_that_gets_a_signal_finishes_what_it_has_and_can_go_on(
     tmp_path: Path, longline: Terminal, number: signal.Signals
 ) -> None:
     path = tmp_path / "slow.py"
     path.write_text(SLOW)
     process = start(path, tmp_path / "home")
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("new job slow-")
+    assert "slow-" in process.stderr.readline()
     process.stderr.readline()  # the first line of progress: work has begun
 
     process.send_signal(number)
     out, err = process.communicate()
 
     assert process.returncode == 130
-    assert "finishing what is in flight" in err
-    assert out.startswith("paused — interrupted")
+    assert "ctrl-c" in err
+    assert out.startswith("paused")
     (job,) = longline("jobs", "--json").last
     assert (job["state"], job["leased"]) == ("paused", 0)
     assert job["stored"] == int(longline("records", "count").out)
@@ -233,6 +238,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
 
-    assert "press ctrl-c again" in told
-    assert err == "stopped at once; run the same command again to go on\n"
+    assert "ctrl-c" in told
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
     assert process.returncode == 130

@@ -26,11 +26,11 @@ def test_a_job_begins_later_when_redis_is_only_away(
     answer = longline("run", shop, *LEFT)
 
     (job,) = longline("jobs", "--json").last
-    assert answer.code == 0
-    assert answer.out.startswith(f"{job['job']} is with the workers\n")
+    assert (answer.code, job["state"]) == (0, "running")
+    assert job["job"] in answer.out.splitlines()[0]
     assert answer.err.count("\n") == 1
-    assert f"Redis at redis://***@{away}/0 cannot be used" in answer.err
-    assert f"{job['job']} is in the database, and begins as soon as a worker finds it" in answer.err
+    assert f"redis://***@{away}/0" in answer.err
+    assert job["job"] in answer.err
 
 
 @pytest.mark.usefixtures("away")
@@ -42,18 +42,21 @@ def test_a_program_reads_the_job_although_redis_is_away(longline: Terminal, shop
     assert answer.last == {"job": job["job"], "source": "shop", "state": "running"}
 
 
-@pytest.mark.usefixtures("away")
-def test_an_export_is_written_later_when_redis_is_only_away(longline: Terminal, shop: Path) -> None:
+def test_an_export_is_written_later_when_redis_is_only_away(
+    longline: Terminal, shop: Path, away: str
+) -> None:
     job = longline("run", shop, *LEFT, "--json").last["job"]
 
     answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
 
-    assert answer.code == 0
-    assert answer.err.endswith("it is written as soon as a worker finds the order\n")
+    (order,) = longline("jobs", job, "--json").last["orders"]
+    assert (answer.code, answer.err.count("\n")) == (0, 1)
+    assert f"redis://***@{away}/0" in answer.err
+    assert (order["kind"], Path(order["output"]).name) == ("export", "a.csv")
 
 
 @pytest.mark.parametrize("setting", ["LONGLINE_REDIS_URL", "LONGLINE_BROKER_URL"])
-def test_a_refused_password_is_told_with_the_setting_that_it_stands_in(
+def test_a_refused_password_is_reported_with_its_setting(
     longline: Terminal,
     shop: Path,
     closed_redis: RedisServer,
@@ -65,7 +68,10 @@ def test_a_refused_password_is_told_with_the_setting_that_it_stands_in(
     answer = longline("run", shop, *LEFT)
 
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.endswith(f"it refuses the password; correct it in {setting}\n")
+    assert answer.err.count("\n") == 1
+    assert setting in answer.err
+    assert "password" in answer.err
+    assert "wrong" not in answer.err
     assert longline("jobs", "--json").last == []
 
 
@@ -78,5 +84,6 @@ def test_an_address_that_makes_no_sense_leaves_no_job(
     answer = longline("run", shop, *LEFT)
 
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("longline: LONGLINE_BROKER_URL: ")
+    assert answer.err.count("\n") == 1
+    assert "LONGLINE_BROKER_URL" in answer.err
     assert longline("jobs", "--json").last == []

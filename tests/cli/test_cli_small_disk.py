@@ -11,6 +11,7 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 
 from cli.terminal import Terminal
+from longline.errors import HomeReadOnly, StoreFull, StoreReadOnly
 from longline.stores import migrate
 from small_disk import SmallDisk, small_disk
 
@@ -48,7 +49,8 @@ def test_a_cluster_is_not_started_on_a_full_disk(longline: Terminal, disk: Small
     answer = longline("up")
 
     assert answer.code == 4
-    assert answer.err.startswith("longline: no room is left for ")
+    assert isinstance(answer.error, StoreFull)
+    assert answer.error.address in answer.err
     assert answer.err.count("\n") == 1
 
 
@@ -58,11 +60,14 @@ def test_a_doctor_does_not_blame_the_database_for_a_full_disk(
 ) -> None:
     disk.fill()
 
-    answer = longline("doctor")
+    answer = longline("doctor", "--json")
 
+    database = [one for one in answer.last if one["about"] == "database"]
     assert answer.code == 1
-    assert "make room on its disk, which SQLite needs to read as well" in answer.out
-    assert "could not be looked at" not in answer.out
+    assert [one["verdict"] for one in database] == ["problem"]
+    assert "longline.sqlite" in database[0]["sentence"]
+    assert "disk" in database[0]["remedy"]
+    assert not any("Error" in one["sentence"] for one in answer.last)  # none was broken off
 
 
 @pytest.mark.usefixtures("job")
@@ -91,7 +96,7 @@ def test_a_job_of_a_home_that_may_only_be_read_is_shown(
 
 @pytest.mark.usefixtures("job")
 @pytest.mark.parametrize("words", [("run", "shop.py"), ("up",), ("down",), ("export",)])
-def test_what_would_write_into_a_home_that_may_only_be_read_says_so(
+def test_writing_into_a_read_only_home_is_refused(
     longline: Terminal, disk: SmallDisk, words: tuple[str, ...]
 ) -> None:
     disk.close()
@@ -99,13 +104,14 @@ def test_what_would_write_into_a_home_that_may_only_be_read_says_so(
     answer = longline(*words)
 
     assert answer.code == 2
-    assert answer.err.endswith(
-        "mount it for writing, or name another folder (LONGLINE_HOME, --home)\n"
-    )
+    assert isinstance(answer.error, HomeReadOnly)
+    assert answer.error.path.startswith(str(disk.path))
+    assert "LONGLINE_HOME" in answer.err
+    assert "--home" in answer.err
     assert answer.err.count("\n") == 1
 
 
-def test_what_would_change_a_database_that_may_only_be_read_says_so(
+def test_changing_a_read_only_database_is_refused(
     longline: Terminal, disk: SmallDisk, job: str
 ) -> None:
     disk.close()
@@ -113,11 +119,12 @@ def test_what_would_change_a_database_that_may_only_be_read_says_so(
     answer = longline("drift", "accept", job)
 
     assert answer.code == 2
-    assert "may only be read here, and this would change it; mount it for writing" in answer.err
+    assert isinstance(answer.error, StoreReadOnly)
+    assert "longline.sqlite" in answer.error.address
 
 
 @pytest.mark.usefixtures("job")
-def test_a_database_of_an_older_longline_that_may_only_be_read_says_where_to_mend_it(
+def test_a_read_only_database_of_an_older_longline_is_refused(
     longline: Terminal, disk: SmallDisk
 ) -> None:
     make_older(disk.path / "home" / "longline.sqlite")
@@ -126,19 +133,20 @@ def test_a_database_of_an_older_longline_that_may_only_be_read_says_where_to_men
     answer = longline("jobs")
 
     assert answer.code == 2
-    assert "it has to be brought up to date: an older longline wrote it; mount it" in answer.err
+    assert isinstance(answer.error, StoreReadOnly)
+    assert "older" in answer.error.problem
     assert "LONGLINE_DATABASE_URL" not in answer.err
     assert answer.err.count("\n") == 1
 
 
 @pytest.mark.usefixtures("job")
-def test_a_doctor_tells_of_a_disk_that_may_only_be_read(
-    longline: Terminal, disk: SmallDisk
-) -> None:
+def test_a_doctor_reports_a_read_only_disk(longline: Terminal, disk: SmallDisk) -> None:
     disk.close()
 
-    answer = longline("doctor")
+    answer = longline("doctor", "--json")
 
+    (database,) = [one for one in answer.last if one["about"] == "database"]
     assert answer.code == 1
-    assert "longline.sqlite is on a file system that may only be read" in answer.out
-    assert "chown" not in answer.out
+    assert database["verdict"] == "problem"
+    assert "longline.sqlite" in database["sentence"]
+    assert not any("chown" in (one["remedy"] or "") for one in answer.last)

@@ -1,4 +1,4 @@
-"""longline pause and cancel: what they say of jobs that are stopped, or over."""
+"""longline pause and cancel: what they do with jobs that are stopped, or over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import Terminal
-from cli.test_cli_bad_input import sentence
+from longline.errors import NotResumable
 
 
 @pytest.fixture
@@ -27,28 +27,38 @@ def test_a_job_is_cancelled_once(longline: Terminal, paused: str) -> None:
     first = longline("cancel", paused)
     second = longline("cancel", paused)
 
-    assert (first.code, first.out) == (0, f"{paused} is cancelled\n")
-    assert (second.code, second.out) == (0, f"{paused} is cancelled already\n")
+    assert (first.code, second.code) == (0, 0)
+    assert all(paused in one.out and "cancelled" in one.out for one in (first, second))
+    assert first.out != second.out  # which says that it was cancelled before
+    assert longline("cancel", paused, "--json").last["state"] == "cancelled"
 
 
 def test_a_paused_job_is_paused_already(longline: Terminal, paused: str) -> None:
     answer = longline("pause", paused)
 
-    assert (answer.code, answer.out) == (0, f"{paused} is paused already\n")
+    assert answer.code == 0
+    assert paused in answer.out
+    assert longline("pause", paused, "--json").last["state"] == "paused"
 
 
 @pytest.mark.parametrize("word", ["pause", "cancel"])
 def test_nothing_is_left_to_stop_of_a_complete_job(
     longline: Terminal, complete: str, word: str
 ) -> None:
-    assert sentence(longline(word, complete)) == (
-        f"longline: job {complete} is complete: nothing is left to {word}"
-    )
+    answer = longline(word, complete)
+
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert isinstance(answer.error, NotResumable)
+    assert (answer.error.job, answer.error.state) == (complete, "complete")
+    assert answer.error.wish == word
 
 
 def test_nothing_is_left_to_pause_of_a_cancelled_job(longline: Terminal, paused: str) -> None:
     longline("cancel", paused)
 
-    assert sentence(longline("pause", paused)) == (
-        f"longline: job {paused} is cancelled: nothing is left to pause"
-    )
+    answer = longline("pause", paused)
+
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert isinstance(answer.error, NotResumable)
+    assert (answer.error.job, answer.error.state) == (paused, "cancelled")
+    assert answer.error.wish == "pause"
