@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -42,38 +44,55 @@ def ask(home: Path, *words: str) -> Result:
     return answer
 
 
-def test_all_are_listed_with_what_there_is_to_know(home: Path) -> None:
-    banned, failed = ask(home).output.splitlines()[1:]
+def changes(row: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(change["old"], change["new"]) for change in row["history"]]
 
-    assert banned.split()[:3] == ["a.test", "open", "(banned)"]
+
+def test_all_breakers_are_listed_with_state_and_reason(home: Path) -> None:
+    banned, failed = ask(home).output.splitlines()[1:]
+    rows = json.loads(ask(home, "--json").output)
+
+    assert banned.split()[:2] == ["a.test", "open"]
     assert banned.rstrip().endswith("a challenge form [x]")
     assert failed.split() == ["b.test", "closed", "1", "0"]
+    assert [(row["domain"], row["is_ban"]) for row in rows] == [("a.test", True), ("b.test", False)]
 
 
-def test_a_home_without_failures_says_so(tmp_path: Path) -> None:
-    assert ask(tmp_path).output == "no site has failed so far\n"
+def test_a_home_without_failures_has_no_breakers(tmp_path: Path) -> None:
+    assert len(ask(tmp_path).output.splitlines()) == 1
+    assert json.loads(ask(tmp_path, "--json").output) == []
 
 
-def test_one_is_shown_with_its_history(home: Path) -> None:
+def test_a_breaker_is_shown_with_its_history(home: Path) -> None:
     text = ask(home, "show", "a.test").output
+    row = json.loads(ask(home, "show", "a.test", "--json").output)
 
-    assert "reason     a challenge form [x]" in text
-    assert "closed -> open  a challenge form [x]" in text
+    assert text.count("a challenge form [x]") == 2
+    assert (row["phase"], row["reason"]) == ("open", "a challenge form [x]")
+    assert changes(row) == [("closed", "open")]
 
 
-def test_one_that_is_reset_is_asked_again(home: Path) -> None:
+def test_a_breaker_that_is_reset_is_closed(home: Path) -> None:
     ask(home, "reset", "a.test")
 
     text = ask(home, "show", "a.test").output
+    row = json.loads(ask(home, "show", "a.test", "--json").output)
 
-    assert "phase      closed" in text
-    assert "open -> closed  closed by hand" in text
+    assert ["phase", "closed"] in [line.split() for line in text.splitlines()]
+    assert row["phase"] == "closed"
+    assert changes(row) == [("closed", "open"), ("open", "closed")]
+    assert row["history"][-1]["reason"] in text
 
 
 @pytest.mark.parametrize("words", [("show", "c.test"), ("reset", "c.test")])
-def test_an_unknown_one_is_refused_with_those_there_are(home: Path, words: tuple[str, ...]) -> None:
-    with pytest.raises(BadOption, match=r"'c\.test'; known are: a\.test, b\.test"):
+def test_an_unknown_domain_is_refused_with_the_known_ones(
+    home: Path, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(BadOption) as error:
         ask(home, *words)
+
+    assert error.value.option == "DOMAIN"
+    assert all(name in error.value.problem for name in ("'c.test'", "a.test", "b.test"))
 
 
 @pytest.mark.parametrize("words", [(), ("show", "a.test"), ("reset", "a.test")])

@@ -1,4 +1,4 @@
-"""longline cache: what it tells, and what it removes."""
+"""longline cache: what it reports, and what it removes."""
 
 from __future__ import annotations
 
@@ -34,36 +34,48 @@ def run(home: Path, *words: str) -> str:
     return result.output
 
 
-def test_stats_tell_how_full_the_cache_is(filled: Path) -> None:
-    assert run(filled, "stats").splitlines() == [
-        "3 answers, 3.7 kB, 0% of the limit",
-        "stored from 2027-01-15 08:00:00 to 2027-01-15 08:00:02 UTC",
-    ]
+def words(text: str) -> set[str]:
+    return set(text.replace(",", " ").split())
+
+
+def entries(home: Path) -> int:
+    count: int = json.loads(run(home, "stats", "--json"))["entries"]
+    return count
+
+
+def test_stats_show_how_full_the_cache_is(filled: Path) -> None:
+    shown = words(run(filled, "stats"))
+
+    assert {"3", "3.7", "kB", "0%"} <= shown
+    assert {"2027-01-15", "08:00:00", "08:00:02", "UTC"} <= shown
 
 
 def test_stats_are_there_for_programs(filled: Path) -> None:
-    told = json.loads(run(filled, "stats", "--json"))
+    stats = json.loads(run(filled, "stats", "--json"))
 
-    assert (told["entries"], told["limit_bytes"]) == (3, 1_000_000_000)
-    assert told["newest"] - told["oldest"] == 2
+    assert (stats["entries"], stats["limit_bytes"]) == (3, 1_000_000_000)
+    assert stats["newest"] - stats["oldest"] == 2
 
 
 def test_a_home_without_a_cache_has_an_empty_one(tmp_path: Path) -> None:
-    assert run(tmp_path, "stats") == "0 answers, 0 bytes, 0% of the limit\n"
-    assert run(tmp_path, "clear") == "0 answers removed, 0 bytes\n"
+    assert {"0", "0%"} <= words(run(tmp_path, "stats"))
+    assert "0" in words(run(tmp_path, "clear"))
+    assert entries(tmp_path) == 0
+    assert json.loads(run(tmp_path, "clear", "--json"))["entries"] == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_clearing_tells_what_was_removed(filled: Path) -> None:
-    assert run(filled, "clear", "a.test") == "2 answers of a.test removed, 2.4 kB\n"
+def test_clearing_reports_what_was_removed(filled: Path) -> None:
+    assert {"2", "a.test", "2.4", "kB"} <= words(run(filled, "clear", "a.test"))
     assert json.loads(run(filled, "clear", "--json"))["entries"] == 1
-    assert run(filled, "stats").startswith("0 answers")
+    assert entries(filled) == 0
 
 
-def test_a_cache_that_may_only_be_read_is_not_said_to_be_cleared(filled: Path) -> None:
+def test_a_read_only_cache_is_not_cleared(filled: Path) -> None:
     view = filled / "view"
 
-    with read_only_view(filled, view), pytest.raises(HomeReadOnly, match="mount it for writing"):
+    with read_only_view(filled, view), pytest.raises(HomeReadOnly) as error:
         run(view, "clear")
 
-    assert run(filled, "stats").startswith("3 answers")
+    assert error.value.path == str(view)
+    assert entries(filled) == 3

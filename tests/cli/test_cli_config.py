@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import Terminal
+from longline.errors import BadFile, BadOption
 
 SHOP = """# the shop around the corner
 manifest: html
@@ -21,7 +22,6 @@ fields:
   title: h1
   price: {css: .price, type: money}   # with tax
 """
-NOT_CLOSED = "a value is missing here, or a bracket above is not closed"
 
 
 @pytest.fixture
@@ -33,8 +33,11 @@ def shelf(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_empty_place_is_listed_as_such(longline: Terminal) -> None:
-    assert longline("config", "list").out.strip() == "there is no manifest or job file in sources"
+def test_a_list_of_no_files_names_the_empty_folder(longline: Terminal) -> None:
+    answer = longline("config", "list")
+
+    assert "sources" in answer.out
+    assert len(answer.out.splitlines()) == 1
     assert longline("config", "list", "--json").last == []
 
 
@@ -44,15 +47,15 @@ def test_all_files_are_listed_the_broken_ones_too(longline: Terminal, shelf: Pat
     answer = longline("config", "list", "--json")
 
     assert answer.code == 0
-    assert [(row["name"], row["kind"], row["about"]) for row in answer.last] == [
-        ("nightly", "job", "a job of shop.yaml"),
-        ("shop", "html", "Things on shelves"),
-        (
-            None,
-            "broken",
-            f"sources/odd.yaml:3:1: not valid YAML: {NOT_CLOSED}",
-        ),
+    assert [(row["name"], row["kind"], row["file"]) for row in answer.last] == [
+        ("nightly", "job", "sources/nightly.yaml"),
+        ("shop", "html", "sources/shop.yaml"),
+        (None, "broken", "sources/odd.yaml"),
     ]
+    nightly, shop, odd = (row["about"] for row in answer.last)
+    assert "shop.yaml" in nightly
+    assert shop == "Things on shelves"
+    assert "sources/odd.yaml:3:1" in odd
 
 
 @pytest.mark.usefixtures("shelf")
@@ -71,7 +74,8 @@ def test_settings_are_shown_with_where_they_come_from(
 
     assert rows["home"] == {"name": "home", "value": str(home), "origin": "LONGLINE_HOME"}
     assert (rows["timeout"]["value"], rows["timeout"]["origin"]) == (5.0, "longline.yaml:1")
-    assert rows["concurrency"]["origin"] == "longline.yaml:3 (profile slow)"
+    assert rows["concurrency"]["origin"].startswith("longline.yaml:3")
+    assert "slow" in rows["concurrency"]["origin"]
     assert rows["contact"]["origin"] == "default"
 
 
@@ -86,33 +90,35 @@ def test_a_manifest_is_shown_value_by_value(longline: Terminal) -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_name_that_is_not_there_is_told(longline: Terminal) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_one(longline: Terminal) -> None:
     answer = longline("config", "show", "shopp")
 
-    assert answer.code == 2
-    assert answer.err == (
-        "longline: NAME: there is no 'shopp' here; did you mean 'shop'? known are: nightly, shop\n"
-    )
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert isinstance(answer.error, BadOption)
+    assert answer.error.option == "NAME"
+    assert all(name in answer.error.problem for name in ("'shopp'", "'shop'", "nightly"))
 
 
 @pytest.mark.usefixtures("shelf")
-def test_sound_files_are_called_sound(longline: Terminal) -> None:
+def test_valid_files_are_counted(longline: Terminal) -> None:
     answer = longline("config", "validate")
 
-    assert (answer.code, answer.out) == (0, "2 files are sound\n")
+    assert (answer.code, answer.err) == (0, "")
+    assert "2" in answer.out.split()
+    assert longline("config", "validate", "--json").last == {"files": 2, "problems": []}
 
 
-def test_every_broken_file_gets_one_sentence(longline: Terminal, shelf: Path) -> None:
+def test_every_broken_file_gets_one_line(longline: Terminal, shelf: Path) -> None:
     (shelf / "a.yaml").write_text("source: n8n\nlimit: many\nrate: fast\n")
     (shelf / "b.yaml").write_text("manifest: htm\n")
 
     answer = longline("config", "validate")
 
     assert answer.code == 2
-    assert [line.partition(": it")[0] for line in answer.err.splitlines()] == [
-        "longline: sources/a.yaml:2:1: limit",
-        "longline: sources/b.yaml:1:1: manifest: must be one of html, api, command, not 'htm'",
-    ]
+    first, second = answer.err.splitlines()
+    assert "sources/a.yaml:2:1: limit: " in first
+    assert "sources/b.yaml:1:1: manifest: " in second
+    assert all(word in second for word in ("html", "api", "command", "'htm'"))
 
 
 def test_problems_can_be_read_by_a_program(longline: Terminal, tmp_path: Path) -> None:
@@ -128,7 +134,7 @@ def test_problems_can_be_read_by_a_program(longline: Terminal, tmp_path: Path) -
     ]
 
 
-def test_a_missing_secret_is_told_unless_secrets_are_left_out(
+def test_a_missing_secret_is_a_problem_unless_secrets_are_left_out(
     longline: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHOP_KEY", raising=False)
@@ -138,7 +144,8 @@ def test_a_missing_secret_is_told_unless_secrets_are_left_out(
     answer = longline("config", "validate", "shop.yaml")
 
     assert answer.code == 2
-    assert answer.err.startswith("longline: shop.yaml:12:42: auth.token: the secret env:SHOP_KEY")
+    assert "shop.yaml:12:42: auth.token: " in answer.err
+    assert "env:SHOP_KEY" in answer.err
     assert longline("config", "validate", "shop.yaml", "--no-secrets").code == 0
 
 
@@ -165,31 +172,33 @@ def test_one_value_is_set_and_all_else_stays(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "problem"),
+    ("key", "value", "place", "mentioned"),
     [
-        ("rate", "fast", "sources/shop.yaml:5:1: rate: it must be a number"),
-        ("fields.title", "h1[", "sources/shop.yaml:10:3: fields.title: 'h1[' is not a CSS"),
-        (
-            "raet",
-            "5",
-            "sources/shop.yaml:12:1: raet: there is no such setting; did you mean 'rate'",
-        ),
-        ("fields", "h1", "sources/shop.yaml:9:1: fields: it holds several values; name one"),
-        (
-            "fields.price.form",
-            "x",
-            "sources/shop.yaml:11:3: fields.price.form: what holds it stands",
-        ),
-        ("a.b.c", "x", "sources/shop.yaml:2:1: a.b.c: there is nothing that could hold it"),
+        ("rate", "fast", (5, 1), "number"),
+        ("fields.title", "h1[", (10, 3), "'h1['"),
+        ("raet", "5", (12, 1), "'rate'"),
+        ("fields", "h1", (9, 1), "edit"),
+        ("fields.price.form", "x", (11, 3), "edit"),
+        ("a.b.c", "x", (2, 1), "edit"),
     ],
 )
 def test_a_value_that_would_break_the_file_is_not_written(
-    longline: Terminal, shelf: Path, key: str, value: str, problem: str
+    longline: Terminal,
+    shelf: Path,
+    *,
+    key: str,
+    value: str,
+    place: tuple[int, int],
+    mentioned: str,
 ) -> None:
     answer = longline("config", "set", "shop", key, value)
 
     assert answer.code == 2
-    assert answer.err.startswith(f"longline: {problem}")
+    assert isinstance(answer.error, BadFile)
+    assert answer.error.path == "sources/shop.yaml"
+    assert (answer.error.line, answer.error.column) == place
+    assert answer.error.problem.startswith(f"{key}: ")
+    assert mentioned in answer.error.problem
     assert (shelf / "shop.yaml").read_text() == SHOP
 
 
@@ -206,7 +215,9 @@ def test_two_files_are_compared_value_by_value(longline: Terminal, tmp_path: Pat
         ("fields.price.css", ".price", ".cost", "changed"),
         ("burst", None, 9, "added"),
     ]
-    assert longline("config", "diff", "shop", "shop").out.strip() == "they say the same"
+    same = longline("config", "diff", "shop", "shop")
+    assert (same.code, len(same.out.splitlines())) == (0, 1)
+    assert longline("config", "diff", "shop", "shop", "--json").last == []
 
 
 def test_a_job_is_compared_with_the_file_as_it_is_now(
@@ -221,11 +232,12 @@ def test_a_job_is_compared_with_the_file_as_it_is_now(
     assert [(one["path"], one["before"], one["after"]) for one in found] == [("limit", 2, 3)]
 
 
-def test_what_cannot_be_compared_is_told(longline: Terminal) -> None:
+def test_a_diff_of_unknown_names_is_refused(longline: Terminal) -> None:
     answer = longline("config", "diff", "this", "that")
 
     assert answer.code == 2
-    assert "'this' is no file, no job, and not the name of a manifest" in answer.err
+    assert isinstance(answer.error, BadOption)
+    assert "'this'" in answer.error.problem
 
 
 @pytest.mark.parametrize("kind", ["html", "api", "command", "job", "settings"])

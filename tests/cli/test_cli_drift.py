@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def drifted(longline: Terminal, tmp_path: Path) -> str:
     answer = longline("run", path, "--json")
     assert answer.code == 3
     assert answer.last["state"] == "partial"
-    assert "drift: price is filled in 0 of" in answer.last["reason"]
+    assert "price" in answer.last["reason"]
     return str(answer.last["job"])
 
 
@@ -61,9 +62,10 @@ def ask(*words: str) -> Result:
     return answer
 
 
-def test_a_home_without_runs_says_so(home: Path) -> None:
+def test_a_home_without_runs_has_no_sources(home: Path) -> None:
     assert not home.exists()
-    assert ask().output == "no run has ended yet; try: longline demo\n"
+    assert "longline demo" in ask().output
+    assert json.loads(ask("--json").output) == []
 
 
 def test_sources_are_listed_with_what_has_drifted(drifted: str) -> None:
@@ -76,12 +78,13 @@ def test_sources_are_listed_with_what_has_drifted(drifted: str) -> None:
 def test_the_fields_of_a_source_are_shown_before_and_now(drifted: str) -> None:
     lines = ask("shop[x]").output.splitlines()
 
-    rows = {words[0]: words[1:] for line in lines if (words := line.split())}
-    assert lines[0] == f"shop[x]: last run {drifted}, 60 records"
-    assert lines[1] == "measured by 1 earlier runs, 60 records"
+    rows = {words[0]: words[1:] for line in lines[:-1] if (words := line.split())}
+    assert all(text in lines[0] for text in ("shop[x]", drifted, "60"))
+    assert re.findall(r"\d+", lines[1]) == ["1", "60"]
     assert rows["price"] == ["100%", "0%", "number", "30"]
     assert rows["title"][:4] == ["100%", "100%", "text", "text"]
-    assert lines[-1] == "drift: price"
+    assert "price" in lines[-1]
+    assert "title" not in lines[-1]
 
 
 def test_a_program_is_answered_in_json(drifted: str) -> None:
@@ -92,18 +95,20 @@ def test_a_program_is_answered_in_json(drifted: str) -> None:
     price = next(one for one in shown["fields"] if one["field"] == "price")
     assert [one["job"] for one in listed] == [drifted]
     assert (shown["is_sound"], shown["state"]) == (False, "partial")
-    assert f"drift: {shown['drift']['price']}" == shown["reason"]
+    assert list(shown["drift"]) == ["price"]
+    assert shown["drift"]["price"] in shown["reason"]
     assert (price["before"]["filled"], price["now"]["filled"]) == (1.0, 0.0)
 
 
 def test_an_accepted_run_is_the_measure_from_then_on(
     drifted: str, longline: Terminal, tmp_path: Path
 ) -> None:
-    told = ask("accept", drifted).output
+    accepted = ask("accept", drifted).output
 
     again = longline("run", tmp_path / "auction.py", "--json")
 
-    assert told == f"later runs of shop[x] are measured by {drifted}\n"
+    assert "shop[x]" in accepted
+    assert drifted in accepted
     assert (again.code, again.last["state"], again.last["reason"]) == (0, "complete", None)
 
 
@@ -120,11 +125,15 @@ def test_a_later_run_does_not_change_what_a_run_was_measured_by(
     assert list(again["drift"]) == ["price"]
 
 
-def test_an_unknown_source_is_refused_with_those_there_are(drifted: str) -> None:
+def test_an_unknown_source_is_refused_with_the_known_ones(drifted: str) -> None:
     del drifted
 
-    with pytest.raises(BadOption, match=r"no run of 'other' has ended here; known are: shop\[x\]"):
+    with pytest.raises(BadOption) as error:
         ask("other")
+
+    assert error.value.option == "SOURCE"
+    assert "'other'" in error.value.problem
+    assert "shop[x]" in error.value.problem
 
 
 def test_an_unknown_job_is_refused(home: Path) -> None:

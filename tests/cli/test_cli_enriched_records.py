@@ -1,4 +1,4 @@
-"""What machines said about records, as `records show` and `export` pass it on."""
+"""Answers of machines about records, as `records show` and `export` pass them on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from cli.terminal import Terminal
 from exports.answers_of import answered
 from longline.config.settings import Settings, prepare_home
+from longline.errors import BadOption
 from longline.stores.store import Store, open_store
 from stores.given import record
 from virtual import EPOCH
@@ -63,25 +64,32 @@ def header(path: Path) -> list[str]:
         return next(csv.reader(text))
 
 
-def test_show_says_what_a_machine_made_and_which(enriched: Terminal) -> None:
+def heading(shown: str, task: str) -> str:
+    """Return the line that introduces the answer of a task."""
+    (line,) = [line for line in shown.splitlines() if line.strip().startswith(f"{task}:")]
+    return line
+
+
+def test_show_names_the_machine_that_made_an_answer(enriched: Terminal) -> None:
     shown = enriched("records", "show", "1")
 
-    assert "\nmachine-made, not collected\n" in shown.out
-    assert "  moods: answered (practice, prompt version v3, 2027-01-15 08:00)\n" in shown.out
+    assert "machine" in shown.out
+    moods = heading(shown.out, "moods")
+    assert all(text in moods for text in ("answered", "practice", "v3", "2027-01-15 08:00"))
     assert "    mood: eager �[31m[/b]\n" in shown.out
     assert "    answer: [7]\n" in shown.out
 
 
-def test_show_says_nothing_of_machines_where_they_said_nothing(enriched: Terminal) -> None:
+def test_show_does_not_mention_machines_without_an_answer(enriched: Terminal) -> None:
     assert "machine" not in enriched("records", "show", "0").out
     assert enriched("records", "show", "0", "--json").last["enrichments"] == []
 
 
 def test_a_program_is_shown_the_same_apart_from_the_data(enriched: Terminal) -> None:
-    told = enriched("records", "show", "1", "--json").last
+    record = enriched("records", "show", "1", "--json").last
 
-    counts, moods = told["enrichments"]
-    assert "mood" not in told["data"]
+    counts, moods = record["enrichments"]
+    assert "mood" not in record["data"]
     assert (counts["task"], counts["answer"]) == ("counts", [7])
     assert (moods["made_by"], moods["model"], moods["prompt_version"], moods["is_current"]) == (
         "machine",
@@ -93,10 +101,11 @@ def test_a_program_is_shown_the_same_apart_from_the_data(enriched: Terminal) -> 
 
 def test_show_says_that_an_answer_is_about_another_version(outdated: Terminal) -> None:
     shown = outdated("records", "show", "1")
-    told = outdated("records", "show", "1", "--json").last
+    record = outdated("records", "show", "1", "--json").last
 
-    assert "  moods: answered, of version 1, not this one (practice, " in shown.out
-    assert [one["is_current"] for one in told["enrichments"]] == [False, False]
+    moods = heading(shown.out, "moods")
+    assert all(text in moods for text in ("answered", "version 1", "practice"))
+    assert [one["is_current"] for one in record["enrichments"]] == [False, False]
 
 
 def test_an_export_adds_all_tasks_or_those_that_are_named(
@@ -130,40 +139,48 @@ def test_an_increment_holds_the_record_that_was_answered_since(
     collected(*options)
     asyncio.run(answered(store, "1", MOOD))
 
-    second = collected(*options)
-    third = collected(*options)
+    second = collected(*options, "--json").last
+    third = collected(*options, "--json").last
 
-    assert second.out.startswith("1 records written to a-0002.jsonl")
+    assert (second["path"], second["records"]) == ("a-0002.jsonl", 1)
     assert lines(tmp_path / "a-0002.jsonl")[0]["enrichments"]["moods"]["answer"] == MOOD
-    assert third.out == "nothing is new since the last export 'daily'\n"
+    assert third == {"path": None, "records": 0}
 
 
-def test_where_no_machine_was_asked_it_is_noted(collected: Terminal, tmp_path: Path) -> None:
-    answer = collected("export", "-o", "a.jsonl", "--with-enrichments")
+def test_an_export_without_enrichment_tasks_has_a_note(collected: Terminal, tmp_path: Path) -> None:
+    answer = collected("export", "-o", "a.jsonl", "--with-enrichments", "--json")
 
-    assert "note: no enrichment task was run in this home yet" in answer.out
+    (note,) = answer.last["notes"]
+    assert "enrichment" in note
     assert "enrichments" not in lines(tmp_path / "a.jsonl")[0]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "option", "mentioned"),
     [
-        (("--with-enrichments", "mods"), "no task 'mods' was run here; did you mean 'moods'?"),
-        (("--with-enrichments", "moods,"), "no task '' was run here"),
-        (("--with-enrichments", "--columns", "key"), "--columns names nothing of it"),
+        (("--with-enrichments", "mods"), "--with-enrichments", ("'mods'", "'moods'")),
+        (("--with-enrichments", "moods,"), "--with-enrichments", ("''",)),
+        (("--with-enrichments", "--columns", "key"), "--with-enrichments", ("--columns",)),
         (
             ("--with-enrichments", "--columns", "enrichments.mods.x"),
-            "'enrichments.mods.x' is none of enrichments.counts.FIELD, enrichments.moods.FIELD",
+            "--columns",
+            ("'enrichments.mods.x'", "enrichments.counts.FIELD", "enrichments.moods.FIELD"),
         ),
     ],
 )
-def test_what_does_not_fit_is_one_sentence_and_replaces_nothing(
-    enriched: Terminal, tmp_path: Path, options: tuple[str, ...], told: str
+def test_options_that_do_not_fit_are_refused_and_replace_nothing(
+    enriched: Terminal,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    option: str,
+    mentioned: tuple[str, ...],
 ) -> None:
     (tmp_path / "a.csv").write_text("the old one")
 
     answer = enriched("export", "-o", "a.csv", *options)
 
     assert (answer.code, answer.err.count("\n")) == (2, 1)
-    assert told in answer.err
+    assert isinstance(answer.error, BadOption)
+    assert answer.error.option == option
+    assert [text for text in mentioned if text not in answer.error.problem] == []
     assert (tmp_path / "a.csv").read_text() == "the old one"

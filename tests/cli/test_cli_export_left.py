@@ -6,10 +6,12 @@ import asyncio
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from cli.terminal import Terminal
 from longline.config.settings import Settings
+from longline.errors import BadOption, UnknownJob
 from longline.stores.orders import Order
 from longline.stores.store import open_store
 from servers import RedisServer
@@ -48,41 +50,59 @@ def test_an_export_is_left_to_a_worker(
 
 
 @pytest.mark.usefixtures("redis")
-def test_it_is_said_that_a_worker_writes(longline: Terminal, job: str, tmp_path: Path) -> None:
+def test_a_detached_export_names_job_and_file(longline: Terminal, job: str, tmp_path: Path) -> None:
     answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
 
-    assert answer.out == (
-        f"the records of {job} will be written to {tmp_path / 'a.csv'} by a worker\n"
-    )
+    assert answer.code == 0
+    assert all(text in answer.out for text in (job, str(tmp_path / "a.csv"), "worker"))
 
 
 @pytest.mark.usefixtures("redis")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "option", "mentioned"),
     [
-        (("-o", "a.csv"), "say --job"),
-        (("--job", "JOB", "-o", "-"), "standard output is no place"),
-        (("--job", "JOB", "-o", "a.unknown"), "ends in none of"),
-        (("--job", "JOB", "-o", "a.csv", "--search", "x"), "--search: that does not go with"),
-        (("--job", "JOB", "-o", "a.csv", "--redact"), "--redact: that does not go with"),
-        (("--job", "JOB", "-o", "a.csv", "--incremental", "x"), "--incremental: that does not"),
-        (("--job", "JOB", "-o", "postgresql://me:word@host/base"), "take no password"),
-        (("--job", "nobody", "-o", "a.csv"), "nobody"),
+        (("-o", "a.csv"), "--detach", "--job"),
+        (("--job", "JOB", "-o", "-"), "--output", "file"),
+        (("--job", "JOB", "-o", "a.unknown"), "--output", "a.unknown"),
+        (("--job", "JOB", "-o", "a.csv", "--search", "x"), "--search", "--detach"),
+        (("--job", "JOB", "-o", "a.csv", "--redact"), "--redact", "--detach"),
+        (("--job", "JOB", "-o", "a.csv", "--incremental", "x"), "--incremental", "--detach"),
+        (("--job", "JOB", "-o", "postgresql://me:word@host/base"), "--output", "--secret"),
     ],
 )
-def test_what_a_worker_cannot_do_is_refused(
-    longline: Terminal, home: Path, job: str, words: tuple[str, ...], said: str
+def test_an_export_that_a_worker_cannot_write_is_refused(
+    longline: Terminal,
+    home: Path,
+    job: str,
+    *,
+    words: tuple[str, ...],
+    option: str,
+    mentioned: str,
 ) -> None:
     given = [job if word == "JOB" else word for word in words]
 
     answer = longline("export", *given, "--detach")
 
     assert answer.code == 2
-    assert said in answer.err
+    assert isinstance(answer.error, BadOption)
+    assert answer.error.option == option
+    assert mentioned in answer.error.problem
     assert orders(home) == []
 
 
-def test_without_a_cluster_it_is_said_what_to_do(longline: Terminal, home: Path, job: str) -> None:
+@pytest.mark.usefixtures("redis", "job")
+def test_a_detached_export_of_an_unknown_job_is_refused(longline: Terminal, home: Path) -> None:
+    answer = longline("export", "--job", "nobody", "-o", "a.csv", "--detach")
+
+    assert answer.code == 2
+    assert isinstance(answer.error, UnknownJob)
+    assert answer.error.job == "nobody"
+    assert orders(home) == []
+
+
+def test_a_detached_export_without_a_cluster_is_refused(
+    longline: Terminal, home: Path, job: str
+) -> None:
     answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
 
     assert answer.code == 2
@@ -99,15 +119,15 @@ def test_a_run_writes_its_records_at_its_end(
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 3
 
 
-def test_a_person_is_told_where_the_records_are(
+def test_a_run_with_an_export_prints_where_the_records_are(
     longline: Terminal, shop: Path, tmp_path: Path
 ) -> None:
     answer = longline("run", shop, "--export", "a.jsonl")
 
-    assert f"export    {tmp_path / 'a.jsonl'}\n" in answer.out
+    assert str(tmp_path / "a.jsonl") in answer.out
 
 
-def test_a_run_whose_records_cannot_be_written_says_so(
+def test_a_run_whose_records_cannot_be_written_reports_it(
     longline: Terminal, shop: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a.jsonl").mkdir()
@@ -116,7 +136,7 @@ def test_a_run_whose_records_cannot_be_written_says_so(
 
     assert answer.code == 2
     assert (answer.last["state"], answer.last["output"]) == ("complete", None)
-    assert "cannot be written" in answer.last["unwritten"]
+    assert str(tmp_path / "a.jsonl") in answer.last["unwritten"]
 
 
 def test_a_run_does_not_begin_if_the_folder_of_its_export_is_missing(
@@ -149,7 +169,8 @@ def test_a_failed_job_without_records_leaves_what_is_there(
 
     answer = longline("run", shop, "--set", "broken=true", "--export", "a.jsonl", "--json")
 
-    assert answer.last["unwritten"] == "the job is failed and has no records"
+    assert (answer.last["state"], answer.last["output"]) == ("failed", None)
+    assert "failed" in answer.last["unwritten"]
     assert (tmp_path / "a.jsonl").read_text() == "of yesterday"
 
 
@@ -159,26 +180,29 @@ def test_a_job_that_has_not_ended_is_not_written_yet(
     answer = longline("run", shop, "--set", "closed=true", "--export", "a.jsonl", "--json")
 
     assert answer.code == 4
-    assert "has not ended" in answer.last["unwritten"]
+    assert (answer.last["state"], answer.last["output"]) == ("paused", None)
+    assert answer.last["unwritten"]
     assert not (tmp_path / "a.jsonl").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "kind", "mentioned"),
     [
-        (("shop.py", "shop.py", "--export", "a.csv"), "--export is for one SOURCE"),
-        (("shop.py", "--export", "-"), "standard output is no place"),
-        (("shop.py", "--export", "a.unknown"), "ends in none of"),
+        (("shop.py", "shop.py", "--export", "a.csv"), click.UsageError, "SOURCE"),
+        (("shop.py", "--export", "-"), BadOption, "file"),
+        (("shop.py", "--export", "a.unknown"), BadOption, "a.unknown"),
     ],
 )
 @pytest.mark.usefixtures("shop")
-def test_what_a_run_cannot_write_is_refused_before_it_begins(
-    longline: Terminal, words: tuple[str, ...], said: str
+def test_an_export_that_a_run_cannot_write_is_refused_before_it_begins(
+    longline: Terminal, words: tuple[str, ...], kind: type[Exception], mentioned: str
 ) -> None:
     answer = longline("run", *words)
 
     assert answer.code == 2
-    assert said in answer.err
+    assert isinstance(answer.error, kind)
+    assert "--export" in answer.err
+    assert mentioned in answer.err
     assert longline("jobs", "--json").last == []
 
 

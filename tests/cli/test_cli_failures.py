@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminal import Terminal
+from longline.errors import NothingToRetry, UnknownJob
 
 TROUBLED = """
 from pathlib import Path
@@ -73,23 +74,26 @@ def test_retry_queues_exactly_those_of_the_kind(
     assert (answer.code, told["state"]) == (3, "partial")
 
 
-def test_retry_of_a_kind_that_never_happened_says_so(longline: Terminal, troubled: str) -> None:
+def test_retry_of_a_kind_that_never_happened_is_refused(longline: Terminal, troubled: str) -> None:
     answer = longline("retry", troubled, "--kind", "blocked")
 
     assert answer.code == 2
-    assert "failed by blocked, so there is nothing to try again" in answer.err
+    assert isinstance(answer.error, NothingToRetry)
+    assert (answer.error.job, answer.error.kind) == (troubled, "blocked")
     assert longline("jobs", troubled, "--json").last["state"] == "partial"
 
 
-def test_a_job_without_failures_says_so(longline: Terminal, shop: Path) -> None:
+def test_a_job_without_failures_lists_none(longline: Terminal, shop: Path) -> None:
     job = longline("run", shop, "--json").last["job"]
 
-    assert "nothing has failed" in longline("failures", job).out
+    assert len(longline("failures", job).out.splitlines()) == 1
+    assert longline("failures", job, "--json").last == {"job": job, "kinds": {}, "items": []}
 
 
 @pytest.mark.parametrize("command", ["failures", "retry"])
-def test_an_unknown_job_is_one_sentence(longline: Terminal, command: str) -> None:
+def test_an_unknown_job_is_refused(longline: Terminal, command: str) -> None:
     answer = longline(command, "nowhere")
 
-    assert answer.code == 2
-    assert "there is no job 'nowhere' here" in answer.err
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert isinstance(answer.error, UnknownJob)
+    assert answer.error.job == "nowhere"

@@ -1,0 +1,41 @@
+# Pins wording on purpose.
+"""Messages as users read them: one example of each kind, singular and plural."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli.terminal import Terminal
+
+
+def test_an_error_is_one_sentence_with_what_to_do(longline: Terminal) -> None:
+    assert longline("jobs", "x").err == (
+        "longline: there is no job 'x' here; `longline jobs` lists them\n"
+    )
+
+
+def test_a_misspelled_name_is_answered_with_the_nearest_one(
+    longline: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "shop.yaml").write_text("source: n8n\n")
+
+    assert longline("config", "show", "shopp").err == (
+        "longline: NAME: there is no 'shopp' here; did you mean 'shop'? known are: shop\n"
+    )
+
+
+def test_a_count_of_files_has_a_singular(longline: Terminal, tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("source: n8n\n")
+
+    assert longline("config", "validate", "a.yaml").out == "1 file is sound\n"
+    assert longline("config", "validate", "a.yaml", "b.yaml").out == "2 files are sound\n"
+
+
+def test_an_export_is_summed_up_in_one_line(longline: Terminal, shop: Path) -> None:
+    longline("run", shop)
+
+    answer = longline("export", "-o", "a.csv")
+
+    assert answer.out == "3 records written to a.csv (csv)\n"
