@@ -40,30 +40,31 @@ def test_json_is_read_alone_or_in_a_fence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "where", "problem"),
     [
-        ("", "it is not JSON"),
-        ("I think it is {}", "it is not JSON"),
-        ('{"address": {"city": "So', "it is not JSON"),
-        ('{"address": {}} {"address": {}}', "it is not JSON"),
-        ('{"address": NaN}', "it is not JSON"),
-        ('{"address": {"city": "\\u0000"}}', "it holds a NUL"),
-        ("[]", "is not of type 'object'"),
-        ("{}", "'address' is a required property"),
-        ('{"address": {"city": 5}}', "answer.address.city: 5 is not of type 'string'"),
+        ("", "answer", "JSON"),
+        ("I think it is {}", "answer", "JSON"),
+        ('{"address": {"city": "So', "answer", "JSON"),
+        ('{"address": {}} {"address": {}}', "answer", "JSON"),
+        ('{"address": NaN}', "answer", "JSON"),
+        ('{"address": {"city": "\\u0000"}}', "answer", "NUL"),
+        ("[]", "answer", "'object'"),
+        ("{}", "answer", "'address'"),
+        ('{"address": {"city": 5}}', "answer.address.city", "'string'"),
     ],
 )
-def test_what_is_no_answer_is_told_in_words_that_its_author_can_use(
-    text: str, problem: str
+def test_an_unusable_answer_is_reported_with_its_place_and_problem(
+    text: str, where: str, problem: str
 ) -> None:
-    with pytest.raises(UnexpectedShape) as told:
+    with pytest.raises(UnexpectedShape) as raised:
         read_answer(Answer(text), NESTED)
 
-    assert problem in str(told.value)
+    assert raised.value.where == where
+    assert problem in raised.value.problem
 
 
-def test_an_answer_that_was_cut_is_none_even_where_it_looks_whole() -> None:
-    with pytest.raises(UnexpectedShape, match="cut off"):
+def test_a_cut_answer_is_refused_even_where_it_looks_whole() -> None:
+    with pytest.raises(UnexpectedShape):
         read_answer(Answer("12", is_cut=True), {"type": "integer"})
 
 
@@ -91,7 +92,9 @@ def test_a_needed_field_that_is_empty_is_the_reason_not_to_ask(empty: Any) -> No
 
     wish = wish_of(task, row(title="Flat", description=empty))
 
-    assert wish.reason == "it has no description"
+    assert wish.reason is not None
+    assert "description" in wish.reason
+    assert "title" not in wish.reason
 
 
 def test_zero_and_false_are_values() -> None:

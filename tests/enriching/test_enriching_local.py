@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -100,8 +101,10 @@ async def test_what_it_cannot_tell_is_null_and_says_why(desk: Desk) -> None:
 
     said, unsaid = await desk.enrichment("0"), await desk.enrichment("1")
     assert (said["state"], said["answer"]) == ("answered", {"language": None})
-    assert said["reason"] == "language: too little text: 6 of at least 20 letters"
-    assert (unsaid["state"], unsaid["reason"]) == ("skipped", "it has no description")
+    assert said["reason"].startswith("language")
+    assert re.findall(r"\d+", said["reason"]) == ["6", "20"]  # letters there are and needed
+    assert unsaid["state"] == "skipped"
+    assert "description" in unsaid["reason"]
     reasons = {one["reason"] for one in await desk.questions.reasons("facts")}
     assert reasons == {said["reason"], unsaid["reason"]}
 
@@ -121,10 +124,10 @@ async def test_of_several_texts_one_is_enough(desk: Desk) -> None:
 
     queued = await desk.queue(local_task({"language": {"fields": fields}}))
 
-    assert (queued.questions, queued.warnings) == (
-        1,
-        ("enricher: no record that fits has a field 'summary'",),
-    )
+    (warning,) = queued.warnings
+    assert queued.questions == 1
+    assert warning.startswith("enricher")
+    assert "'summary'" in warning
 
 
 async def test_other_rates_are_another_question(desk: Desk) -> None:
@@ -164,7 +167,7 @@ async def test_a_value_that_cannot_be_kept_fails_its_question_alone(desk: Desk) 
 async def test_a_field_that_no_record_has_is_told_before_anything_is_queued(desk: Desk) -> None:
     await desk.store(GERMAN)
 
-    with pytest.raises(BadOption, match="'descripton'; did you mean 'description'"):
+    with pytest.raises(BadOption, match=r"'descripton'.*'description'"):
         await desk.run(local_task({"language": {"fields": "descripton"}}))
 
     assert await desk.questions.counts() == {}

@@ -90,7 +90,7 @@ async def test_a_field_that_no_record_has_is_told_before_anything_is_changed(
     await desk.run(task_of(model.url))
     before = await desk.enrichment("0")
 
-    with pytest.raises(BadOption, match=r"'descripton'; did you mean 'description'\?"):
+    with pytest.raises(BadOption, match=r"'descripton'.*'description'"):
         await desk.queue(task_of(model.url, prompt="How many? {descripton}"))
 
     assert await desk.enrichment("0") == before
@@ -105,7 +105,8 @@ async def test_a_field_that_may_be_missing_and_is_in_no_record_is_a_warning(
     queued = await desk.queue(task)
 
     (warning,) = queued.warnings
-    assert "did you mean 'description'?" in warning
+    assert "'descripton'" in warning
+    assert "'description'" in warning
     assert queued.questions == 4
 
 
@@ -128,7 +129,10 @@ async def test_a_source_without_records_is_a_warning_beside_one_that_has_some(
 
     queued = await desk.queue(task_of(model.url, sources=["flats", "flast"]))
 
-    assert queued.warnings == ("sources: there is no record of flast here; did you mean 'flats'?",)
+    (warning,) = queued.warnings
+    assert warning.startswith("sources")
+    assert "flast" in warning
+    assert "'flats'" in warning
     assert queued.records == 4
 
 
@@ -138,7 +142,8 @@ async def test_a_task_whose_sources_have_no_records_is_refused_and_its_queue_is_
     await desk.store(*TEXTS)
     await desk.queue(task_of(model.url))
 
-    with pytest.raises(BadOption, match="no record of nope here; sources with records: flats"):
+    with pytest.raises(BadOption, match=r"nope.*flats") as raised:
         await desk.queue(task_of(model.url, sources="nope"))
 
+    assert raised.value.option == "sources"
     assert (await desk.questions.standing("rooms")).queued == 4

@@ -145,7 +145,7 @@ async def test_a_record_without_the_field_is_recorded_with_its_reason_and_not_as
     assert (report.state, report.progress.requests) == (PhaseState.COMPLETE, 1)
     skipped = await desk.enrichment("1")
     assert (skipped["state"], skipped["answer"]) == ("skipped", None)
-    assert skipped["reason"] == "it has no description"
+    assert "description" in skipped["reason"]
 
 
 async def test_a_field_that_may_be_missing_does_not_keep_a_record_from_being_asked_about(
@@ -194,16 +194,16 @@ async def test_no_more_questions_are_asked_at_once_than_the_task_says(
 
 
 @pytest.mark.parametrize(
-    ("budget", "reason"),
+    ("budget", "limit"),
     [
-        ({"requests": 5}, "the budget of 5 requests is spent"),
-        ({"tokens": 40}, "the budget of 40 tokens is spent"),
-        ({"seconds": 25}, "the budget of 25 s is spent"),
+        ({"requests": 5}, "5 requests"),
+        ({"tokens": 40}, "40 tokens"),
+        ({"seconds": 25}, "25 s"),
     ],
     ids=["requests", "tokens", "seconds"],
 )
 async def test_a_spent_budget_pauses_the_run_and_the_next_goes_on(
-    desk: Desk, clock: VirtualClock, budget: dict[str, float], reason: str
+    desk: Desk, clock: VirtualClock, budget: dict[str, float], limit: str
 ) -> None:
     async with LanguageModel(ModelOptions(latency=5), clock=clock) as model:
         await desk.store(*TEXTS)
@@ -212,7 +212,8 @@ async def test_a_spent_budget_pauses_the_run_and_the_next_goes_on(
         first = await desk.run(task)
         second = await desk.run(task_of(model.url, concurrency=1))
 
-    assert (first.state, first.exit_code, first.reason) == (PhaseState.PAUSED, 4, reason)
+    assert (first.state, first.exit_code) == (PhaseState.PAUSED, 4)
+    assert limit in (first.reason or "")
     assert 3 <= first.progress.records["answered"] <= 6
     assert second.state is PhaseState.COMPLETE
     assert is_asked_once(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,12 +19,17 @@ from scripted_site import ScriptedSite
 from virtual import VirtualClock
 
 TEXTS = [f"flat number {number}" for number in range(12)]
+UNUSABLE = [  # a fault and a key word of the problem that is reported for it
+    (ModelFault.NONSENSE, "JSON"),
+    (ModelFault.CUT, "cut"),
+    (ModelFault.WRONG, "'rooms'"),
+]
 
 
 @pytest.mark.parametrize("dialect", ["ollama", "openai"])
-@pytest.mark.parametrize("fault", [ModelFault.NONSENSE, ModelFault.CUT, ModelFault.WRONG])
-async def test_an_answer_that_cannot_be_used_is_asked_for_again_with_what_was_wrong(
-    desk: Desk, model: LanguageModel, fault: ModelFault, dialect: str
+@pytest.mark.parametrize(("fault", "problem"), UNUSABLE)
+async def test_an_unusable_answer_is_asked_for_again_with_its_problem(
+    desk: Desk, model: LanguageModel, fault: ModelFault, problem: str, dialect: str
 ) -> None:
     await desk.store("two rooms")
     model.script.append(fault)
@@ -36,17 +42,10 @@ async def test_an_answer_that_cannot_be_used_is_asked_for_again_with_what_was_wr
     assert (made["state"], made["tries"], made["reason"]) == ("answered", 1, None)
     assert second[: len(first)] == first
     assert [one["role"] for one in second[len(first) :]] == ["assistant", "user"]
-    assert second[-1]["content"].startswith("That answer cannot be used: answer")
+    assert problem in second[-1]["content"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "problem"),
-    [
-        (ModelFault.NONSENSE, "it is not JSON"),
-        (ModelFault.CUT, "it was cut off before its end"),
-        (ModelFault.WRONG, "'rooms' is a required property"),
-    ],
-)
+@pytest.mark.parametrize(("fault", "problem"), UNUSABLE)
 async def test_after_the_last_attempt_a_question_has_failed_with_its_reason(
     desk: Desk, model: LanguageModel, fault: ModelFault, problem: str
 ) -> None:
@@ -58,7 +57,6 @@ async def test_after_the_last_attempt_a_question_has_failed_with_its_reason(
     made = await desk.enrichment("0")
     assert (report.state, report.exit_code) == (PhaseState.PARTIAL, 3)
     assert (made["state"], made["tries"], made["answer"]) == ("failed", 3, None)
-    assert made["reason"].startswith("no answer of 3 could be used; the last: answer: ")
     assert problem in made["reason"]
     assert model.tally.asked[question_about("two rooms")] == 3
 
@@ -113,7 +111,8 @@ async def test_a_long_pause_is_not_waited_for_but_told(desk: Desk, clock: Virtua
         report = await desk.run(task_of(model.url, concurrency=1))
 
     assert (report.state, report.exit_code) == (PhaseState.PAUSED, 4)
-    assert "asks for a rest until" in (report.reason or "")
+    assert model.url in (report.reason or "")
+    assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d", report.reason or "")
     assert clock.now() - started < 60
     assert report.progress.records == {"queued": 12}
     assert model.tally.asked.total() == 1
@@ -159,7 +158,7 @@ async def test_a_server_that_stays_away_pauses_the_run_and_fails_nothing(
     second = await desk.run(task_of(model.url))
 
     assert (first.state, first.exit_code) == (PhaseState.PAUSED, 4)
-    assert "no answer for 60 s and more" in (first.reason or "")
+    assert "60 s" in (first.reason or "")
     assert first.progress.records == {"queued": 12}
     assert 60 <= took < 120
     assert second.state is PhaseState.COMPLETE
@@ -175,7 +174,8 @@ async def test_a_server_that_was_never_there_pauses_the_run(
     report = await desk.run(task_of(gone, server={"patience": 5}))
 
     assert (report.state, report.progress.records) == (PhaseState.PAUSED, {"queued": 12})
-    assert "could not be reached" in (report.reason or "")
+    assert "5 s" in (report.reason or "")
+    assert gone in (report.reason or "")
 
 
 @pytest.mark.parametrize("dialect", ["ollama", "openai"])
@@ -188,7 +188,7 @@ async def test_a_missing_model_pauses_the_run_at_once(
     report = await desk.run(task)
 
     assert (report.state, report.exit_code) == (PhaseState.PAUSED, 4)
-    assert "404 model 'llama' not found" in (report.reason or "")
+    assert "404 model 'llama'" in (report.reason or "")
     assert report.progress.records == {"queued": 12}
     assert model.tally.asked.total() == 1
 
@@ -203,7 +203,7 @@ async def test_a_key_that_is_not_known_pauses_the_run_and_is_told_to_nobody(
         report = await desk.run(task_of(model.url, server={"key": "env:MODEL_KEY"}))
 
     assert report.state is PhaseState.PAUSED
-    assert "401 this key is not known" in (report.reason or "")
+    assert "401" in (report.reason or "")
     assert "hush" not in str(report.as_dict())
 
 
@@ -232,7 +232,7 @@ async def test_a_text_that_the_server_breaks_down_at_fails_alone(
 
     made = await desk.enrichment("5")
     assert report.progress.records == {"answered": 11, "failed": 1}
-    assert made["reason"].startswith("not answered 4 times, although the server is up")
+    assert re.search(r"\b4\b", made["reason"])  # how often it was asked
 
 
 async def test_a_server_that_is_slow_is_waited_for_until_its_deadline(
@@ -294,5 +294,5 @@ async def test_collection_is_never_held_up(
 
 def test_a_key_is_not_sent_unencrypted_to_another_machine() -> None:
     make: Callable[..., ModelServer] = ModelServer
-    with pytest.raises(ValueError, match="must be https"):
+    with pytest.raises(ValueError, match="allow_http"):
         make(url="http://model.example:11434", key="env:MODEL_KEY")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -122,6 +123,12 @@ async def test_a_damaged_record_is_not_given_as_an_answer(tmp_path: Path) -> Non
         assert await archive.find("shop-1", Request(URL)) is None
 
 
+def lost_from(path: Path, problem: str) -> list[str]:
+    """Return the numbers in a problem that names this file."""
+    assert path.name in problem
+    return re.findall(r"\d+", problem.replace(path.name, ""))
+
+
 async def test_a_sound_archive_is_found_sound(archive: WarcArchive) -> None:
     await archive.keep(answer(b"one"))
     await archive.keep(answer(b"one", at=2))
@@ -140,20 +147,22 @@ async def test_a_body_that_is_not_what_its_digest_says_is_found(
 
     (problem,) = (await archive.verify()).problems
 
-    assert "not what its digest says" in problem
+    assert path.name in problem
+    assert "digest" in problem
 
 
 async def test_a_body_that_is_referred_to_and_lost_is_found(tmp_path: Path) -> None:
     for at in (1, 2):
         async with open_warc(tmp_path) as archive:
             await archive.keep(answer(b"one", at=at))
-    files_of(tmp_path)[0].unlink()
+    first, second = files_of(tmp_path)
+    first.unlink()
 
     async with open_warc(tmp_path) as archive:
         gone, problem = (await archive.verify()).problems
 
-        assert "1 answer was written to it, and gone from it" in gone
-        assert "refers to a body that is in no file" in problem
+        assert lost_from(first, gone) == ["1"]
+        assert second.name in problem
         assert await archive.find("shop-1", Request(URL)) is None
 
 
@@ -169,18 +178,20 @@ async def test_answers_whose_files_are_all_gone_are_missed(tmp_path: Path) -> No
     async with open_warc(tmp_path) as archive:
         found = await archive.verify()
 
-    assert found.problems == (f"{path.name}: 2 answers were written to it, and gone from it",)
+    (problem,) = found.problems
+    assert lost_from(path, problem) == ["2"]
 
 
 async def test_a_file_that_goes_while_the_archive_is_open_is_missed(
     archive: WarcArchive, tmp_path: Path
 ) -> None:
     await archive.keep(answer(b"one"))
-    files_of(tmp_path)[0].unlink()
+    (path,) = files_of(tmp_path)
+    path.unlink()
 
     (problem,) = (await archive.verify()).problems
 
-    assert "1 answer was written to it, and gone from it" in problem
+    assert lost_from(path, problem) == ["1"]
 
 
 async def test_answers_that_come_back_are_no_longer_missed(
@@ -218,8 +229,10 @@ async def test_a_record_that_was_cut_before_it_was_kept_is_a_note(
 
     found = await archive.verify()
 
-    note = f"{path.name} at {size}: the last record was cut when its process ended"
-    assert found == Findings(notes=(note,))
+    (note,) = found.notes
+    assert found.problems == ()
+    assert path.name in note
+    assert str(size) in note.replace(path.name, "")
 
 
 async def test_a_cut_record_that_was_kept_is_missed(tmp_path: Path) -> None:
@@ -231,7 +244,8 @@ async def test_a_cut_record_that_was_kept_is_missed(tmp_path: Path) -> None:
     async with open_warc(tmp_path) as archive:
         found = await archive.verify()
 
-    assert found.problems == (f"{path.name}: 1 answer was written to it, and gone from it",)
+    (problem,) = found.problems
+    assert lost_from(path, problem) == ["1"]
     assert len(found.notes) == 1
 
 
@@ -248,7 +262,9 @@ async def test_bytes_that_were_never_a_record_are_a_problem(
     found = await archive.verify()
 
     assert found.notes == ()
-    assert [problem.endswith("no whole record") for problem in found.problems] == [True]
+    (problem,) = found.problems
+    assert path.name in problem
+    assert "record" in problem
 
 
 KILLED = """
@@ -309,7 +325,7 @@ async def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
     async with open_warc(tmp_path) as archive:
         await archive.keep(answer(b"before"))
         with files_end_at(200_000):
-            with pytest.raises(StoreFull, match="Make room"):
+            with pytest.raises(StoreFull, match=str(tmp_path)):
                 await archive.keep(answer(noise.randbytes(300_000), at=2))
             refused = await found(archive)
         await archive.keep(answer(b"after", at=3))

@@ -117,10 +117,9 @@ async def test_an_unencrypted_host_is_not_asked_at_all(door: Make) -> None:
 
     told = await failure_of(source, "http://shop.test/a", AuthFailed)
 
-    assert told == (
-        "shop.test did not let us in: the secret would travel to shop.test unencrypted; "
-        "use https, or allow it with allow_http: true"
-    )
+    assert "shop.test" in told
+    assert "https" in told
+    assert "allow_http: true" in told
     assert source.seen.urls == []
 
 
@@ -167,22 +166,23 @@ async def test_a_secret_in_the_query_is_encoded(
 
 
 @pytest.mark.parametrize("auth", [BEARER, HEADER])
-async def test_a_secret_that_a_header_cannot_hold_is_told_without_it(
+async def test_a_secret_that_a_header_cannot_hold_is_refused_without_showing_it(
     site: ScriptedSite, door: Make, auth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PW", f"{SECRET}\r\nX-Evil: 1")
 
     told = await failure_of(door(auth), f"{site.url}/a", AuthFailed)
 
-    assert "env:SHOP_PW cannot be used: it has a line break" in told
+    assert "env:SHOP_PW" in told
+    assert SECRET not in told
 
 
-async def test_a_secret_that_has_gone_is_told_and_nothing_is_asked(
+async def test_without_its_secret_nothing_is_requested(
     site: ScriptedSite, door: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHOP_PW")
 
     told = await failure_of(door(BEARER), f"{site.url}/a", AuthFailed)
 
-    assert "set the environment variable SHOP_PW" in told
+    assert "SHOP_PW" in told
     assert site.hits["/a"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -133,7 +134,7 @@ async def test_a_lost_session_is_noticed_and_begun_again_once_for_all(
 
 
 @pytest.mark.parametrize("away", [302, 200])
-async def test_a_login_that_does_not_last_is_told_and_not_tried_for_ever(
+async def test_a_login_that_does_not_last_is_not_tried_for_ever(
     site: ScriptedSite, club: Club, door: Make, away: int
 ) -> None:
     async def nobody(_request: web.Request) -> web.StreamResponse:
@@ -143,11 +144,12 @@ async def test_a_login_that_does_not_last_is_told_and_not_tried_for_ever(
 
     site.answers["/closed"] = nobody
     source = door(logged_out=None if away == 302 else {"selector": "p.members-only"})
-    sign = f"sent to {site.url}/login" if away == 302 else "the page shows p.members-only"
+    sign = f"{site.url}/login" if away == 302 else "p.members-only"
 
     for _ in range(3):
         told = await failure_of(source, f"{site.url}/closed", AuthFailed)
-        assert told == f"{host_of(site)} did not let us in: the session has ended: {sign}"
+        assert told.startswith(host_of(site))
+        assert sign in told
 
     assert (len(club.sent), site.hits["/closed"]) == (2, 4)
     assert "hello member" in await source.get(f"{site.url}/a")
@@ -159,7 +161,7 @@ async def test_a_401_that_no_login_mends_is_the_answer(
     site.says("/closed", status=401)
     source = door()
 
-    assert "answered 401" in await failure_of(source, f"{site.url}/closed", Refused)
+    assert "401" in await failure_of(source, f"{site.url}/closed", Refused)
     assert len(club.sent) == 2
 
 
@@ -172,14 +174,10 @@ async def test_a_wrong_password_is_sent_once_in_a_run(
     told = await failure_of(source, f"{site.url}/a", AuthFailed)
     again = await failure_of(source, f"{site.url}/b", AuthFailed)
 
-    assert (
-        told
-        == again
-        == (
-            f"{host_of(site)} did not let us in: the login did not work: "
-            "the page still asks for the password (200)"
-        )
-    )
+    assert told == again
+    assert told.startswith(host_of(site))
+    assert "password" in told
+    assert "200" in told
     assert (len(club.sent), site.hits["/a"], site.hits["/b"]) == (1, 0, 0)
     assert SECRET not in repr(source.account)
 
@@ -187,9 +185,9 @@ async def test_a_wrong_password_is_sent_once_in_a_run(
 @pytest.mark.parametrize(
     ("success", "problem"),
     [
-        ({"status": 302}, "the form was answered 200"),
-        ({"selector": "#hello"}, "the page shows no #hello (200)"),
-        ({"cookie": "session"}, "no cookie session was set (200)"),
+        ({"status": 302}, "form"),
+        ({"selector": "#hello"}, "#hello"),
+        ({"cookie": "session"}, "cookie"),
     ],
 )
 async def test_success_is_judged_as_it_was_declared(
@@ -206,7 +204,8 @@ async def test_success_is_judged_as_it_was_declared(
 
     told = await failure_of(door(success=success), f"{site.url}/a", AuthFailed)
 
-    assert told.endswith(f"the login did not work: {problem}")
+    assert problem in told
+    assert "200" in told
     assert len(club.sent) == 2
 
 
@@ -218,10 +217,11 @@ async def test_a_cookie_that_is_taken_away_is_no_success(
 
     told = await failure_of(door(success={"cookie": "session"}), f"{site.url}/a", AuthFailed)
 
-    assert "no cookie session was set (200)" in told
+    assert re.search("cookie.*session", told)
+    assert "200" in told
 
 
-@pytest.mark.parametrize(("status", "problem"), [(403, "answered 403"), (200, "no cookie was set")])
+@pytest.mark.parametrize(("status", "problem"), [(403, "403"), (200, "cookie")])
 async def test_without_a_form_to_read_the_fields_are_sent_to_the_address(
     site: ScriptedSite, door: Make, status: int, problem: str
 ) -> None:
@@ -233,17 +233,19 @@ async def test_without_a_form_to_read_the_fields_are_sent_to_the_address(
     assert site.hits["/login"] == 1
 
 
-async def test_a_page_without_the_form_is_told(site: ScriptedSite, door: Make) -> None:
+async def test_a_page_without_the_form_fails_the_login(site: ScriptedSite, door: Make) -> None:
     site.says("/login", "<form><input name=q></form>", headers={"Content-Type": "text/html"})
 
     told = await failure_of(door(), f"{site.url}/a", AuthFailed)
     named = await failure_of(door(form="form.in"), f"{site.url}/a", AuthFailed)
 
-    assert told.endswith("the login page answered 200 and has no form with a password")
-    assert named.endswith("the login page answered 200 and has no form 'form.in'")
+    assert "200" in told
+    assert "password" in told
+    assert "200" in named
+    assert "'form.in'" in named
 
 
-async def test_a_form_that_lacks_a_field_is_told_which_it_has(
+async def test_a_form_without_the_fields_is_reported_with_those_it_has(
     site: ScriptedSite, club: Club, door: Make
 ) -> None:
     del club
@@ -251,7 +253,7 @@ async def test_a_form_that_lacks_a_field_is_told_which_it_has(
 
     told = await failure_of(door(fields=fields), f"{site.url}/a", AuthFailed)
 
-    assert told.endswith("; its form has no field name, pass, but csrf, user, password")
+    assert re.search(r"\bname, pass\b.*\bcsrf, user, password\b", told)
     assert site.hits["/check"] == 1
 
 
@@ -262,8 +264,8 @@ async def test_a_form_that_would_show_the_password_in_the_address_is_not_sent(
 
     told = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert told.endswith("its form would write the password into the address")
-    assert club.sent == []
+    assert "password" in told
+    assert (club.sent, site.hits["/check"]) == ([], 0)
 
 
 async def test_a_form_that_leads_to_another_host_is_not_sent(
@@ -274,7 +276,7 @@ async def test_a_form_that_leads_to_another_host_is_not_sent(
 
     told = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert "the login form is not sent: localhost is not among the hosts" in told
+    assert "localhost" in told
     assert club.sent == []
 
 
@@ -286,7 +288,7 @@ async def test_a_filled_form_does_not_follow_a_redirect_to_another_host(
 
     told = await failure_of(door(), f"{site.url}/a", AuthFailed)
 
-    assert "the login form is not sent: localhost is not among the hosts" in told
+    assert "localhost" in told
     assert club.sent == []
 
 

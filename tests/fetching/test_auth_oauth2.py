@@ -196,7 +196,7 @@ async def test_a_new_token_that_does_not_help_is_the_last_until_one_does(
     assert len(server.asked) == 3
 
 
-async def test_a_refusal_is_told_in_the_words_of_the_server_and_not_tried_again(
+async def test_a_refusal_quotes_the_server_and_is_not_tried_again(
     site: ScriptedSite, door: Make
 ) -> None:
     async def refuse(_request: web.Request) -> web.StreamResponse:
@@ -209,14 +209,10 @@ async def test_a_refusal_is_told_in_the_words_of_the_server_and_not_tried_again(
     told = await failure_of(source, f"{site.url}/a", AuthFailed)
     again = await failure_of(source, f"{site.url}/b", AuthFailed)
 
-    assert (
-        told
-        == again
-        == (
-            f"{host_of(site)} did not let us in: the token was refused with 401, "
-            "invalid_client: … is not known"
-        )
-    )
+    assert told == again
+    assert told.startswith(host_of(site))
+    assert "401" in told
+    assert "invalid_client: … is not known" in told  # the words of the server, redacted
     assert (site.hits["/token"], site.hits["/a"], site.hits["/b"]) == (1, 0, 0)
     assert SECRET not in repr(source.account)
     assert len(source.told("auth.failed")) == 1
@@ -232,14 +228,14 @@ def answers(body: str, status: int = 200, **headers: str) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (answers("<html>"), "answered 200 without a token"),
-        (answers("[]"), "answered 200 without a token"),
-        (answers('{"access_token": 7}'), "answered 200 without a token"),
-        (answers('{"access_token": "a\\nb"}'), "answered 200 without a token"),
-        (answers('{"access_token": "a", "token_type": "mac"}'), "of the kind mac, not bearer"),
-        (answers("", 400), "answered 400 without a token"),
-        (answers("", 302, Location="https://evil.test/token"), "answered 302 without a token"),
-        (answers('{"error": "' + "x" * 999 + '"}', 400), "refused with 400, xxx"),
+        (answers("<html>"), "200"),
+        (answers("[]"), "200"),
+        (answers('{"access_token": 7}'), "200"),
+        (answers('{"access_token": "a\\nb"}'), "200"),
+        (answers('{"access_token": "a", "token_type": "mac"}'), "mac"),
+        (answers("", 400), "400"),
+        (answers("", 302, Location="https://evil.test/token"), "302"),
+        (answers('{"error": "' + "x" * 999 + '"}', 400), "xxx"),
     ],
 )
 async def test_an_answer_without_a_token_is_a_refusal(

@@ -38,7 +38,7 @@ def test_a_page_with_what_is_expected_is_never_blocked(name: str) -> None:
 @pytest.mark.parametrize(
     ("body", "sign"),
     [
-        (html("<h1>Are You Human?</h1>", "site.test"), "the text 'Are You Human'"),
+        (html("<h1>Are You Human?</h1>", "site.test"), "'Are You Human'"),
         (html("<p>Enable JavaScript and cookies to continue</p>"), "JavaScript and cookies"),
         (html(f"<h1>I'm not a robot</h1>{LONG}"), "I'm not a robot"),
         (html("<h1>Acceso denegado</h1>"), "Acceso denegado"),
@@ -54,27 +54,27 @@ def test_a_light_sign_counts_where_all_that_is_expected_is_missing(body: str, si
     assert find_block(page) is None
     assert found is not None
     assert sign in found
-    assert found.endswith("nothing of what is expected (#listing, .price)")
+    assert "#listing, .price" in found
 
 
 @pytest.mark.parametrize(
     ("name", "evidence"),
     [
-        ("denied and nothing else", "status 403 and the text 'Access denied'"),
-        ("cloudflare, by its header alone", "cf-mitigated: challenge"),
-        ("cloudflare, a challenge with status 200", "a challenge form (#challenge-form)"),
-        ("datadome, by its header", "status 403 and the header x-dd-b"),
-        ("a captcha and no word", "a captcha and little else"),
+        ("denied and nothing else", ["403", "'Access denied'"]),
+        ("cloudflare, by its header alone", ["cf-mitigated: challenge"]),
+        ("cloudflare, a challenge with status 200", ["#challenge-form"]),
+        ("datadome, by its header", ["403", "x-dd-b"]),
+        ("a captcha and no word", ["captcha"]),
         (
             "akamai, access denied with a reference",
-            "status 403 and the text 'Access Denied' with 'Reference #18.5f2c1702.1700000000.1'",
+            ["403", "'Access Denied'", "'Reference #18.5f2c1702.1700000000."],
         ),
     ],
 )
-def test_the_evidence_says_how_we_know(name: str, evidence: str) -> None:
+def test_the_evidence_names_what_was_found(name: str, evidence: list[str]) -> None:
     found = find_block(BLOCKED[name]) or ""
 
-    assert found.startswith(evidence.rstrip("'1"))
+    assert [part for part in evidence if part not in found] == []
 
 
 @pytest.mark.parametrize("status", [403, 429, 503])

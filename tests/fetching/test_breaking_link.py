@@ -64,7 +64,7 @@ async def test_ten_failures_that_say_nothing_open_it(
 
     for _ in range(9):
         await bench.get(f"{site.url}/a")
-    with pytest.raises(CircuitOpen, match=f"10 failures in a row.* answered {status}") as caught:
+    with pytest.raises(CircuitOpen, match=rf"\b10\b.*\b{status}\b") as caught:
         await bench.get(f"{site.url}/a")
 
     assert caught.value.kind is FailureKind.NETWORK
@@ -82,7 +82,7 @@ async def test_half_of_the_requests_failing_opens_it(site: ScriptedSite, bench: 
         with pytest.raises(ConnectFailed):
             await bench.get(f"{site.url}/bad")
     await bench.get(f"{site.url}/good")
-    with pytest.raises(CircuitOpen, match="50% of the requests"):
+    with pytest.raises(CircuitOpen, match="50%"):
         await bench.get(f"{site.url}/bad")
 
 

@@ -204,7 +204,7 @@ async def test_pages_may_have_steps_of_their_own(site: ScriptedSite, tmp_path: P
     assert about.first_text("p") == "about"
 
 
-async def test_what_never_shows_up_is_said_and_the_page_is_kept(
+async def test_an_element_that_never_appears_is_an_error_and_the_page_is_kept(
     site: ScriptedSite, tmp_path: Path
 ) -> None:
     url, account = html(site, "/empty", "<p>nothing here</p>"), Account()
@@ -212,8 +212,9 @@ async def test_what_never_shows_up_is_said_and_the_page_is_kept(
 
     async with browsing(tmp_path, spec) as transport:
         for _ in range(2):
-            with pytest.raises(NeverReady, match=r"\.item did not within 0\.3 s"):
+            with pytest.raises(NeverReady) as missing:
                 await transport(Request(url), account)
+            assert (missing.value.what, missing.value.seconds) == (".item", 0.3)
 
     kept = sorted((tmp_path / "failures").iterdir())
     assert [file.suffix for file in kept] == [".html", ".png"]
@@ -244,8 +245,10 @@ async def test_a_page_that_hangs_meets_its_deadline(site: ScriptedSite, tmp_path
     site.answers["/hang"] = hang
 
     async with browsing(tmp_path) as transport:
-        with pytest.raises(TimedOut, match=r"within 0\.7 s"):
+        with pytest.raises(TimedOut) as late:
             await transport(Request(f"{site.url}/hang", timeout=0.7), Account())
+
+    assert late.value.seconds == 0.7
 
 
 async def test_a_redirect_of_the_page_is_left_to_the_chain(
@@ -289,7 +292,7 @@ async def test_a_download_is_no_page(site: ScriptedSite, tmp_path: Path) -> None
     site.says("/x.zip", "PK", headers={"Content-Type": "application/zip"})
 
     async with browsing(tmp_path) as transport:
-        with pytest.raises(BadAnswer, match="a download and no page"):
+        with pytest.raises(BadAnswer, match="download"):
             await transport(Request(f"{site.url}/x.zip"), Account())
 
 
@@ -351,5 +354,5 @@ async def test_a_body_that_is_too_large_is_refused(site: ScriptedSite, tmp_path:
     url = html(site, "/large", "<p>" + "x" * 5000)
 
     async with browsing(tmp_path, largest_body=1000) as transport:
-        with pytest.raises(BadAnswer, match="larger than 1000 bytes"):
+        with pytest.raises(BadAnswer, match=r"\b1000\b"):
             await transport(Request(url), Account())

@@ -140,9 +140,10 @@ def test_the_file_of_another_program_is_refused_and_left_alone(
     connection.close()
     before = path.read_bytes()
 
-    with pytest.raises(StoreUnreachable, match="another program"):
+    with pytest.raises(StoreUnreachable) as refused:
         cache.find("http://site.test/a")
 
+    assert refused.value.address == str(path)
     assert path.read_bytes() == before
 
 

@@ -203,7 +203,7 @@ async def test_pages_that_are_gone_never_open_the_breaker(site: ScriptedSite, be
 async def test_a_redirect_in_circles_ends(site: ScriptedSite, bench: Bench) -> None:
     site.says("/a", status=302, headers={"Location": "/a"})
 
-    with pytest.raises(BadAnswer, match="more than 10 redirects"):
+    with pytest.raises(BadAnswer, match=r"\b10\b"):
         await bench.get(f"{site.url}/a")
 
 

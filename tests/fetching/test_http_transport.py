@@ -52,9 +52,10 @@ async def test_a_drip_that_never_pauses_long_still_meets_the_deadline(
     site.answers["/drip"] = drip
     started = clock.now()
 
-    with pytest.raises(TimedOut, match="within 10 s"):
+    with pytest.raises(TimedOut) as late:
         await transport(Request(f"{site.url}/drip"), Account())
 
+    assert late.value.seconds == 10
     assert clock.now() - started == pytest.approx(10, abs=0.1)
 
 
@@ -67,8 +68,10 @@ async def test_a_request_may_have_a_deadline_of_its_own(
 
     site.answers["/slow"] = slow
 
-    with pytest.raises(TimedOut, match="within 2 s"):
+    with pytest.raises(TimedOut) as late:
         await transport(Request(f"{site.url}/slow", timeout=2), Account())
+
+    assert late.value.seconds == 2
 
 
 async def test_a_body_is_capped_after_it_is_unpacked(
@@ -81,7 +84,7 @@ async def test_a_body_is_capped_after_it_is_unpacked(
 
     site.answers["/bomb"] = bomb
 
-    with pytest.raises(BadAnswer, match="larger than 1000 bytes once unpacked"):
+    with pytest.raises(BadAnswer, match=r"\b1000\b"):
         await transport(Request(f"{site.url}/bomb"), Account())
 
 
@@ -177,10 +180,8 @@ async def test_a_name_that_nobody_has_is_told_apart_from_name_servers_that_are_d
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://", "nonsense"])
-async def test_what_is_no_http_address_is_said_to_be_none(
-    transport: HttpTransport, url: str
-) -> None:
-    with pytest.raises(BadAnswer, match="not an address"):
+async def test_a_url_that_is_not_http_is_refused(transport: HttpTransport, url: str) -> None:
+    with pytest.raises(BadAnswer, match="address"):
         await transport(Request(url), Account())
 
 

@@ -51,7 +51,8 @@ async def test_a_server_error_puts_the_host_off(
 
     assert caught.value.until == pytest.approx(bench.clock.now() + 60)
     assert (caught.value.kind, caught.value.is_for_domain) == (kind, True)
-    assert f"{bench.site.url}/robots.txt answered {status}" in str(caught.value)
+    assert f"{bench.site.url}/robots.txt" in caught.value.problem
+    assert str(status) in caught.value.problem
     assert bench.site.hits["/a"] == 0
 
 

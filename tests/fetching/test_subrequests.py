@@ -8,7 +8,7 @@ import pytest
 
 from fetching.browsing import browsing, open_shop
 from longline.clock import SystemClock
-from longline.errors import BudgetSpent, CircuitOpen, ConnectFailed
+from longline.errors import BudgetSpent, CircuitOpen, ConnectFailed, FailureKind
 from longline.fetching.messages import Request
 from longline.fetching.subrequests import Subrequests
 from longline.model import Account
@@ -44,8 +44,10 @@ async def test_they_are_taken_out_of_the_budget_until_there_is_none(clock: Virtu
     await turn(URL)
     await turn(URL)
 
-    with pytest.raises(BudgetSpent, match="the budget of 2 requests"):
+    with pytest.raises(BudgetSpent) as spent:
         await turn(URL)
+
+    assert "2 requests" in spent.value.limit
 
 
 async def test_a_host_that_rests_is_not_asked_and_asked_again_later(clock: VirtualClock) -> None:
@@ -55,8 +57,10 @@ async def test_a_host_that_rests_is_not_asked_and_asked_again_later(clock: Virtu
     await breaker.before("cdn.test")
     await breaker.after("cdn.test", ConnectFailed(URL, "refused"))
 
-    with pytest.raises(CircuitOpen, match=r"cdn\.test has failed too often"):
+    with pytest.raises(CircuitOpen) as rests:
         await turn(URL)
+    assert "cdn.test" in rests.value.url
+    assert rests.value.kind is FailureKind.NETWORK
     await turn("https://other.test/")
     await clock.sleep(31)
     await turn(URL)

@@ -29,7 +29,9 @@ async def test_a_key_of_different_records_on_different_pages_is_noted_once(
 
     assert len({item.key for item in items}) == 5
     (note,) = bench.notes
-    assert "records of different pages have the same key and other data" in note
+    assert note.startswith("products: ")
+    assert "key" in note
+    assert "pages" in note
 
 
 async def test_a_record_that_comes_again_as_it_was_is_not_noted(api: ApiSite, bench: Bench) -> None:
@@ -44,7 +46,7 @@ async def test_a_record_that_comes_again_as_it_was_is_not_noted(api: ApiSite, be
 async def test_a_list_without_a_record_is_a_failure(api: ApiSite, bench: Bench) -> None:
     api.says("/products", {"items": []})
 
-    with pytest.raises(DiscoveryFailed, match=r"no item was found: .* or write may_be_empty: true"):
+    with pytest.raises(DiscoveryFailed, match="may_be_empty"):
         await bench.find(listing())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -53,15 +54,18 @@ async def test_errors_in_a_good_answer_are_a_failure(api: ApiSite, bench: Bench)
     errors = [{"message": "no such\nfield"}, {"message": "x"}]
     api.says("/graphql", {**connection([1], None), "errors": errors})
 
-    with pytest.raises(Rejected, match="GraphQL says 'no such field' and 1 more"):
+    with pytest.raises(Rejected) as raised:
         await found(bench, graphql())
+
+    assert "'no such field'" in raised.value.reason
+    assert re.search(r"\b1\b", raised.value.reason)  # the number of the other errors
 
 
 async def test_partial_data_is_kept_when_the_manifest_says_so(api: ApiSite, bench: Bench) -> None:
     api.says("/graphql", {**connection([1], None), "errors": [{"message": "slow"}]})
 
     assert await found(bench, graphql(partial=True)) == ["1"]
-    assert "gave a part of the data and says 'slow'" in bench.notes[0]
+    assert "'slow'" in bench.notes[0]
 
 
 async def test_without_data_there_is_no_part_to_keep(api: ApiSite, bench: Bench) -> None:

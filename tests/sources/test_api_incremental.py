@@ -189,7 +189,9 @@ async def test_a_moment_that_cannot_be_read_moves_nothing_on(
 
     assert len(items) == 3
     assert len(notes) == 1
-    assert notes[0].startswith("products: incremental by 'at': 'yesterday' is no moment such as")
+    assert notes[0].startswith("products")
+    assert "'at'" in notes[0]
+    assert "'yesterday'" in notes[0]
     assert api.queries[-1]["since"] == "2024-05-02T00:00:00Z"
 
 
@@ -223,7 +225,7 @@ async def test_a_first_run_that_finds_nothing_fails_and_a_later_one_does_not(
     api: ApiSite, bench: Bench, bookmarks: Bookmarks
 ) -> None:
     api.says("/products", page())
-    with pytest.raises(DiscoveryFailed, match="no item was found"):
+    with pytest.raises(DiscoveryFailed, match="may_be_empty"):
         await run(bench, manifest(), bookmarks)
     api.says("/products", page("2024-05-01T00:00:00Z"))
     await run(bench, manifest(), bookmarks)

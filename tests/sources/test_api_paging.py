@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,9 @@ async def test_a_list_shorter_than_its_total_is_cut(api: ApiSite, bench: Bench) 
     api.says("/products", {"items": PRODUCTS[:2], "total": 9}, {"items": [], "total": 9})
 
     assert await keys(bench, manifest("{kind: page, total: total}")) == ["1", "2"]
-    assert bench.cuts == ["products: the API says 9 records, and listed 2"]
+    (cut,) = bench.cuts
+    assert "products" in cut
+    assert set(re.findall(r"\d+", cut)) == {"9", "2"}
 
 
 async def test_an_api_that_ignores_the_page_is_not_asked_for_ever(
@@ -154,11 +157,11 @@ async def test_a_page_number_may_stand_in_the_body(api: ApiSite, bench: Bench) -
 @pytest.mark.parametrize(
     ("ending", "problem"),
     [
-        ("has_more: mroe", "'mroe' finds nothing, and not true or false"),
-        ("total: items", "'items' finds a list of 3, and not a number"),
+        ("has_more: mroe", "'mroe'"),
+        ("total: items", "'items'.*list.*3"),
     ],
 )
-async def test_a_slip_in_a_path_does_not_end_the_list_in_silence(
+async def test_a_misspelt_path_does_not_end_the_list_silently(
     api: ApiSite, bench: Bench, ending: str, problem: str
 ) -> None:
     api.says("/products", in_pages())
@@ -217,10 +220,10 @@ async def test_cursors_in_a_circle_end(api: ApiSite, bench: Bench) -> None:
     assert len(bench.cuts) == 1
 
 
-async def test_a_cursor_that_is_an_object_is_told(api: ApiSite, bench: Bench) -> None:
+async def test_a_cursor_that_is_an_object_is_refused(api: ApiSite, bench: Bench) -> None:
     api.says("/products", {"items": [], "meta": {"next": {"page": 2}}})
 
-    with pytest.raises(UnexpectedShape, match=r"'meta\.next' finds an object with page"):
+    with pytest.raises(UnexpectedShape, match=r"'meta\.next'.*object.*page"):
         await keys(bench, manifest(CURSOR))
 
 
@@ -260,7 +263,7 @@ async def test_an_address_that_leads_away_is_not_followed(
 ) -> None:
     api.says("/products", {"items": [], "next": address})
 
-    with pytest.raises(UnexpectedShape, match="if that is right, say hosts:"):
+    with pytest.raises(UnexpectedShape, match="hosts"):
         await keys(bench, manifest("{kind: next, path: next}"))
 
 

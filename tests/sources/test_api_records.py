@@ -96,7 +96,9 @@ async def test_a_value_cannot_lead_elsewhere(api: ApiSite, bench: Bench) -> None
 
     found = await bench.run(text)
 
-    assert "leads elsewhere" in str(found[0].outcome.reason)
+    assert found[0].outcome.verdict is Verdict.QUARANTINE
+    assert "{parent.id}" in str(found[0].outcome.reason)
+    assert "'..'" in str(found[0].outcome.reason)
     assert found[1].item.url == f"{api.url}/products/a%2F..%2Fb%3Fc"
 
 
@@ -161,16 +163,20 @@ async def test_fields_are_found_typed_and_explained(api: ApiSite, bench: Bench) 
         "odd": None,
     }
     notes = {note.field: note.text for note in found[0].record.notes}
-    assert notes["currency"] == "'currency' finds nothing: the default of the manifest"
-    assert notes["stock"] == "'stock' finds nothing"
-    assert notes["odd"].startswith("'many' is no integer")
+    assert notes.keys() == {"currency", "stock", "odd"}
+    assert "'currency'" in notes["currency"]
+    assert "default" in notes["currency"]
+    assert "'stock'" in notes["stock"]
+    assert "default" not in notes["stock"]
+    assert "'many'" in notes["odd"]
+    assert "integer" in notes["odd"]
 
 
 @pytest.mark.parametrize(
     ("record", "problem"),
     [
-        ({"id": 1}, "price: 'price' finds nothing, and the field is required"),
-        ({"id": 1, "price": "dear"}, "'dear' is no number"),
+        ({"id": 1}, "'price'"),
+        ({"id": 1, "price": "dear"}, "'dear'"),
     ],
 )
 async def test_a_record_without_a_required_field_is_quarantined(
@@ -194,7 +200,7 @@ async def test_a_record_without_a_key_is_quarantined_and_does_not_end_the_list(
     lost, kept = await bench.run(listing())
 
     assert (lost.outcome.verdict, kept.outcome.verdict) == (Verdict.QUARANTINE, Verdict.STORE)
-    assert "key 'id' finds" in str(lost.outcome.reason)
+    assert "'id'" in str(lost.outcome.reason)
 
 
 async def test_a_key_may_have_several_parts_and_a_record_its_own_address(
@@ -212,16 +218,18 @@ async def test_a_key_that_several_records_have_is_noted(api: ApiSite, bench: Ben
 
     await bench.find(listing())
 
-    assert "several records of one page have the same key" in bench.notes[0]
+    assert bench.notes[0].startswith("products: ")
+    assert "key" in bench.notes[0]
+    assert "pages" not in bench.notes[0]
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ({"data": []}, r"records 'items' finds nothing, and not a list, in an object with data"),
-        ({"items": {"a": {}}}, r"finds an object with a, and not a list.*values\(items\)"),
-        ({"items": "none"}, r"finds 'none', and not a list"),
-        ([1], r"finds nothing, and not a list, in a list of 1"),
+        ({"data": []}, "'items'.*object.*data"),
+        ({"items": {"a": {}}}, r"'items'.*object.*values\(items\)"),
+        ({"items": "none"}, "'items'.*'none'"),
+        ([1], "'items'.*list.*1"),
     ],
 )
 async def test_an_answer_without_a_list_says_what_was_there(
@@ -233,12 +241,13 @@ async def test_an_answer_without_a_list_says_what_was_there(
         await bench.find(listing())
 
 
-async def test_an_item_that_no_list_gave_is_told_apart(api: ApiSite, bench: Bench) -> None:
+async def test_an_item_that_no_list_gave_is_quarantined(api: ApiSite, bench: Bench) -> None:
     _, collector = bench.open(listing())
 
     found = await collector.collect(Item("1", f"{api.url}/products"))
 
-    assert "it was not found by a list" in str(found.outcome.reason)
+    assert found.outcome.verdict is Verdict.QUARANTINE
+    assert api.asked == []
 
 
 # ---------------------------------------------------------------- details and what is embedded
@@ -308,13 +317,15 @@ async def test_an_optional_part_that_fails_leaves_an_empty_field_and_a_note(
     assert "403" in next(note.text for note in found[0].record.notes if note.field == "ask_reviews")
 
 
-async def test_a_detail_that_is_a_list_of_several_is_told(api: ApiSite, bench: Bench) -> None:
+async def test_a_detail_that_is_a_list_of_several_is_refused(api: ApiSite, bench: Bench) -> None:
     api.says("/products", {"items": [{"id": 1}]})
     api.says("/products/1", {"product": [{}, {}]})
 
     found = await bench.run(listing(DETAILED.strip()))
 
-    assert "records 'product' finds a list of 2, and not one object" in str(found[0].outcome.reason)
+    assert found[0].outcome.verdict is Verdict.QUARANTINE
+    assert "'product'" in str(found[0].outcome.reason)
+    assert "2" in str(found[0].outcome.reason).partition("'product'")[2]
 
 
 # ---------------------------------------------------------------- parents and children
@@ -366,7 +377,7 @@ async def test_a_parent_that_has_gone_has_no_children(api: ApiSite, bench: Bench
     items = await bench.find(listing("collect: false") + child)
 
     assert [item.key for item in items] == ["9"]
-    assert "answered 404" in bench.notes[0]
+    assert "404" in bench.notes[0]
 
 
 async def test_a_list_that_has_gone_itself_is_an_error(api: ApiSite, bench: Bench) -> None:
@@ -385,7 +396,7 @@ async def test_a_parent_that_lacks_what_its_children_need_is_quarantined(
     found = await bench.run(listing("collect: false") + child)
 
     assert found[0].outcome.verdict is Verdict.QUARANTINE
-    assert "{parent.id} has no value" in str(found[0].outcome.reason)
+    assert "{parent.id}" in str(found[0].outcome.reason)
 
 
 async def test_an_error_among_many_lists_comes_as_itself(api: ApiSite, bench: Bench) -> None:

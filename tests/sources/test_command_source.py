@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,13 @@ async def test_records_come_while_the_command_runs() -> None:
 
 
 @pytest.mark.parametrize("line", ["no json", "[1]", "5"])
-async def test_a_line_that_is_no_record_is_told_and_the_rest_goes_on(line: str) -> None:
+async def test_a_line_that_is_not_a_record_fails_alone(line: str) -> None:
     source = printing(f"print({line!r}); print('{{\"id\": 2}}')")
 
     odd, good = await found(source)
 
     assert good.key == "2"
-    with pytest.raises(UnexpectedShape, match=r"line is not JSON|names and values"):
+    with pytest.raises(UnexpectedShape, match=re.escape(line)):
         await collect(source, ScriptedWeb({}), odd, VirtualClock())
 
 
@@ -98,42 +99,43 @@ async def test_much_output_arrives_whole() -> None:
     assert lines[-1] == b'{"id": 199999}'
 
 
-async def test_an_exit_code_is_a_failure_that_repeats_the_last_words() -> None:
+async def test_an_exit_code_is_a_failure_with_the_last_words_of_the_command() -> None:
     code = "import sys\nprint('{\"id\": 1}')\nsys.exit('the shop is closed')"
     stream = printing(code).discover(Visit(ScriptedWeb({}), VirtualClock()))
 
     first = await anext(stream)
-    with pytest.raises(UnexpectedShape, match=r"exit code 1; it said last: the shop is closed"):
+    with pytest.raises(UnexpectedShape, match=r"\b1\b.*the shop is closed"):
         await anext(stream)
 
     assert isinstance(first, Item)
 
 
 async def test_a_command_that_prints_nothing_is_a_failure_unless_it_may() -> None:
-    with pytest.raises(DiscoveryFailed, match=r"printed nothing.*or write may_be_empty: true"):
+    with pytest.raises(DiscoveryFailed, match="may_be_empty"):
         await found(printing("pass"))
 
     assert await found(printing("pass", may_be_empty=True)) == []
 
 
 @pytest.mark.parametrize(
-    ("argv", "folder", "problem"),
+    ("argv", "folder", "culprit"),
     [
-        (["no-such-command"], None, "there is no program no-such-command"),
-        (["./no-such-file"], None, "there is no program ./no-such-file"),
-        ([__file__], None, f"{__file__} may not be executed"),
-        ([sys.executable], "no-such-folder", "there is no folder no-such-folder"),
+        (["no-such-command"], None, "no-such-command"),
+        (["./no-such-file"], None, "./no-such-file"),
+        ([__file__], None, __file__),
+        ([sys.executable], "no-such-folder", "no-such-folder"),
     ],
 )
-def test_what_cannot_be_started_is_told_before_there_is_a_job(
-    argv: list[str], folder: str | None, problem: str
+def test_a_command_that_cannot_be_started_is_refused_before_there_is_a_job(
+    argv: list[str], folder: str | None, culprit: str
 ) -> None:
     kind = source_of_command(argv, name="none", folder=folder)
 
-    with pytest.raises(BadSource, match=f"cannot be started: {problem}") as told:
+    with pytest.raises(BadSource) as raised:
         kind()
 
-    assert told.value.exit_code == 2
+    assert (raised.value.exit_code, raised.value.reference) == (2, "none")
+    assert culprit in raised.value.problem
 
 
 def test_a_program_in_the_folder_where_it_runs_can_be_started(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_program_in_the_folder_where_it_runs_can_be_started(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("said", "problem"),
-    [({"timeout": 0.3}, "took more than 0.3 s"), ({"silence": 0.3}, "silent for 0.3 s")],
+    [({"timeout": 0.3}, r"\b0\.3 s"), ({"silence": 0.2}, r"\b0\.2 s")],
 )
 async def test_a_command_that_takes_too_long_is_ended(said: Any, problem: str) -> None:
     with pytest.raises(UnexpectedShape, match=problem):
@@ -238,10 +240,10 @@ async def test_a_manifest_says_it_all() -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"command": "python x.py"}, "write the command as a list"),
-        ({"command": []}, "at least 1 item"),
-        ({"command": ["x", "{site}"]}, r"speaks of \{site\}, which is no parameter"),
-        ({"command": ["x"], "key": "a["}, "is not a path as jmespath has them"),
+        ({"command": "python x.py"}, "list"),
+        ({"command": []}, "at least 1 item"),  # pydantic's words
+        ({"command": ["x", "{site}"]}, r"\{site\}"),
+        ({"command": ["x"], "key": "a["}, "jmespath"),
     ],
 )
 def test_a_manifest_that_cannot_work_is_refused_with_a_hint(said: Any, problem: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import scrapy
 from scrapy.http import Response
 
+from longline.errors import NothingToStore
 from longline.model import CUT, WARNING, Cursor, Item
 from longline.sources.adapters.scrapy import scrapy_source
 from longline.sources.adapters.scrapy_packing import pack_request
@@ -296,7 +298,8 @@ async def test_a_search_that_lists_less_than_it_counts_is_a_cut_after_a_crash(
     found = [one async for one in N8n.with_options({**SEARCHING, "rows": 2}).discover(visit)]
 
     assert len([one for one in found if isinstance(one, Item)]) == 3
-    assert visit.cuts == ["the search counts 9 templates, its pages 5"]
+    (cut,) = visit.cuts
+    assert re.findall(r"\d+", cut) == ["9", "5"]
 
 
 class Deep(scrapy.Spider):
@@ -319,7 +322,7 @@ async def test_links_beyond_the_depth_limit_of_a_spider_are_a_cut(clock: Virtual
         packed = pack_request(scrapy.Request(SITE, meta={"depth": depth}), spider)
         item = Item("k", SITE, data={"request": packed})
         visit = Visit(ScriptedWeb({SITE: "x"}), clock, item=item)
-        with pytest.raises(Exception, match="links"):
+        with pytest.raises(NothingToStore):
             await source.record(visit)  # type: ignore[attr-defined]  # its one layer
         cuts.append(len(visit.cuts))
 

@@ -155,23 +155,25 @@ async def test_the_key_can_be_said(key: Any, clock: VirtualClock) -> None:
     items, _ = await discovered(source, ScriptedWeb({}), clock)
 
     assert items[0].key == "a"
-    with pytest.raises(UnexpectedShape, match="not usable"):
+    with pytest.raises(UnexpectedShape, match=r"\{'id': 2\}"):
         await collect(source, ScriptedWeb({}), items[1], clock)
 
 
-async def test_what_is_no_record_is_told(clock: VirtualClock) -> None:
+async def test_a_value_that_is_not_a_record_is_refused(clock: VirtualClock) -> None:
     source = function_source(lambda: ["text", {"id": 1}], name="odd")()
 
     items, _ = await discovered(source, ScriptedWeb({}), clock)
 
     assert items[1].key == "1"
-    with pytest.raises(UnexpectedShape, match="names and values, not str: 'text'"):
+    with pytest.raises(UnexpectedShape, match=r"str.*'text'"):
         await collect(source, ScriptedWeb({}), items[0], clock)
 
 
 @pytest.mark.parametrize("result", [None, 5, "text"])
-async def test_a_function_that_gives_no_records_is_told(result: Any, clock: VirtualClock) -> None:
-    with pytest.raises(UnexpectedShape, match=f"returned {type(result).__name__}"):
+async def test_a_function_that_gives_no_records_is_refused(
+    result: Any, clock: VirtualClock
+) -> None:
+    with pytest.raises(UnexpectedShape, match=type(result).__name__):
         await discovered(function_source(lambda: result, name="none")(), ScriptedWeb({}), clock)
 
 
@@ -185,7 +187,7 @@ async def test_parameters_are_settings(clock: VirtualClock) -> None:
     )
 
     assert [item.key for item in items] == ["a0", "a1"]
-    with pytest.raises(BadOption, match="settings of counting: pages, word"):
+    with pytest.raises(BadOption, match=r"counting.*pages, word"):
         kind.with_options({"word": "a", "depth": 1})
 
 
@@ -258,7 +260,7 @@ async def test_items_can_come_from_a_file_or_a_function(
 
     assert [item.key for item in first] == ["a", "b"]
     assert [item.key for item in second] == ["plain", "key"]
-    with pytest.raises(BadOption, match="cannot be read"):
+    with pytest.raises(BadOption, match="nowhere"):
         function_source(one).with_options({"items": "@nowhere"})
 
 
@@ -324,7 +326,7 @@ def test_what_cannot_be_given_its_parameters_is_refused(function: Any) -> None:
 def test_a_session_is_not_for_async_code() -> None:
     async def asking(session: requests.Session) -> None: ...
 
-    with pytest.raises(BadSource, match="is given `fetch`"):
+    with pytest.raises(BadSource, match="`fetch`"):
         function_source(asking)
 
 
@@ -373,7 +375,7 @@ async def test_several_records_of_one_item_are_records_each(
     assert report.progress.counts[ItemState.SKIPPED] == 2
 
 
-async def test_a_record_with_what_is_no_data_is_told_and_the_others_are_taken(
+async def test_a_record_that_is_not_data_is_refused_and_the_others_are_taken(
     clock: VirtualClock,
 ) -> None:
     def listed() -> list[dict[str, Any]]:
@@ -384,5 +386,5 @@ async def test_a_record_with_what_is_no_data_is_told_and_the_others_are_taken(
     data, _ = await collect(source, ScriptedWeb({}), good, clock)
 
     assert data == {"id": 2, "tags": ["a", "b"]}
-    with pytest.raises(UnexpectedShape, match="field o is of type object, which is no data"):
+    with pytest.raises(UnexpectedShape, match=r"\bo\b.*\bobject\b"):
         await collect(source, ScriptedWeb({}), odd, clock)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ async def test_parameters_and_digits_fill_an_address(clock: VirtualClock) -> Non
     assert items[0].url == f"{SITE}/p/001"
 
 
-async def test_a_range_whose_end_is_no_number_is_told(clock: VirtualClock) -> None:
+async def test_a_range_whose_end_is_not_a_number_is_refused(clock: VirtualClock) -> None:
     text = """
     parameters: {count: many}
     start: {url: "https://shop.test/{n}", each: {n: {from: 1, to: "{count}"}}}
@@ -115,7 +116,7 @@ async def test_an_item_without_its_key_is_kept_under_its_path_and_told(
     found = [one async for one in source_of(f"{LINKS}\nkey: '@data-id'").discover(visit)]
 
     assert [one.key for one in found if isinstance(one, Item)] == ["/p/1"]
-    assert "1 items" in notes_on(visit, "discovery")[0]
+    assert re.search(rf"\b1\b.*{SITE}/list", notes_on(visit, "discovery")[0])
 
 
 # ---------------------------------------------------------------- elements that are items
@@ -150,7 +151,7 @@ async def test_an_element_without_a_required_field_is_found_and_refused(
     source = source_of(QUOTES)
     items, _ = await discovered(source, web, clock)
 
-    with pytest.raises(UnexpectedShape, match="author is missing"):
+    with pytest.raises(UnexpectedShape, match=r"author.*css \.author"):
         await collect(source, web, items[0], clock)
 
 
@@ -161,7 +162,8 @@ async def test_notes_of_an_element_come_with_it(clock: VirtualClock) -> None:
 
     _, visit = await collect(source, web, items[0], clock)
 
-    assert notes_on(visit, "text") == ["nothing at css .text"]
+    (note,) = notes_on(visit, "text")
+    assert "css .text" in note
 
 
 async def test_elements_with_one_key_and_different_contents_are_all_kept(
@@ -349,18 +351,18 @@ async def test_an_index_that_lists_itself_ends(clock: VirtualClock) -> None:
     assert await found_keys(SITEMAP, script, clock) == ["/p/1"]
 
 
-async def test_a_site_without_the_sitemap_is_told(clock: VirtualClock) -> None:
+async def test_a_site_without_the_sitemap_fails_discovery(clock: VirtualClock) -> None:
     with pytest.raises(DiscoveryFailed, match=r"sitemap\.xml"):
         await found_keys(SITEMAP, {}, clock)
 
 
-async def test_a_packed_sitemap_that_is_broken_is_told(clock: VirtualClock) -> None:
-    with pytest.raises(UnexpectedShape, match="packed"):
+async def test_a_compressed_sitemap_that_is_broken_is_refused(clock: VirtualClock) -> None:
+    with pytest.raises(UnexpectedShape, match=r"sitemap\.xml"):
         await found_keys(SITEMAP, {f"{SITE}/sitemap.xml": b"\x1f\x8bnonsense"}, clock)
 
 
 async def test_a_list_on_which_nothing_is_found_is_a_failure(clock: VirtualClock) -> None:
-    with pytest.raises(DiscoveryFailed, match="no item was found"):
+    with pytest.raises(DiscoveryFailed, match="may_be_empty"):
         await found_keys(LINKS, {f"{SITE}/list": "<p>We have moved"}, clock)
 
 

@@ -55,7 +55,8 @@ async def test_what_is_not_there_is_none_and_says_where_it_was_looked_for(
     data, visit = await read("fields: {price: [.price, .empty]}", PAGE, clock)
 
     assert data == {"price": None}
-    assert notes_on(visit, "price") == ["nothing at css .price, css .empty"]
+    (note,) = notes_on(visit, "price")
+    assert "css .price, css .empty" in note
 
 
 async def test_a_default_stands_in_only_where_it_is_written_and_is_told(
@@ -76,12 +77,12 @@ async def test_a_written_default_of_nothing_is_a_default_too(clock: VirtualClock
 
 
 async def test_a_record_without_a_required_field_is_no_record(clock: VirtualClock) -> None:
-    with pytest.raises(UnexpectedShape, match=r"field price is missing: nothing at css \.price"):
+    with pytest.raises(UnexpectedShape, match=r"price.*css \.price"):
         await read("fields: {price: {css: .price, required: true}}", PAGE, clock)
 
 
 async def test_a_required_field_that_cannot_be_read_is_quoted(clock: VirtualClock) -> None:
-    with pytest.raises(UnexpectedShape, match=r"price is unreadable: 'Cod line strong'"):
+    with pytest.raises(UnexpectedShape, match=r"price.*'Cod line strong'"):
         await read("fields: {price: {css: h1, type: money, required: true}}", PAGE, clock)
 
 
@@ -91,9 +92,9 @@ async def test_a_value_that_cannot_be_read_is_none_with_a_note_that_quotes_it(
     data, visit = await read("fields: {price: {css: h1, type: number}}", PAGE, clock)
 
     assert data == {"price": None}
-    assert notes_on(visit, "price") == [
-        "'Cod line strong' cannot be read as number: there is no number in it"
-    ]
+    (note,) = notes_on(visit, "price")
+    assert "'Cod line strong'" in note
+    assert "number" in note
 
 
 async def test_the_locale_of_the_site_holds_where_a_field_has_none(clock: VirtualClock) -> None:
@@ -115,15 +116,15 @@ async def test_a_list_has_all_that_is_not_empty(clock: VirtualClock) -> None:
     assert data == {"tags": ["red", "blue"]}
 
 
-async def test_a_list_leaves_out_what_cannot_be_read_and_tells_it(clock: VirtualClock) -> None:
+async def test_a_list_leaves_out_unreadable_values_and_notes_them(clock: VirtualClock) -> None:
     text = "fields: {counts: {css: 'td:last-child', many: true, type: integer}}"
 
     data, visit = await read(text, PAGE, clock)
 
     assert data == {"counts": [3]}
-    assert notes_on(visit, "counts") == [
-        "'many' cannot be read as integer: there is no number in it"
-    ]
+    (note,) = notes_on(visit, "counts")
+    assert "'many'" in note
+    assert "integer" in note
 
 
 async def test_objects_have_fields_of_their_own(clock: VirtualClock) -> None:
@@ -230,7 +231,7 @@ async def test_a_pattern_takes_the_part_that_counts(clock: VirtualClock) -> None
     data, visit = await read(text, PAGE, clock)
 
     assert data == {"word": "line", "none": None}
-    assert "does not match Hake" in notes_on(visit, "none")[0]
+    assert "Hake" in notes_on(visit, "none")[0]
 
 
 @pytest.mark.parametrize("html", ["", "<<<", "<p>" * 5000, "\x00\x01"])

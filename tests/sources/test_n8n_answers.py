@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -51,9 +52,10 @@ async def test_what_the_answer_lacks_is_null_with_a_reason(clock: VirtualClock) 
     data, visit = await collect(N8n(), ScriptedWeb({FIRST: first_answer()}), ITEM, clock)
 
     assert data["updated_at"] is None
-    assert notes_on(visit, "updated_at") == ["not in the answer of /templates/workflows/{id}"]
+    (note,) = notes_on(visit, "updated_at")
+    assert "/templates/workflows/{id}" in note
     assert data["is_paid"] is None
-    assert "only the search" in notes_on(visit, "is_paid")[0]
+    assert "search" in notes_on(visit, "is_paid")[0]
 
 
 async def test_a_404_of_the_first_endpoint_is_not_final(clock: VirtualClock) -> None:
@@ -66,7 +68,7 @@ async def test_a_404_of_the_first_endpoint_is_not_final(clock: VirtualClock) -> 
     assert data["title"] == "Send a letter"
     assert data["node_count"] == 2
     assert data["description"] is None
-    assert "unknown: author, categories, created_at" in notes_on(visit, "endpoint")[0]
+    assert "author, categories, created_at" in notes_on(visit, "endpoint")[0]
     assert unexplained(data, visit) == []
 
 
@@ -79,7 +81,9 @@ async def test_the_third_endpoint_knows_price_and_last_change(clock: VirtualCloc
     assert data["updated_at"] == "2025-05-01T00:00:00.000Z"
     assert (data["price"], data["is_paid"], data["difficulty"]) == (0, False, "easy")
     assert data["author"] == {"username": "ann"}
-    assert notes_on(visit, "author") == ["/workflows/{id} does not tell: name, verified"]
+    (note,) = notes_on(visit, "author")
+    assert note.startswith("/workflows/{id}")
+    assert "name, verified" in note
     assert unexplained(data, visit) == []
 
 
@@ -117,14 +121,16 @@ async def test_an_answer_of_another_shape_is_refused(answer: bytes, clock: Virtu
 
 @pytest.mark.parametrize("key", [7, "42", None, True])
 async def test_an_answer_about_another_template_is_refused(key: Any, clock: VirtualClock) -> None:
-    with pytest.raises(UnexpectedShape, match="asked for template 42"):
+    with pytest.raises(UnexpectedShape, match=rf"\b42\b.*{re.escape(repr(key))}"):
         await collect(N8n(), ScriptedWeb({FIRST: first_answer(id=key)}), ITEM, clock)
 
 
 @pytest.mark.parametrize("key", ["0", "-3", "abc", "", "\N{SUPERSCRIPT TWO}"])
 async def test_a_key_that_is_no_id_is_refused(key: str, clock: VirtualClock) -> None:
-    with pytest.raises(UnexpectedShape, match="positive number"):
+    with pytest.raises(UnexpectedShape) as raised:
         await collect(N8n(), ScriptedWeb({}), replace(ITEM, key=key), clock)
+
+    assert repr(key) in raised.value.where
 
 
 async def test_a_custom_host_is_asked_where_it_is(clock: VirtualClock) -> None:
@@ -159,7 +165,7 @@ async def test_a_search_without_a_price_means_free(clock: VirtualClock) -> None:
     data, visit = await collect(N8n(), ScriptedWeb({FIRST: first_answer()}), item, clock)
 
     assert data["is_paid"] is False
-    assert notes_on(visit, "price") == ["the search names none"]
+    assert len(notes_on(visit, "price")) == 1
     assert unexplained(data, visit) == []
 
 
@@ -183,7 +189,9 @@ async def test_odd_values_are_kept_and_noted(clock: VirtualClock) -> None:
     data, visit = await collect(N8n(), ScriptedWeb({FIRST: odd}), ITEM, clock)
 
     assert data["views"] == "12"
-    assert notes_on(visit, "views") == ["odd: str where int is usual"]
+    (note,) = notes_on(visit, "views")
+    assert "str" in note
+    assert "int" in note
     assert data["categories"] == ["AI"]
     assert data["author"] is None
     assert data["integrations"] is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -134,11 +135,13 @@ async def test_a_mirror_that_lists_the_original_is_asked_itself(clock: VirtualCl
         b'<!DOCTYPE u [<!ENTITY a "b">]><urlset><url><loc>&a;</loc></url></urlset>',
     ],
 )
-async def test_what_is_no_sitemap_is_said_to_be_none(body: bytes, clock: VirtualClock) -> None:
+async def test_an_answer_that_is_not_a_sitemap_is_refused(body: bytes, clock: VirtualClock) -> None:
     web = ScriptedWeb({SITEMAP: body})
 
-    with pytest.raises(UnexpectedShape, match="not a sitemap"):
+    with pytest.raises(UnexpectedShape) as raised:
         await keys(web, clock)
+
+    assert raised.value.where == SITEMAP
 
 
 async def test_an_image_in_the_sitemap_is_no_template(clock: VirtualClock) -> None:
@@ -158,7 +161,7 @@ async def test_a_host_without_a_sitemap_is_advised_to_search(clock: VirtualClock
 
 
 async def test_an_empty_sitemap_is_not_a_success(clock: VirtualClock) -> None:
-    with pytest.raises(DiscoveryFailed, match="list no template"):
+    with pytest.raises(DiscoveryFailed, match=SITE):
         await keys(ScriptedWeb({SITEMAP: urlset()}), clock)
 
 
@@ -214,7 +217,8 @@ async def test_an_empty_page_ends_the_search_whatever_the_total_says(clock: Virt
     found = [entry async for entry in N8n.with_options(SEARCHING).discover(visit)]
 
     assert len(found) == 3 + 2
-    assert visit.cuts == ["the search counts 100 templates, its pages 3"]
+    (cut,) = visit.cuts
+    assert re.findall(r"\d+", cut) == ["100", "3"]
 
 
 async def test_discovery_goes_on_with_the_page_it_was_at(clock: VirtualClock) -> None:
@@ -235,7 +239,7 @@ async def test_a_host_that_repeats_its_page_does_not_go_on_for_ever(clock: Virtu
 
     web = Stuck({})
 
-    with pytest.raises(DiscoveryFailed, match="repeats itself"):
+    with pytest.raises(DiscoveryFailed, match=rf"{API}.*\b1\b"):
         await keys(web, clock, **SEARCHING)
     assert len(web.requests) == 4
 
@@ -265,7 +269,7 @@ async def test_a_search_answer_without_a_list_is_refused(
 ) -> None:
     web = ScriptedWeb({FIRST_PAGE: answer})
 
-    with pytest.raises(UnexpectedShape, match="no list of workflows"):
+    with pytest.raises(UnexpectedShape, match="workflows"):
         await keys(web, clock, **SEARCHING)
 
 
@@ -275,13 +279,13 @@ async def test_a_search_answer_without_a_list_is_refused(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"site_url": "n8n.io"}, "site_url.*is not an address"),
-        ({"api_url": "ftp://host/api"}, "api_url.*is not an address"),
-        ({"youtube_url": "https://host/?a=b"}, "youtube_url.*before any"),
+        ({"site_url": "n8n.io"}, "site_url.*'n8n.io'"),
+        ({"api_url": "ftp://host/api"}, "api_url.*'ftp://host/api'"),
+        ({"youtube_url": "https://host/?a=b"}, r"youtube_url.*\?.*#"),
         ({"search": "mail"}, "search.*inventory=search"),
         ({"category": "AI"}, "category.*inventory=search"),
         ({"rows": 101}, "rows.*100"),
-        ({"detail": "both"}, "detail.*api or pages"),
+        ({"detail": "both"}, "detail.*api.*pages"),
         ({"nonsense": 1}, "nonsense"),
     ],
 )
@@ -333,5 +337,5 @@ async def test_pages_from_the_search_need_the_api_all_the_same(clock: VirtualClo
     health = f"{API}/health"
     web = ScriptedWeb({health: RobotsDisallowed(health, "Disallow: /")})
 
-    with pytest.raises(RobotsDisallowed, match="--set detail=pages --set inventory=sitemap"):
+    with pytest.raises(RobotsDisallowed, match=r"--set detail=pages .*--set inventory=sitemap"):
         await N8n.with_options({"detail": "pages", **SEARCHING}).prepare(Visit(web, clock))

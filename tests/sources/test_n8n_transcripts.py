@@ -180,7 +180,8 @@ async def test_an_answer_of_youtube_has_its_outcome(
 async def test_the_reason_of_youtube_is_quoted(clock: VirtualClock) -> None:
     found = await ask(tube(unplayable("UNPLAYABLE", "It is private")), clock)
 
-    assert found["reason"] == "the video cannot be played (It is private)"
+    assert found["outcome"] == "unplayable"
+    assert "It is private" in found["reason"]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ async def test_once_turned_away_nobody_is_asked_for_a_while(
     again = await transcripts.fetch(Visit(web, clock), VIDEO)
 
     assert again["outcome"] == first["outcome"]
-    assert "not asked" in again["reason"]
+    assert again["reason"] != first["reason"]
     assert len(web.requests) == 1
 
 
@@ -307,5 +308,6 @@ async def test_transcripts_can_be_switched_off(clock: VirtualClock) -> None:
     data, visit = await collect(N8n.with_options({"transcripts": False}), web, ITEM, clock)
 
     assert data["transcripts"] is None
-    assert visit.notes[-1].text == "switched off with transcripts=false"
+    assert visit.notes[-1].field == "transcripts"
+    assert "transcripts=false" in visit.notes[-1].text
     assert web.addresses == [FIRST]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -49,37 +50,37 @@ async def test_the_workflow_is_kept_whole_and_counted(clock: VirtualClock) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "pattern"),
     [
-        ({"connections": {"A": {"main": [to("Z")]}}}, "that are not there: 'Z'"),
-        ({"connections": {"Q": {"main": [to("A")]}}}, "that are not there: 'Q'"),
-        ({"nodes": [node("A"), node("A")]}, "share a name: 'A'"),
-        ({"connections": {"A": {"main": [None, to("B")]}}}, "1 empty branches"),
-        ({"connections": {"A": [to("B")]}}, "a source is list"),
-        ({"connections": {"A": {"main": {"0": []}}}}, "an? output is dict"),
-        ({"connections": {"A": {"main": ["B"]}}}, "a branch is str"),
-        ({"connections": {"A": {"main": [["B", 3]]}}}, "a target is str"),
-        ({"connections": {"A": {"main": [None]}, "B": None}}, "a source is NoneType"),
-        ({"active": "false"}, "its active is str"),
-        ({"settings": "{}"}, "its settings is str"),
-        ({"id": 17}, "its id is int"),
-        ({"nodes": [node("A", typeVersion="1.0"), node("B")]}, "1 of 2 nodes with a typeVersion"),
-        ({"nodes": [node("A", notes={"a": 1}), node("B")]}, "notes that are no text"),
-        ({"nodes": [node("A", credentials="mine"), node("B")]}, "credentials as one text"),
-        ({"nodes": [node("A", credentials={"x": "y"}), node("B")]}, "a credential as text"),
-        ({"nodes": [{"type": "x", "parameters": {}}, node("B")]}, "1 of 2 nodes without an id"),
-        ({"nodes": [{"name": "A"}, node("B")]}, "without a type"),
-        ({"nodes": [node("A"), "B", None]}, "2 nodes are no objects"),
-        ({"nodes": [node("A", parameters=None), node("B")]}, "without parameters"),
+        ({"connections": {"A": {"main": [to("Z")]}}}, "'Z'"),
+        ({"connections": {"Q": {"main": [to("A")]}}}, "'Q'"),
+        ({"nodes": [node("A"), node("A")]}, "'A'"),
+        ({"connections": {"A": {"main": [None, to("B")]}}}, "1.*branch"),
+        ({"connections": {"A": [to("B")]}}, "source.*list"),
+        ({"connections": {"A": {"main": {"0": []}}}}, "output.*dict"),
+        ({"connections": {"A": {"main": ["B"]}}}, "branch.*str"),
+        ({"connections": {"A": {"main": [["B", 3]]}}}, "target.*str"),
+        ({"connections": {"A": {"main": [None]}, "B": None}}, "source.*NoneType"),
+        ({"active": "false"}, "active.*str"),
+        ({"settings": "{}"}, "settings.*str"),
+        ({"id": 17}, "id.*int"),
+        ({"nodes": [node("A", typeVersion="1.0"), node("B")]}, "1.*2.*typeVersion"),
+        ({"nodes": [node("A", notes={"a": 1}), node("B")]}, "1.*2.*notes"),
+        ({"nodes": [node("A", credentials="mine"), node("B")]}, "1.*2.*credentials"),
+        ({"nodes": [node("A", credentials={"x": "y"}), node("B")]}, "1.*2.*credential"),
+        ({"nodes": [{"type": "x", "parameters": {}}, node("B")]}, "1.*2.* id"),
+        ({"nodes": [{"name": "A"}, node("B")]}, "1.*2.* type"),
+        ({"nodes": [node("A"), "B", None]}, "2 nodes"),
+        ({"nodes": [node("A", parameters=None), node("B")]}, "1.*2.*parameters"),
     ],
 )
 async def test_an_odd_workflow_is_survived_and_noted(
-    change: dict[str, Any], sentence: str, clock: VirtualClock
+    change: dict[str, Any], pattern: str, clock: VirtualClock
 ) -> None:
     data, visit = await read({**workflow(node("A"), node("B")), **change}, clock)
 
     assert data["workflow"] is not None
-    assert any(sentence.replace("an? ", "a ") in note for note in notes_on(visit, "workflow"))
+    assert any(re.search(pattern, note) for note in notes_on(visit, "workflow"))
     assert unexplained(data, visit) == []
 
 
@@ -94,7 +95,8 @@ async def test_long_lists_of_names_are_cut_short(clock: VirtualClock) -> None:
 
     _data, visit = await read(inner, clock)
 
-    assert "'V', 'W', 'X' and 2 more" in notes_on(visit, "workflow")[0]
+    assert re.search(r"'V', 'W', 'X'.*\b2\b", notes_on(visit, "workflow")[0])
+    assert "'Y'" not in notes_on(visit, "workflow")[0]
 
 
 async def test_a_template_without_a_workflow_is_null_with_reasons(clock: VirtualClock) -> None:
@@ -125,5 +127,6 @@ async def test_a_site_that_did_not_count_is_noted(clock: VirtualClock) -> None:
 async def test_a_workflow_without_a_name_is_noted(clock: VirtualClock) -> None:
     data, visit = await read(workflow(name=None), clock)
 
-    assert notes_on(visit, "workflow_name") == ["the workflow has none of its own"]
+    assert data["workflow_name"] is None
+    assert len(notes_on(visit, "workflow_name")) == 1
     assert unexplained(data, visit) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from decimal import Decimal
@@ -93,7 +94,7 @@ async def test_a_page_that_gives_items_is_done_and_stores_nothing_itself(
 
     assert scraped(found) == [{"name": "first"}, {"name": "last"}]
     assert isinstance(ended, NothingToStore)
-    assert str(ended) == "a page with 2 items and 0 links"
+    assert re.findall(r"\d+", str(ended)) == ["2", "0"]  # items and links
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,8 @@ async def test_what_came_before_an_exception_is_kept(clock: VirtualClock) -> Non
     assert isinstance(ended, ZeroDivisionError)
 
 
-@pytest.mark.parametrize(("answer", "problem"), [("lambda", "only methods"), ("text", "a str")])
-async def test_what_cannot_be_kept_is_told_and_loses_nothing_else(
+@pytest.mark.parametrize(("answer", "problem"), [("lambda", "lambda"), ("text", "str")])
+async def test_a_result_that_cannot_be_kept_loses_nothing_else(
     clock: VirtualClock, answer: str, problem: str
 ) -> None:
     found, ended = await page_of(made(), answer, clock)
@@ -347,7 +348,7 @@ def test_a_request_comes_back_with_all_it_had() -> None:
     assert again.to_dict(spider=spider) == request.to_dict(spider=spider)
 
 
-def test_what_no_database_can_hold_is_told_with_its_place() -> None:
+def test_a_value_that_cannot_be_stored_is_reported_with_its_place() -> None:
     request = scrapy.Request(SITE, meta={"socket": object()})
 
     with pytest.raises(UnexpectedShape, match=r"meta\['socket'\].*object"):
@@ -358,10 +359,10 @@ def test_a_spider_without_a_name_is_refused() -> None:
     class Nameless(scrapy.Spider):
         pass
 
-    with pytest.raises(BadSource, match="no name"):
+    with pytest.raises(BadSource, match=r"Nameless.*name"):
         scrapy_source(Nameless)
 
 
 def test_only_items_are_made_of_what_the_database_names() -> None:
-    with pytest.raises(UnexpectedShape, match="no class of items"):
+    with pytest.raises(UnexpectedShape, match=r"subprocess:Popen"):
         unpack({"$": "item", "class": "subprocess:Popen", "as": {"args": "true"}})

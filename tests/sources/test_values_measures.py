@@ -56,7 +56,7 @@ def test_an_area_is_square_metres(text: str, metres: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("85", "no unit"), ("10 m² 5 ft²", "2 units"), ("85 m² (3 rooms)", "2 numbers")],
+    [("85", "unit"), ("10 m² 5 ft²", "2 units"), ("85 m² (3 rooms)", "2 numbers")],
 )
 def test_what_is_not_one_area_is_not_guessed(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
@@ -75,7 +75,7 @@ def test_yes_and_no_are_known_in_several_languages(text: Any, value: bool) -> No
 
 
 def test_what_is_neither_yes_nor_no_is_not_guessed() -> None:
-    with pytest.raises(ValueError, match="neither"):
+    with pytest.raises(ValueError, match="yes"):
         read_value("boolean", "in stock")
 
 
@@ -90,7 +90,7 @@ def test_json_in_a_text_is_read() -> None:
 
 
 def test_json_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="not JSON"):
+    with pytest.raises(ValueError, match="JSON"):
         read_value("json", "{")
 
 
