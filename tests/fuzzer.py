@@ -251,7 +251,7 @@ class Fuzzer:
             "domain": ["127.0.0.1", "evil.test", ATTACK],
             "host": ["127.0.0.1", "evil.test", ATTACK],
             "other": ["goods/b", f"evil/1{ATTACK}\nspoofed line", "evil/x"],
-            "code_text": ["page.status", "1/0", "print(page.text)", "exit(7)", "raise SystemExit"],
+            "code_text": ["page.status", "1/0", "print(page.text)", "exit(4)", "raise SystemExit"],
             "max_bytes": ["1", "50MB", "1 GB", "x"],
             "max_seconds": ["0.2", "1", "5"],
             "max_requests": ["1", "3"],
