@@ -1,10 +1,9 @@
-"""Every error survives pickling, is drawn in the tree, and has an exit code of the contract."""
+"""Every error survives pickling, has a message, and an exit code of the contract."""
 
 from __future__ import annotations
 
 import inspect
 import pickle
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from longline import errors
 from longline.errors import (
     BadFile,
+    BadOption,
     BadStatus,
     CircuitOpen,
     ConnectFailed,
@@ -21,6 +21,7 @@ from longline.errors import (
     Gone,
     LayerFailed,
     LonglineError,
+    Misfit,
     Postponed,
     Refused,
     ServerFailed,
@@ -55,21 +56,15 @@ LEAVES = [kind for kind in ALL if not kind.__name__.endswith("Error")]  # famili
 
 def made(kind: type[LonglineError]) -> LonglineError:
     """Return an error of this kind with a value for each of its parameters."""
-    if kind.__init__ is Exception.__init__:
-        return kind("a sentence")
-    parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
-    return kind(*(VALUES[str(parameter.annotation)] for parameter in parameters))
-
-
-def drawn() -> dict[str, str | None]:
-    """Return the names in the tree of the module's docstring, each with that above it."""
-    above: list[str] = []
-    parents: dict[str, str | None] = {}
-    for match in re.finditer(r"(?m)^((?:│   |├── |└── |    )*)(\w+) {2,}\S", errors.__doc__ or ""):
-        depth = len(match[1]) // 4
-        above[depth:] = [match[2]]
-        parents[match[2]] = above[depth - 1] if depth else None
-    return parents
+    if kind is Misfit:
+        return Misfit("page", ("price: is missing", "title: is empty"))
+    types = {
+        name: str(annotation)
+        for base in reversed(kind.__mro__)
+        for name, annotation in inspect.get_annotations(base).items()
+        if not str(annotation).startswith("ClassVar")
+    }
+    return kind(*(VALUES[annotation] for annotation in types.values()))
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -98,10 +93,26 @@ def test_an_error_has_an_exit_code_of_the_contract(kind: type[LonglineError]) ->
     assert kind.exit_code in {1, 2, 4, 130}
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    assert drawn() == {
-        kind.__name__: None if kind is LonglineError else kind.__mro__[1].__name__ for kind in ALL
-    }
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [((), {}), (("a",), {}), (("a", "b", "c"), {}), (("a", "b"), {"more": 1})],
+)
+def test_an_error_refuses_other_fields_than_its_own(
+    args: tuple[str, ...], named: dict[str, int]
+) -> None:
+    with pytest.raises(TypeError):
+        BadOption(*args, **named)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_fields_are_given_by_place_or_by_name() -> None:
+    error = BadFile("job.yaml", problem="is odd", line=3)
+
+    assert (error.path, error.problem, error.line, error.column) == ("job.yaml", "is odd", 3, 0)
+    assert error.args == ("job.yaml", "is odd", 3, 0)
+
+
+def test_braces_in_a_value_are_not_a_template() -> None:
+    assert "{option}" in str(BadOption("--set", "{option} is unknown"))
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -1,92 +1,30 @@
-"""Every error longline raises, and what a caller does about it.
+"""The errors that longline raises.
 
-LonglineError                  the command line prints its sentence and exits with `exit_code`
-├── ConfigError                what the user wrote is wrong: mend it (exit 2)
-│   ├── UnknownSource          no such source; the message lists those there are
-│   ├── BadOption              a setting of a source or a command is wrong
-│   ├── BadFile                a YAML file is broken; says file, line and column
-│   ├── BadSource              a Python file holds no usable source
-│   ├── SourceIsAddress        a site's address in place of a source: propose a manifest for it
-│   ├── MissingExtra           an optional package is not installed: says which command mends it
-│   ├── NoBrowser              a browser is needed and none was found: install or name one
-│   ├── HomeUnwritable         the data folder cannot be made or written
-│   │   └── HomeReadOnly       its file system may only be read: mount it for writing
-│   ├── UnknownJob             no such job in this home
-│   ├── NothingYet             no job was ever run in this home
-│   ├── UnknownRecord          no such record in this home
-│   ├── UnknownCheckpoint      no such checkpoint document in this home
-│   ├── UnknownSecret          a secret that was referred to is not there: provide it
-│   ├── NothingArchived        the job kept no answers: run it with --archive
-│   ├── NotResumable           the job has ended; start a new one
-│   ├── NotBegun               an interrupt came before its turn; run it again
-│   ├── NothingToRetry         no item of the job failed in this way
-│   └── DestinationUnwritable  an export cannot be written where it was asked for
-├── DestinationFull            no room for an export: make room, run again (exit 4)
-├── StoreError                 the database
-│   ├── StoreUnreachable       wrong address or no rights: mend it (exit 2)
-│   │   ├── StoreDamaged       the file is damaged: restore or delete it (exit 1)
-│   │   ├── StoreReadOnly      it has to be written first: mount or copy it so (exit 2)
-│   │   ├── StoreGone          its server went away for too long: start it, run again (exit 4)
-│   │   └── RedisUnreachable   workers cannot share limits: start Redis or mend it (exit 2)
-│   ├── StoreTooNew            a newer longline wrote it: upgrade (exit 2)
-│   ├── StoreFull              the disk is full: make room, run again (exit 4)
-│   ├── StoreBusy              others held the write lock too long: run again (exit 4)
-│   ├── NotCopied              one database cannot be moved into another: says why (exit 2)
-│   └── LeaseLost              another worker has the item now: drop what was done
-├── BrokerUnreachable          Redis carries no messages: start it or mend the address (exit 2)
-│   └── BrokerRefuses          it is there and cannot be used, such as for a wrong password
-├── LifecycleError             a part of a cluster on this machine
-│   ├── StartFailed            it does not start: read its log
-│   ├── StopFailed             it does not end, or belongs to another user
-│   ├── NotAnswering           one that runs elsewhere does not answer: start it, mend its address
-│   └── LifecycleBusy          another `longline up` or `down` is at work: wait for it
-├── FetchError                 one request failed; its `kind` decides what happens next
-│   ├── ConnectFailed          network: retried
-│   ├── UnknownHost            refused: no host has this name: never retried
-│   ├── TimedOut               timeout: retried
-│   ├── NeverReady             timeout: a browser waited for something in vain: retried
-│   ├── BodyCut                network: the answer ended early: retried
-│   ├── BadAnswer              invalid: not HTTP as we can use it: quarantined
-│   ├── BadStatus              the status says no
-│   │   ├── Throttled          overload (429, 503): the domain waits, then retried
-│   │   ├── ServerFailed       server (other 5xx): retried
-│   │   ├── Refused            refused (401, 403 and other 4xx): never retried
-│   │   └── Gone               gone (404, 410): skipped
-│   ├── PrivateAddress         refused: a site led to a private address: never retried
-│   ├── BadCertificate         refused: the TLS certificate is not trusted: never retried
-│   ├── RobotsDisallowed       refused: asks for an explicit override
-│   ├── RobotsUnreachable      the host's robots.txt could not be fetched in several attempts
-│   ├── AuthFailed             refused: no token, or the login did not work
-│   ├── Rejected               a rule of the source calls the answer a failure
-│   ├── Blocked                blocked: a ban or a challenge: the domain is parked
-│   ├── BudgetSpent            budget: a limit of the user's is reached: skipped
-│   ├── NotArchived            invalid: asked again from an archive that has no such answer
-│   ├── CircuitOpen            the domain rests: the item is parked
-│   └── Postponed              the wait is too long to sit out: the item is parked
-├── ExtractError               the answer came but is not what the source expects
-│   ├── UnexpectedShape        invalid: quarantined with the reason
-│   │   └── Misfit             the same, with every rule that the data breaks
-│   ├── SkipItem               the source decided that this is not an item: skipped
-│   └── NothingToStore         the item was only a step on the way, such as a list: skipped
-├── StrayCancellation          a source let through a cancellation nobody asked for: bug
-├── TookTooLong                a source does not come to its end: given up, and told
-├── LayerFailed                a source's own code raised: bug
-│   ├── NoFields               it returned something else than fields by name
-│   └── StageFailed            the same, in a stage of its pipeline
-└── DiscoveryFailed            the source could not list its items
+An error is its fields, a message template and a hint; the base does the rest. Families end in
+`Error`, a leaf is named for what happened:
+
+    ConfigError      the user wrote something that cannot be used (exit code 2)
+    StoreError       the database
+    LifecycleError   a service of a cluster on this machine
+    FetchError       one request; its `kind` decides between retry, defer, skip, fail, quarantine
+    ExtractError     the response came, but it is not what the source expects
 """
 
 from __future__ import annotations
 
+import inspect
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar, dataclass_transform
 from urllib.parse import urlsplit
+
+_REQUIRED = object()
 
 
 class FailureKind(StrEnum):
-    """What sort of thing went wrong; decides between retry, park, skip, fail and quarantine."""
+    """What sort of thing went wrong; decides between retry, defer, skip, fail and quarantine."""
 
     NETWORK = "network"
     TIMEOUT = "timeout"
@@ -100,553 +38,461 @@ class FailureKind(StrEnum):
     BUDGET = "budget"
 
 
+@dataclass_transform(eq_default=False)
 class LonglineError(Exception):
-    """Anything longline raises on purpose."""
+    """Anything that longline raises on purpose.
+
+    A subclass declares its fields like a dataclass. `message` and `hint` are templates in which
+    every attribute of the error may stand, such as `{url}`. Fields are positional or named
+    arguments, and an error can be pickled and built again from its `args`.
+    """
 
     exit_code: ClassVar[int] = 1
+    message: ClassVar[str] = ""
+    hint: ClassVar[str] = ""
+    """What the user can do, as one or more whole sentences."""
+    _defaults: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = [
+            name
+            for base in reversed(cls.__mro__)
+            for name, kind in inspect.get_annotations(base).items()
+            if not str(kind).startswith("ClassVar")
+        ]
+        cls._defaults = {name: getattr(cls, name, _REQUIRED) for name in names}
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        values = {**self._defaults, **dict(zip(self._defaults, args, strict=False)), **named}
+        missing = [name for name, value in values.items() if value is _REQUIRED]
+        if missing or len(args) > len(self._defaults) or len(values) > len(self._defaults):
+            fields = ", ".join(self._defaults)
+            message = f"{type(self).__name__} has the fields ({fields}), not {args} and {named}"
+            raise TypeError(message)
+        super().__init__(*values.values())
+        vars(self).update(values)
+
+    def __str__(self) -> str:
+        attributes = _Attributes(self)
+        message = self.message.format_map(attributes)
+        return f"{message}. {self.hint.format_map(attributes)}" if self.hint else message
 
 
-# ---------------------------------------------------------------- what the user wrote
+class _Attributes(dict[str, Any]):
+    """The attributes of an error as the values of its templates."""
+
+    def __init__(self, error: LonglineError) -> None:
+        self._error = error
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._error, name)
+
+
+class Unexpected(LonglineError):
+    """An error that is not ours, where only ours can be reported; `problem` is what it said."""
+
+    problem: str
+    message = "{problem}"
+
+
+# ---------------------------------------------------------------- configuration
 
 
 class ConfigError(LonglineError):
-    """Something the user wrote cannot be used; the sentence says what to change."""
+    """Something that the user wrote cannot be used."""
 
     exit_code = 2
 
 
 class UnknownSource(ConfigError):
-    """There is no source of this name."""
+    """There is no source with this name."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, known)
-        self.name = name
-        self.known = known
+    name: str
+    known: tuple[str, ...]
+    message = "no source is named {name!r}"
+    hint = (
+        "Known sources: {known_names}. A file (my_source.py, job.yaml) or package.module:Class "
+        "works too."
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"there is no source called {self.name!r}; known sources: {', '.join(self.known)}. "
-            "A file (my_source.py, job.yaml) or package.module:Class works too"
-        )
+    @property
+    def known_names(self) -> str:
+        """The names of all sources."""
+        return ", ".join(self.known)
 
 
 class BadOption(ConfigError):
     """An option has a value that cannot be used."""
 
-    def __init__(self, option: str, problem: str) -> None:
-        super().__init__(option, problem)
-        self.option = option
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.option}: {self.problem}"
+    option: str
+    problem: str
+    message = "{option}: {problem}"
 
 
 class BadFile(ConfigError):
-    """A file the user wrote cannot be read; `line` and `column` count from 1, 0 is unknown."""
+    """A file of the user cannot be read; `line` and `column` count from 1, 0 is unknown."""
 
-    def __init__(self, path: str, problem: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(path, problem, line, column)
-        self.path = path
-        self.problem = problem
-        self.line = line
-        self.column = column
+    path: str
+    problem: str
+    line: int = 0
+    column: int = 0
+    message = "{place}: {problem}"
 
-    def __str__(self) -> str:
-        where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
-        return f"{where}: {self.problem}"
+    @property
+    def place(self) -> str:
+        """The file, with line and column if they are known."""
+        return f"{self.path}:{self.line}:{self.column}" if self.line else self.path
 
 
 class BadSource(ConfigError):
-    """A Python file or module holds no source that can be used."""
+    """A Python file or module has no source that can be used."""
 
-    def __init__(self, reference: str, problem: str) -> None:
-        super().__init__(reference, problem)
-        self.reference = reference
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.reference} cannot be used as a source: {self.problem}"
+    reference: str
+    problem: str
+    message = "{reference} cannot be used as a source: {problem}"
 
 
 class SourceIsAddress(ConfigError):
-    """The address of a site was given where a source is needed."""
+    """The address of a site was given in place of a source."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.address = address
+    address: str
+    message = "{address} is the address of a site, not a source"
+    hint = "Propose a manifest for it with `longline sources new {quoted}`, then run that file."
 
-    def __str__(self) -> str:
-        return (
-            f"{self.address} is the address of a site, not a source. `longline sources new "
-            f"{shlex.quote(self.address)}` proposes a manifest for it; then run that file"
-        )
+    @property
+    def quoted(self) -> str:
+        """The address as a shell takes it."""
+        return shlex.quote(self.address)
 
 
 class MissingExtra(ConfigError):
-    """Something was asked for that needs an optional package."""
+    """A feature needs an optional package."""
 
-    def __init__(self, extra: str, what: str = "this") -> None:
-        super().__init__(extra, what)
-        self.extra = extra
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.what} needs the extra {self.extra!r}: pip install 'longline[{self.extra}]'"
+    extra: str
+    what: str = "this"
+    message = "{what} needs the extra {extra!r}: pip install 'longline[{extra}]'"
 
 
 class NoBrowser(ConfigError):
     """Pages are to be opened in a browser, and there is none."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"no Chromium to open pages with: {self.problem}; install one (apt install chromium, "
-            "or playwright install chromium), or set LONGLINE_CHROMIUM to its path or to the "
-            "address of one that runs elsewhere"
-        )
+    problem: str
+    message = "no Chromium was found: {problem}"
+    hint = (
+        "Install one (apt install chromium, or playwright install chromium), or set "
+        "LONGLINE_CHROMIUM to its path or to the address of a running one."
+    )
 
 
 class HomeUnwritable(ConfigError):
-    """The folder for longline's data cannot be made or written."""
+    """The data folder cannot be created or written."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"the data folder {self.path} cannot be written ({self.problem}); "
-            "set LONGLINE_HOME or --home to a folder of yours"
-        )
+    path: str
+    problem: str
+    message = "the data folder {path} cannot be written ({problem})"
+    hint = "Set LONGLINE_HOME or --home to a folder that you can write."
 
 
 class HomeReadOnly(HomeUnwritable):
-    """It is on a file system that nobody can write; another folder would not have its data."""
+    """The data folder is on a read-only file system."""
 
-    def __str__(self) -> str:
-        return (
-            f"the data folder {self.path} cannot be written ({self.problem}); mount it for "
-            "writing, or name another folder (LONGLINE_HOME, --home)"
-        )
+    hint = "Mount it for writing, or set LONGLINE_HOME or --home to another folder."
 
 
 class UnknownJob(ConfigError):
-    """There is no such job; an empty name stands for "any", and `fitting` counts those that fit."""
+    """There is no such job; an empty name means any unfinished one.
 
-    def __init__(self, job: str = "", fitting: int = 0) -> None:
-        super().__init__(job, fitting)
-        self.job = job
-        self.fitting = fitting
+    `fitting` is the number of jobs that a shortened name fits.
+    """
 
-    def __str__(self) -> str:
+    job: str = ""
+    fitting: int = 0
+    hint = "`longline jobs` lists the jobs."
+
+    @property
+    def message(self) -> str:  # type: ignore[override]  # depends on the fields
+        """What was looked for in vain."""
         if not self.job:
-            return "there is no unfinished job here; `longline jobs` lists what there is"
+            return "there is no unfinished job in this home"
         if self.fitting:
-            return f"{self.fitting} jobs begin with {self.job!r}; `longline jobs` lists them"
-        return f"there is no job {self.job!r} here; `longline jobs` lists them"
+            return "{fitting} jobs begin with {job!r}"
+        return "there is no job {job!r} in this home"
 
 
 class NothingYet(ConfigError):
     """No job was ever run in this home."""
 
-    def __str__(self) -> str:
-        return "no job was run here yet; try `longline demo`, or name another --home"
+    message = "no job has been run in this home"
+    hint = "Try `longline demo`, or set --home to another folder."
 
 
 class UnknownRecord(ConfigError):
     """There is no such record."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-    def __str__(self) -> str:
-        return f"there is no record {self.key!r} here; `longline records list` lists them"
+    key: str
+    message = "there is no record {key!r} in this home"
+    hint = "`longline records list` lists the records."
 
 
 class UnknownCheckpoint(ConfigError):
     """There is no such checkpoint."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"there is no checkpoint {self.name!r} here; `longline checkpoints` lists them"
+    name: str
+    message = "there is no checkpoint {name!r} in this home"
+    hint = "`longline checkpoints` lists the checkpoints."
 
 
 class UnknownSecret(ConfigError):
-    """A secret is referred to (`env:NAME`, `file:PATH`) and cannot be read."""
+    """A reference to a secret (`env:NAME`, `file:PATH`) cannot be resolved."""
 
-    def __init__(self, reference: str, problem: str) -> None:
-        super().__init__(reference, problem)
-        self.reference = reference
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"the secret {self.reference} cannot be used: {self.problem}"
+    reference: str
+    problem: str
+    message = "the secret {reference} cannot be used: {problem}"
 
 
 class NothingArchived(ConfigError):
-    """A job has no archived answers to extract from."""
+    """A job has no archived responses to extract from."""
 
-    def __init__(self, job: str) -> None:
-        super().__init__(job)
-        self.job = job
-
-    def __str__(self) -> str:
-        return f"job {self.job} kept no answers; run it with --archive to be able to extract again"
+    job: str
+    message = "job {job} has no archived responses"
+    hint = "Run it with --archive to be able to extract again."
 
 
 class NotResumable(ConfigError):
-    """The job has ended and has nothing left to do; `wish` is what was to be done with it."""
+    """The job has ended; `wish` is what was to be done with it."""
 
-    def __init__(self, job: str, state: str, wish: str = "resume") -> None:
-        super().__init__(job, state, wish)
-        self.job = job
-        self.state = state
-        self.wish = wish
+    job: str
+    state: str
+    wish: str = "resume"
+    message = "job {job} is {state}: there is nothing to {wish}"
 
-    def __str__(self) -> str:
-        told = f"job {self.job} is {self.state}: nothing is left to {self.wish}"
-        return f"{told}; start a new one with run" if self.wish == "resume" else told
-
-
-class StrayCancellation(LonglineError):
-    """A source's own code let a cancellation through that nobody had asked for."""
-
-    def __str__(self) -> str:
-        return "something that the source awaited was cancelled (asyncio.CancelledError)"
-
-
-class TookTooLong(LonglineError):
-    """A source's own code did not come to its end in the seconds that it had."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return f"it took longer than {self.seconds:g} s"
+    @property
+    def hint(self) -> str:  # type: ignore[override]  # depends on the fields
+        """What to do in place of resuming it."""
+        return "Start a new one with `longline run`." if self.wish == "resume" else ""
 
 
 class NotBegun(ConfigError):
-    """An interrupt came before the turn of this source."""
+    """An interrupt came before this source was started."""
 
     exit_code = 130
-
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.source = source
-
-    def __str__(self) -> str:
-        return f"{self.source} was not begun: interrupted; run the same command again to go on"
+    source: str
+    message = "{source} was not started: interrupted"
+    hint = "Run the same command again to continue."
 
 
 class NothingToRetry(ConfigError):
-    """No item of the job failed in the way that was asked for; an empty kind is any."""
+    """No item of the job failed in this way; an empty kind is any."""
 
-    def __init__(self, job: str, kind: str = "") -> None:
-        super().__init__(job, kind)
-        self.job = job
-        self.kind = kind
+    job: str
+    kind: str = ""
+    message = "no finished item of job {job} failed{by_kind}, so there is nothing to retry"
+    hint = "`longline failures {job}` lists the failures."
 
-    def __str__(self) -> str:
-        how = f" by {self.kind}" if self.kind else ""
-        return (
-            f"no finished item of job {self.job} failed{how}, so there is nothing to try again; "
-            f"`longline failures {self.job}` shows what did"
-        )
+    @property
+    def by_kind(self) -> str:
+        """The kind of failure that was asked for."""
+        return f" with kind {self.kind}" if self.kind else ""
 
 
 class DestinationUnwritable(ConfigError):
-    """An export cannot be written where it was asked for."""
+    """An export cannot be written to its destination."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.path} cannot be written ({self.problem}); nothing was left behind"
-
-
-# ---------------------------------------------------------------- where exports go
+    path: str
+    problem: str
+    message = "{path} cannot be written ({problem}); nothing was written"
 
 
 class DestinationFull(LonglineError):
     """There is no room left for an export."""
 
     exit_code = 4
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(path, problem)
-        self.path = path
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"no room is left for {self.path} ({self.problem}); what was there before is as it "
-            "was. Make room and run the same command again"
-        )
+    path: str
+    problem: str
+    message = "no room is left for {path} ({problem}); what was there before is unchanged"
+    hint = "Free some space and run the same command again."
 
 
-# ---------------------------------------------------------------- the database
+# ---------------------------------------------------------------- database
 
 
 class StoreError(LonglineError):
-    """The database did not do what was asked."""
+    """The database failed."""
 
 
 class StoreUnreachable(StoreError):
     """The database cannot be opened."""
 
     exit_code = 2
-
-    def __init__(self, address: str, problem: str) -> None:
-        super().__init__(address, problem)
-        self.address = address
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"the database {self.address} cannot be opened ({self.problem}); "
-            "check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite"
-        )
+    address: str
+    problem: str
+    message = "the database {address} cannot be opened ({problem})"
+    hint = "Check LONGLINE_DATABASE_URL, for example sqlite:///longline.sqlite."
 
 
 class StoreDamaged(StoreUnreachable):
     """A database file is damaged; `remedy` says what is lost and what to do."""
 
     exit_code = 1
-
-    def __init__(self, address: str, problem: str, remedy: str) -> None:
-        super().__init__(address, problem)
-        self.args = (address, problem, remedy)
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.address} is damaged ({self.problem}). {self.remedy}"
+    remedy: str
+    message = "{address} is damaged ({problem})"
+    hint = "{remedy}"
 
 
 class StoreReadOnly(StoreUnreachable):
-    """The database may only be read, and that will not do."""
+    """The database is read-only, and has to be written."""
 
-    def __str__(self) -> str:
-        return (
-            f"the database {self.address} may only be read here, and {self.problem}; mount it for "
-            "writing once, or copy its folder to where it can be written, and run the same command "
-            "there"
-        )
+    message = "the database {address} is read-only, and {problem}"
+    hint = (
+        "Mount it for writing, or copy its folder to a place that can be written, and run the "
+        "same command there."
+    )
 
 
 class StoreGone(StoreUnreachable):
-    """The server of the database went away and did not come back while we waited."""
+    """The database server went away and did not come back in time."""
 
     exit_code = 4
-
-    def __init__(self, address: str, problem: str, seconds: float) -> None:
-        super().__init__(address, problem)
-        self.args = (address, problem, seconds)  # pickle rebuilds the error from these
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return (
-            f"the database {self.address} went away and did not come back in {self.seconds:g} s "
-            f"({self.problem}); everything committed is safe. Start its server and run the same "
-            "command again to go on"
-        )
+    seconds: float
+    message = (
+        "the database {address} went away and did not come back in {seconds:g} s ({problem}); "
+        "everything committed is safe"
+    )
+    hint = "Start its server and run the same command again to continue."
 
 
 class RedisUnreachable(StoreUnreachable):
-    """What workers share on Redis cannot be asked for; nobody runs free meanwhile."""
+    """The shared limits on Redis cannot be read, so no request is sent."""
 
-    def __str__(self) -> str:
-        return (
-            f"Redis at {self.address} cannot be asked for what the workers share, so nothing is "
-            f"requested: {self.problem}"
-        )
+    message = (
+        "Redis at {address} cannot be asked for the limits that workers share, so nothing is "
+        "requested: {problem}"
+    )
+    hint = ""
 
 
 class StoreTooNew(StoreError):
-    """A newer longline has written this database."""
+    """A newer longline wrote this database."""
 
     exit_code = 2
-
-    def __init__(self, address: str, found: str, known: str) -> None:
-        super().__init__(address, found, known)
-        self.address = address
-        self.found = found
-        self.known = known
-
-    def __str__(self) -> str:
-        return (
-            f"the database {self.address} is at version {self.found}, newer than this longline "
-            f"knows ({self.known}); upgrade longline, or use another LONGLINE_HOME. "
-            "Nothing was changed"
-        )
+    address: str
+    found: str
+    known: str
+    message = (
+        "the database {address} has version {found}, newer than this longline knows ({known}); "
+        "nothing was changed"
+    )
+    hint = "Upgrade longline, or set LONGLINE_HOME to another folder."
 
 
 class StoreFull(StoreError):
     """There is no room left for the database."""
 
     exit_code = 4
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.address = address
-
-    def __str__(self) -> str:
-        return (
-            f"no room is left for {self.address}; everything committed is safe. "
-            "Make room and run the same command again to go on"
-        )
+    address: str
+    message = "no room is left for {address}; everything committed is safe"
+    hint = "Free some space and run the same command again to continue."
 
 
 class StoreBusy(StoreError):
-    """Other processes held the write lock longer than we are willing to wait."""
+    """Other processes held the write lock for too long."""
 
     exit_code = 4
-
-    def __init__(self, address: str, seconds: float) -> None:
-        super().__init__(address, seconds)
-        self.address = address
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return (
-            f"another process has kept {self.address} locked for {self.seconds:g} s; "
-            "everything committed is safe. Run the same command again to go on"
-        )
+    address: str
+    seconds: float
+    message = "another process has locked {address} for {seconds:g} s; everything committed is safe"
+    hint = "Run the same command again to continue."
 
 
 class NotCopied(StoreError):
-    """A database was not copied into another, which is as it was before."""
+    """A database was not copied into another, which is unchanged."""
 
     exit_code = 2
-
-    def __init__(self, target: str, problem: str) -> None:
-        super().__init__(target, problem)
-        self.target = target
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"nothing was copied to {self.target}: {self.problem}"
+    target: str
+    problem: str
+    message = "nothing was copied to {target}: {problem}"
 
 
 class LeaseLost(StoreError):
-    """The item was given to another worker while we worked on it; its commit is refused."""
+    """Another worker leased the item meanwhile, so this outcome is not committed."""
 
-    def __init__(self, key: str, token: int) -> None:
-        super().__init__(key, token)
-        self.key = key
-        self.token = token
-
-    def __str__(self) -> str:
-        return f"the lease {self.token} of item {self.key} was taken over; this try is dropped"
+    key: str
+    token: int
+    message = "lease {token} of item {key} was reclaimed; this attempt is dropped"
 
 
-# ---------------------------------------------------------------- messages to workers
+# ---------------------------------------------------------------- cluster
 
 
 class BrokerUnreachable(LonglineError):
-    """Messages cannot be sent to workers; all that they would be about is in the database."""
+    """No message can be sent to workers; the work itself is in the database."""
 
     exit_code = 2
-
-    def __init__(self, address: str, problem: str, setting: str = "LONGLINE_REDIS_URL") -> None:
-        super().__init__(address, problem, setting)
-        self.address = address
-        self.problem = problem
-        self.setting = setting
-
-    def __str__(self) -> str:
-        return (
-            f"Redis at {self.address} cannot be used ({self.problem}); start it with "
-            f"`longline up`, or check {self.setting}, for example redis://127.0.0.1:6379/0"
-        )
+    address: str
+    problem: str
+    setting: str = "LONGLINE_REDIS_URL"
+    message = "Redis at {address} cannot be used ({problem})"
+    hint = "Start it with `longline up`, or check {setting}, for example redis://127.0.0.1:6379/0."
 
 
 class BrokerRefuses(BrokerUnreachable):
-    """A Redis is there and will not do as it is; the problem says what to change."""
+    """Redis answers, but cannot be used as it is; `problem` says what to change."""
 
-    def __str__(self) -> str:
-        return f"Redis at {self.address} cannot be used: {self.problem}"
-
-
-# ---------------------------------------------------------------- a cluster on this machine
+    message = "Redis at {address} cannot be used: {problem}"
+    hint = ""
 
 
 class LifecycleError(LonglineError):
-    """A part of a cluster could not be started, stopped or reached."""
+    """A service of a cluster could not be started, stopped or reached."""
 
 
 class StartFailed(LifecycleError):
-    """A service did not start; `lines` are the last ones of its log, if it has written one."""
+    """A service did not start; `lines` are the last ones of its log, if there is one."""
 
-    def __init__(
-        self, service: str, problem: str, log: str = "", lines: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(service, problem, log, lines)
-        self.service = service
-        self.problem = problem
-        self.log = log
-        self.lines = lines
+    service: str
+    problem: str
+    log: str = ""
+    lines: tuple[str, ...] = ()
+    message = "{service} did not start: {problem}{in_log}"
 
-    def __str__(self) -> str:
+    @property
+    def in_log(self) -> str:
+        """Where its log is, and how it ends."""
         if not self.log:
-            return f"{self.service} did not start: {self.problem}"
-        told = f", which ends with: {' | '.join(self.lines)}" if self.lines else ""
-        return f"{self.service} did not start: {self.problem}; read {self.log}{told}"
+            return ""
+        end = f", which ends with: {' | '.join(self.lines)}" if self.lines else ""
+        return f"; see {self.log}{end}"
 
 
 class StopFailed(LifecycleError):
-    """A process that was started does not end."""
+    """A process of a service does not end."""
 
-    def __init__(self, service: str, pid: int, problem: str) -> None:
-        super().__init__(service, pid, problem)
-        self.service = service
-        self.pid = pid
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.service} (process {self.pid}) could not be stopped: {self.problem}"
+    service: str
+    pid: int
+    problem: str
+    message = "{service} (process {pid}) could not be stopped: {problem}"
 
 
 class NotAnswering(LifecycleError):
-    """A server that somebody else runs, and that the settings name, does not answer."""
+    """A server that the settings name, and longline did not start, does not answer."""
 
-    def __init__(self, service: str, address: str, problem: str) -> None:
-        super().__init__(service, address, problem)
-        self.service = service
-        self.address = address
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"{self.service} at {self.address} does not answer ({self.problem}); it is not ours to "
-            "start: start it, or take its address out of the settings"
-        )
+    service: str
+    address: str
+    problem: str
+    message = "{service} at {address} does not answer ({problem})"
+    hint = "longline did not start it: start it, or remove its address from the settings."
 
 
 class LifecycleBusy(LifecycleError):
     """Another process starts or stops the cluster of the same home."""
 
-    def __init__(self, home: str, seconds: float) -> None:
-        super().__init__(home, seconds)
-        self.home = home
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return (
-            f"another `longline up` or `longline down` has been at work in {self.home} for "
-            f"{self.seconds:g} s; wait for it to end and run this again"
-        )
+    home: str
+    seconds: float
+    message = (
+        "another `longline up` or `longline down` has been running in {home} for {seconds:g} s"
+    )
+    hint = "Wait for it to end and run this command again."
 
 
 # ---------------------------------------------------------------- one request
@@ -656,138 +502,94 @@ class FetchError(LonglineError):
     """One request failed."""
 
     kind: ClassVar[FailureKind] = FailureKind.NETWORK
-
-    def __init__(self, url: str, *rest: object) -> None:
-        super().__init__(url, *rest)  # pickle rebuilds the error from these
-        self.url = url
+    url: str
 
     @property
     def host(self) -> str:
-        """The host that was asked."""
+        """The host of the request."""
         return urlsplit(self.url).netloc
 
 
 class ConnectFailed(FetchError):
-    """No connection, or it broke before an answer came."""
+    """No connection, or it broke before a response came."""
 
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(url, problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.url} could not be reached ({self.problem})"
+    problem: str
+    message = "{url} could not be reached ({problem})"
 
 
 class UnknownHost(FetchError):
-    """No host has this name, and it has not answered before: trying again would not help."""
+    """No host has this name, and it has not answered before: a retry would not help."""
 
     kind = FailureKind.REFUSED
-
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(url, problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"there is no host {self.host}, for {self.url} ({self.problem})"
+    problem: str
+    message = "there is no host {host}, for {url} ({problem})"
 
 
 class PrivateAddress(FetchError):
-    """A job that starts at a public host was led to a private address; nothing was sent."""
+    """A site on a public host led to a private address; nothing was sent."""
 
     kind = FailureKind.REFUSED
-
-    def __init__(self, url: str, address: str) -> None:
-        super().__init__(url, address)
-        self.address = address
-
-    def __str__(self) -> str:
-        return (
-            f"{self.url} was not requested: it leads to {self.address}, which is not a public "
-            "address. If the source may go there, add the host to its private_hosts"
-        )
+    address: str
+    message = "{url} was not requested: it leads to {address}, which is not a public address"
+    hint = "If the source may request it, add the host to its private_hosts."
 
 
 class BadCertificate(FetchError):
-    """The TLS certificate of the host is not trusted: expired, of another host, or self-signed."""
+    """The TLS certificate of the host is not trusted: expired, self-signed or of another host."""
 
     kind = FailureKind.REFUSED
-
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(url, problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"{self.url} was not requested: the TLS certificate of {self.host} is not trusted "
-            f"({self.problem}). Check the address; if a certificate authority of your own signed "
-            "it, set ca_file to the certificate of that authority"
-        )
+    problem: str
+    message = "{url} was not requested: the TLS certificate of {host} is not trusted ({problem})"
+    hint = (
+        "Check the address; if your own certificate authority signed it, set ca_file to the "
+        "certificate of that authority."
+    )
 
 
 class TimedOut(FetchError):
-    """The whole answer did not arrive within the deadline."""
+    """The whole response did not arrive before the deadline."""
 
     kind = FailureKind.TIMEOUT
-
-    def __init__(self, url: str, seconds: float) -> None:
-        super().__init__(url, seconds)
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return f"{self.url} did not answer in full within {self.seconds:g} s"
+    seconds: float
+    message = "{url} did not respond in full within {seconds:g} s"
 
 
 class NeverReady(FetchError):
-    """A page came, but what the browser was to wait for or to use did not show up on it."""
+    """A page loaded, but what the browser waited for did not appear on it."""
 
     kind = FailureKind.TIMEOUT
-
-    def __init__(self, url: str, what: str, seconds: float) -> None:
-        super().__init__(url, what, seconds)
-        self.what = what
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return f"{self.url} came, but {self.what} did not within {self.seconds:g} s"
+    what: str
+    seconds: float
+    message = "{url} loaded, but {what} did not appear within {seconds:g} s"
 
 
 class BodyCut(FetchError):
-    """The answer ended before its announced end."""
+    """The response ended before its announced end."""
 
-    def __init__(self, url: str, received_bytes: int) -> None:
-        super().__init__(url, received_bytes)
-        self.received_bytes = received_bytes
-
-    def __str__(self) -> str:
-        return f"the answer of {self.url} was cut off after {self.received_bytes} bytes"
+    received_bytes: int
+    message = "the response of {url} was cut off after {received_bytes} bytes"
 
 
 class BadAnswer(FetchError):
-    """An answer that cannot be used: too large, undecodable, or redirected in circles."""
+    """A response that cannot be used: too large, undecodable, or a redirect loop."""
 
     kind = FailureKind.INVALID
-
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(url, problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"the answer of {self.url} cannot be used: {self.problem}"
+    problem: str
+    message = "the response of {url} cannot be used: {problem}"
 
 
 class BadStatus(FetchError):
-    """The status of the answer says no."""
+    """The response has an error status."""
 
     kind = FailureKind.REFUSED
+    status: int
+    retry_after: float | None = None
+    message = "{url} returned {status}{pause}"
 
-    def __init__(self, url: str, status: int, retry_after: float | None = None) -> None:
-        super().__init__(url, status, retry_after)
-        self.status = status
-        self.retry_after = retry_after
-
-    def __str__(self) -> str:
-        pause = "" if self.retry_after is None else f" and asks for {self.retry_after:g} s of pause"
-        return f"{self.url} answered {self.status}{pause}"
+    @property
+    def pause(self) -> str:
+        """The pause that the site asks for."""
+        return "" if self.retry_after is None else f" and asked to wait {self.retry_after:g} s"
 
 
 class Throttled(BadStatus):
@@ -803,7 +605,7 @@ class ServerFailed(BadStatus):
 
 
 class Refused(BadStatus):
-    """The site does not want this request (401, 403, and the other 4xx)."""
+    """The site refuses this request (401, 403, and the other 4xx)."""
 
     kind = FailureKind.REFUSED
 
@@ -815,260 +617,225 @@ class Gone(BadStatus):
 
 
 class RobotsDisallowed(FetchError):
-    """robots.txt of the host forbids this address."""
+    """robots.txt of the host disallows this address."""
 
     kind = FailureKind.REFUSED
     exit_code = 4
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(url, reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"robots.txt of {self.host} does not allow {self.url} ({self.reason}). Point the "
-            f"source at a mirror, or, if you have the right to, add --ignore-robots {self.host}; "
-            "the override is recorded in the job"
-        )
+    reason: str
+    message = "robots.txt of {host} does not allow {url} ({reason})"
+    hint = (
+        "Use a mirror, or, if you have the right to, add --ignore-robots {host}; the override is "
+        "recorded in the job."
+    )
 
 
 class RobotsUnreachable(FetchError):
     """robots.txt of the host could not be fetched in several attempts, so the item fails.
 
-    `kind` is that of the last failure, and `problem` its reason.
+    `kind` and `problem` are those of the last failure.
     """
 
-    def __init__(self, url: str, problem: str, kind: FailureKind = FailureKind.NETWORK) -> None:
-        super().__init__(url, problem, kind)
-        self.problem = problem
-        self.kind = kind  # type: ignore[misc]  # as in Postponed: each has its own
-
-    def __str__(self) -> str:
-        return f"robots.txt of {self.host} could not be fetched, again and again: {self.problem}"
+    problem: str
+    kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
+    message = "robots.txt of {host} could not be fetched in several attempts: {problem}"
 
 
 class AuthFailed(FetchError):
-    """The site did not let us in: no token, or the login did not work."""
+    """No token, or the login did not work."""
 
     kind = FailureKind.REFUSED
-
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(url, problem)
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.host} did not let us in: {self.problem}"
+    problem: str
+    message = "the login to {host} failed: {problem}"
 
 
 class Rejected(FetchError):
-    """An answer that a rule of the source calls a failure; `kind` is what the rule means by it."""
+    """A response that a rule of the source calls a failure; `kind` is given by the rule."""
 
-    def __init__(self, url: str, reason: str, kind: FailureKind = FailureKind.REFUSED) -> None:
-        super().__init__(url, reason, kind)
-        self.reason = reason
-        self.kind = kind  # type: ignore[misc]  # as in Postponed: each has its own
-
-    def __str__(self) -> str:
-        return f"the answer of {self.url} is a failure: {self.reason}"
+    reason: str
+    kind: FailureKind = FailureKind.REFUSED  # type: ignore[misc]  # each error has its own
+    message = "the response of {url} is a failure: {reason}"
 
 
 class Blocked(FetchError):
-    """The site has banned us or wants a person to answer a challenge; `evidence` says how we know.
+    """The site banned us or shows a challenge; `evidence` says how we know.
 
-    Going slower does not help, so nobody retries this: the domain is parked.
+    A lower rate does not help, so this is never retried: the domain is parked.
     """
 
     kind = FailureKind.BLOCKED
     exit_code = 4
-
-    def __init__(self, url: str, evidence: str) -> None:
-        super().__init__(url, evidence)
-        self.evidence = evidence
-
-    def __str__(self) -> str:
-        return f"{self.host} blocks us at {self.url} ({self.evidence})"
+    evidence: str
+    message = "{host} blocks us at {url} ({evidence})"
 
 
 class BudgetSpent(FetchError):
-    """A limit that the user set on requests, bytes or time is reached; nothing was asked."""
+    """A limit of the user on requests, bytes or time is reached; nothing was requested."""
 
     kind = FailureKind.BUDGET
-
-    def __init__(self, url: str, limit: str) -> None:
-        super().__init__(url, limit)
-        self.limit = limit
-
-    def __str__(self) -> str:
-        return f"not asked: {self.limit} is spent"
+    limit: str
+    message = "not requested: {limit} is reached"
 
 
 class NotArchived(FetchError):
-    """Extraction from an archive asked for something that was never fetched."""
+    """Extraction from an archive needs a response that was never fetched."""
 
     kind = FailureKind.INVALID
-
-    def __init__(self, url: str, method: str = "GET") -> None:
-        super().__init__(url, method)
-        self.method = method
-
-    def __str__(self) -> str:
-        return f"the archive holds no answer to {self.method} {self.url}"
+    method: str = "GET"
+    message = "the archive has no response to {method} {url}"
 
 
 class CircuitOpen(FetchError):
-    """The domain rests until `until`, in seconds since the epoch: it failed too often, or bans us.
+    """The circuit breaker of the domain is open until `until`, in seconds since the epoch.
 
     `kind` is blocked for a ban, and `reason` its evidence.
     """
 
-    def __init__(
-        self, url: str, until: float, reason: str = "", kind: FailureKind = FailureKind.NETWORK
-    ) -> None:
-        super().__init__(url, until, reason, kind)
-        self.until = until
-        self.reason = reason
-        self.kind = kind  # type: ignore[misc]  # as in Postponed: that of what is behind it
+    until: float
+    reason: str = ""
+    kind: FailureKind = FailureKind.NETWORK  # type: ignore[misc]  # each error has its own
 
-    def __str__(self) -> str:
-        host = self.host or self.url
-        why = f" ({self.reason})" if self.reason else ""
-        moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
-        if self.kind is FailureKind.BLOCKED:
-            return f"{host} blocks us{why} and is left alone until {moment}"
-        return f"{host} has failed too often{why} and rests until {moment}"
+    @property
+    def message(self) -> str:  # type: ignore[override]  # depends on the fields
+        """Why the breaker is open, and until when."""
+        why = " ({reason})" if self.reason else ""
+        is_ban = self.kind is FailureKind.BLOCKED
+        problem = "blocks us" if is_ban else "failed too often"
+        return f"{{domain}} {problem}{why}; its circuit breaker is open until {{until_utc}}"
+
+    @property
+    def domain(self) -> str:
+        """The domain, as far as the URL has one."""
+        return self.host or self.url
+
+    @property
+    def until_utc(self) -> str:
+        """When the breaker half-opens, as text."""
+        return _utc(self.until)
 
 
 class Postponed(FetchError):
-    """The next try lies so far ahead (`until`, seconds since the epoch) that nobody waits for it.
+    """The item is deferred until `until`, in seconds since the epoch.
 
-    `kind` is that of the failure behind it; `is_for_domain` says that any other request to this
-    host would fare the same until then.
+    `kind` is that of the failure behind it; `is_for_domain` says that every other request to
+    this host would fail until then, too.
     """
 
-    def __init__(
-        self,
-        url: str,
-        until: float,
-        problem: str,
-        kind: FailureKind,
-        is_for_domain: bool = False,  # noqa: FBT001, FBT002  # pickle rebuilds it by position
-    ) -> None:
-        super().__init__(url, until, problem, kind, is_for_domain)
-        self.until = until
-        self.problem = problem
-        self.is_for_domain = is_for_domain
-        self.kind = kind  # type: ignore[misc]  # the kind is that of another error
+    until: float
+    problem: str
+    kind: FailureKind  # type: ignore[misc]  # each error has its own
+    is_for_domain: bool = False
+    message = "{problem}; deferred until {until_utc}"
 
-    def __str__(self) -> str:
-        moment = datetime.fromtimestamp(self.until, UTC).isoformat(timespec="seconds")
-        return f"{self.problem}; tried again after {moment}"
+    @property
+    def until_utc(self) -> str:
+        """When the item is due again, as text."""
+        return _utc(self.until)
 
 
 # ---------------------------------------------------------------- extraction
 
 
 class ExtractError(LonglineError):
-    """The answer came, but the source cannot make a record of it."""
+    """The response came, but the source cannot make a record of it."""
 
     kind: ClassVar[FailureKind] = FailureKind.INVALID
 
 
 class UnexpectedShape(ExtractError):
-    """The answer does not have the shape the source knows."""
+    """The response does not have the shape that the source expects."""
 
-    def __init__(self, where: str, problem: str) -> None:
-        super().__init__(where, problem)
-        self.where = where
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.problem}"
+    where: str
+    problem: str
+    message = "{where}: {problem}"
 
 
-_TOLD = 3  # of the problems of one record; the others are kept with it
+_MOST_SHOWN = 3  # of the problems of one record; all of them are kept with it
 
 
 class Misfit(UnexpectedShape):
-    """The data of a record breaks rules of its source; `problems` names each with its place."""
+    """The data of a record breaks rules of its source; `problems` lists each with its place."""
+
+    problems: tuple[str, ...]
 
     def __init__(self, where: str, problems: tuple[str, ...]) -> None:
-        rest = len(problems) - _TOLD
+        rest = len(problems) - _MOST_SHOWN
         more = f" and {rest} more" if rest > 0 else ""
-        super().__init__(where, "; ".join(problems[:_TOLD]) + more)
-        self.args = (where, problems)  # pickle rebuilds the error from these
-        self.problems = problems
+        shown = "; ".join(problems[:_MOST_SHOWN]) + more
+        LonglineError.__init__(self, where, shown, problems)
+        self.args = (where, problems)  # pickle calls this __init__ with them
 
 
 class SkipItem(ExtractError):
-    """The source says that there is nothing to collect here; not a failure."""
+    """The source has nothing to collect here; not a failure."""
 
     kind = FailureKind.GONE
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
+    reason: str
+    message = "{reason}"
 
 
 class NothingToStore(ExtractError):
-    """The item did its work and is no record itself: a page that only leads to others."""
+    """The item is done and not a record itself: a page that only leads to others."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
+    reason: str
+    message = "{reason}"
 
 
 class LayerFailed(LonglineError):
-    """The code of a layer raised something of its own."""
+    """The code of a layer raised an exception."""
 
     kind: ClassVar[FailureKind] = FailureKind.BUG
-
-    def __init__(self, layer: str, problem: str) -> None:
-        super().__init__(layer, problem)
-        self.layer = layer
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"layer {self.layer} raised {self.problem}"
+    layer: str
+    problem: str
+    message = "layer {layer} raised {problem}"
 
 
 class NoFields(LayerFailed):
-    """The code of a layer returned something else than fields by name; `problem` is its type."""
+    """The code of a layer did not return fields by name; `problem` is the type it returned."""
 
-    def __str__(self) -> str:
-        article = "an" if self.problem[0] in "aeiou" else "a"
-        found = "nothing" if self.problem == "NoneType" else f"{article} {self.problem}"
-        return f"layer {self.layer} returned {found}, not fields by name"
+    message = "layer {layer} returned {returned}, not fields by name"
+
+    @property
+    def returned(self) -> str:
+        """What the layer returned."""
+        if self.problem == "NoneType":
+            return "nothing"
+        return f"{'an' if self.problem[0] in 'aeiou' else 'a'} {self.problem}"
 
 
 class StageFailed(LayerFailed):
-    """The code of a stage of the pipeline raised something of its own."""
+    """The code of a pipeline stage raised an exception."""
 
-    def __str__(self) -> str:
-        return f"stage {self.layer} raised {self.problem}"
+    message = "stage {layer} raised {problem}"
+
+
+class StrayCancellation(LonglineError):
+    """The code of a source raised a cancellation that nothing asked for."""
+
+    message = "something that the source awaited was cancelled (asyncio.CancelledError)"
+
+
+class TookTooLong(LonglineError):
+    """The code of a source did not end in time."""
+
+    seconds: float
+    message = "it took longer than {seconds:g} s"
 
 
 class DiscoveryFailed(LonglineError):
-    """The source could not list its items, so nobody knows how many there are."""
+    """The source could not list its items, so their number is unknown."""
 
-    def __init__(self, source: str, problem: str) -> None:
-        super().__init__(source, problem)
-        self.source = source
-        self.problem = problem
+    source: str
+    problem: str
+    message = "{source} could not list its items: {problem}"
 
-    def __str__(self) -> str:
-        return f"{self.source} could not list its items: {self.problem}"
+
+# ---------------------------------------------------------------- which error, which kind
 
 
 def discovery_failure(source: str, error: BaseException) -> DiscoveryFailed:
     """Return the failure of a discovery that raised `error`, which is its cause.
 
-    A `DiscoveryFailed` is returned as it is: wrapping it would say the same sentence twice.
+    A `DiscoveryFailed` is returned unchanged: wrapping it would repeat the sentence.
     """
     if isinstance(error, DiscoveryFailed):
         return error
@@ -1079,15 +846,15 @@ def discovery_failure(source: str, error: BaseException) -> DiscoveryFailed:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an error says of itself; of one whose own code fails at that, how."""
+    """Return the message of an error; of one whose `__str__` raises, what it raised."""
     try:
         return str(error)
     except Exception as second:  # noqa: BLE001  # the code of a source, which may do anything
-        return f"it has no text, since its __str__ raised {type(second).__name__}"
+        return f"it has no message: its __str__ raised {type(second).__name__}"
 
 
 def kind_of(error: BaseException) -> FailureKind:
-    """Return the kind of any error; what we do not know is a bug."""
+    """Return the kind of any error; an unknown error is a bug."""
     if isinstance(error, (FetchError, ExtractError, LayerFailed)):
         return error.kind
     if isinstance(error, TimeoutError):
@@ -1103,7 +870,7 @@ _OVERLOAD = frozenset({429, 503})
 
 
 def bad_status(url: str, status: int, retry_after: float | None = None) -> BadStatus:
-    """Return the error that fits a status of 400 or more."""
+    """Return the error for a status of 400 or more."""
     if status in _GONE:
         return Gone(url, status)
     if status in _OVERLOAD:
@@ -1111,3 +878,7 @@ def bad_status(url: str, status: int, retry_after: float | None = None) -> BadSt
     if status >= _SERVER_FLOOR:
         return ServerFailed(url, status, retry_after)
     return Refused(url, status)
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

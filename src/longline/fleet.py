@@ -14,7 +14,7 @@ from longline.blocking import Blocking, is_in_loop
 from longline.clock import Clock
 from longline.config.library import survey
 from longline.config.settings import Settings
-from longline.errors import BadFile, BadOption, LonglineError, NotBegun
+from longline.errors import BadFile, BadOption, LonglineError, NotBegun, Unexpected
 from longline.jobs.report import JobReport
 from longline.jobs.sites import SiteProgress, is_over, progress_of
 from longline.model import Job
@@ -187,7 +187,7 @@ class Fleet(ABC):
         except LonglineError as error:
             return SiteEnd(source, error=error)
         except Exception as error:  # noqa: BLE001  # whatever one site's code raises is its own
-            return SiteEnd(source, error=LonglineError(repr(error)))
+            return SiteEnd(source, error=Unexpected(repr(error)))
 
     def known_sites(self) -> list[str]:
         """Return the manifests and job files in the folders of the settings that can be used."""

@@ -15,7 +15,7 @@ from longline.cli.options import print_json
 from longline.cli.show import line
 from longline.cli.showing import SafeLive, echo_line, error_console, note, plain_console
 from longline.cli.sites_table import SiteRow, site_row, sites_table
-from longline.errors import BadOption, LonglineError, NotBegun
+from longline.errors import BadOption, LonglineError, NotBegun, Unexpected
 from longline.fleet import SiteEnd
 from longline.jobs.progress import Progress
 from longline.jobs.report import INTERRUPTED
@@ -138,7 +138,7 @@ async def leave(
             except LonglineError as error:
                 broken.append(SiteEnd(source, error=error))
             except Exception as error:  # noqa: BLE001  # whatever one site's code raises is its own
-                broken.append(SiteEnd(source, error=LonglineError(repr(error))))
+                broken.append(SiteEnd(source, error=Unexpected(repr(error))))
             else:
                 told.append({"job": job.id, "source": job.source, "state": job.state.value})
     code = exit_code_of(broken)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from longline.errors import LonglineError
+from longline.errors import LonglineError, Unexpected
 
 
 def first_of(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
@@ -15,7 +15,7 @@ def first_of(several: BaseExceptionGroup[LonglineError]) -> LonglineError:
     error: BaseException = several
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error if isinstance(error, LonglineError) else LonglineError(str(error))
+    return error if isinstance(error, LonglineError) else Unexpected(str(error))
 
 
 @asynccontextmanager
