@@ -1,4 +1,4 @@
-"""Every broken file ends with one clear sentence, at its line and column, and at once."""
+"""Every broken file ends with one error, at its line and column, and quickly."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from config.messages import absent
 from longline.config.library_entries import check_secrets, read_entry
 from longline.errors import BadFile
 
@@ -21,8 +22,11 @@ def told_of(path: Path) -> BadFile:
     return told.value
 
 
-def place_and_problem(error: BadFile) -> str:
-    return f"{error.line}:{error.column}: {error.problem}"
+def assert_tells(error: BadFile, expected: str) -> None:
+    """Compare an error with its line and column, followed by what its message has to name."""
+    place, _, data = expected.partition(": ")
+    assert f"{error.line}:{error.column}" == place
+    assert absent(error.problem, data) == []
 
 
 def test_there_are_fifty_and_more() -> None:
@@ -30,58 +34,58 @@ def test_there_are_fifty_and_more() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_broken_file_is_told_as_its_first_line_says(
+def test_a_broken_file_is_refused_as_its_first_line_says(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
     expected = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
-    assert place_and_problem(told_of(path)).startswith(expected)
+    assert_tells(told_of(path), expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
-        (REPEATED + "y: &b [*a0, *a0]\n" * 600_000, "0:0: it is larger than 5,000,000 bytes"),
-        ("x: [" + "&a 1, " * 800_000 + "2]", "1:599993: it holds more than 100,000 values"),
+        (REPEATED + "y: &b [*a0, *a0]\n" * 600_000, "0:0: 5,000,000"),
+        ("x: [" + "&a 1, " * 800_000 + "2]", "1:599993: 100,000"),
         (
             REPEATED
             + "".join(f"x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 30)),
-            "5:45: it holds more than 100,000 values, with all aliases written out",
+            "5:45: 100,000 aliases",
         ),
         (
             "x: &a0 {a: 1}\n" + "".join(f"x{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 9000)),
-            "59:12: nested more than 60 deep",
+            "59:12: 60",
         ),
-        ("x: " + "[" * 4_000_000, "1:63: nested more than 60 deep"),
-        ("x: " + "{a: " * 1_000_000, "1:240: nested more than 60 deep"),
-        ("- " * 2_000_000, "1:121: nested more than 60 deep"),
-        ("x: '" + "a\n\n" * 1_000_000, "1:4: not valid YAML: a quote is not closed"),
+        ("x: " + "[" * 4_000_000, "1:63: 60"),
+        ("x: " + "{a: " * 1_000_000, "1:240: 60"),
+        ("- " * 2_000_000, "1:121: 60"),
+        ("x: '" + "a\n\n" * 1_000_000, "1:4: YAML quote"),
     ],
     ids=["size", "anchors", "laughs", "ladder", "brackets", "braces", "dashes", "quote"],
 )
 @pytest.mark.timeout(20)
-def test_a_file_made_to_exhaust_us_ends_at_once(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_made_to_exhaust_us_ends_at_once(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "bomb.yaml"
     path.write_text(text)
 
-    assert place_and_problem(told_of(path)).startswith(told)
+    assert_tells(told_of(path), expected)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
-        (b"", "1:1: it is empty; write names and values"),
-        (b"\xef\xbb\xbf", "1:1: it is empty; write names and values"),
-        (b"manifest: html\nname: caf\xe9\n", "2:10: it is not UTF-8 text; save it as UTF-8"),
-        (b"\x89PNG\r\n\x1a\n", "1:1: it is not UTF-8 text; save it as UTF-8"),
-        (b"name: a\n\x00\x01", "2:1: a control character (U+0000); this is not a text file"),
-        (b"name: a\x1b[31m", "1:8: a control character (U+001B); this is not a text file"),
-        (b"\xff\xfen\x00", "1:1: a job file holds names and values"),
+        (b"", "1:1: empty"),
+        (b"\xef\xbb\xbf", "1:1: empty"),
+        (b"manifest: html\nname: caf\xe9\n", "2:10: UTF-8"),
+        (b"\x89PNG\r\n\x1a\n", "1:1: UTF-8"),
+        (b"name: a\n\x00\x01", "2:1: U+0000"),
+        (b"name: a\x1b[31m", "1:8: U+001B"),
+        (b"\xff\xfen\x00", "1:1"),
     ],
 )
-def test_what_is_no_text_is_told(tmp_path: Path, content: bytes, told: str) -> None:
+def test_what_is_not_text_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "odd.yaml"
     path.write_bytes(content)
 
-    assert place_and_problem(told_of(path)).startswith(told)
+    assert_tells(told_of(path), expected)

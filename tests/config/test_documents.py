@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from config.messages import absent
 from longline.config.documents import Document, check, parse_document, read_document
 from longline.config.written import Written
 from longline.errors import BadFile
@@ -127,57 +129,59 @@ def test_variables_stand_for_values() -> None:
 
 
 def test_a_name_and_a_reference_to_a_secret_hold_no_variables() -> None:
-    text = "${CITY}: env:${CITY}\nb: $CITY and {CITY}\n"
+    text = "${CITY}: env:${CITY}\nb: $CITY+{CITY}\n"
 
     assert document(text, CITY="Berlin").values == {
         "${CITY}": "env:${CITY}",
-        "b": "$CITY and {CITY}",
+        "b": "$CITY+{CITY}",
     }
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "data"),
     [
-        ("a:\n  - ${CITY}\n", ":2:5: a[0]: the environment variable CITY is not set; set it, or"),
-        ("a: {b: '${API_KEY}'}\n", ":1:8: a.b: API_KEY looks like a secret; write env:API_KEY"),
+        ("a:\n  - ${CITY}\n", ":2:5: a[0]: CITY"),
+        ("a: {b: '${API_KEY}'}\n", ":1:8: a.b: env:API_KEY"),
     ],
 )
-def test_a_variable_that_cannot_be_filled_in_is_told_with_its_place(
-    text: str, problem: str
+def test_a_variable_that_cannot_be_filled_in_is_refused_with_its_place(
+    text: str, data: str
 ) -> None:
     with pytest.raises(BadFile) as error:
         document(text)
 
-    assert str(error.value).startswith(f"thing.yaml{problem}")
+    assert absent(str(error.value), data) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "data"),
     [
-        ("name: a\nvalue: {amount: 1, currency: EURO}\n", ":2:20: value.currency: it must be EUR"),
-        ("name: a\nvalue: {grams: heavy}\n", ":2:9: value.grams: it must be a whole number"),
-        ("name: a\nvalue: {gram: 5}\n", ":2:9: value.gram: there is no such setting; did you me"),
-        ("name: a\nvalue: {amount: 1, curency: EUR}\n", ":2:20: value.curency: there is no such"),
-        ("name: a\nvalue: 5\n", ":2:1: value: it must be names and values or text"),
-        ("name: a\nsize: big\n", ":2:1: size: it must be a whole number, true or false or a li"),
-        ("name: a\nsize: [1, x]\n", ":2:11: size[1]: it must be a whole number"),
-        ("name: a\ninner:\n  x: {amount: a}\n", ":3:7: inner.x.amount: it must be a number"),
-        ("tags: []\n", ":1:1: name: it is missing"),
-        ("nmae: a\n", ":1:1: nmae: there is no such setting; did you mean 'name'? known here"),
-        ("name: a\ntags: b\n", ":2:1: tags: it must be a list, for example [one, two]; here it "),
-        ("name: 1.0\n", ":1:1: name: it must be text, put it in quotes; here it is a number"),
+        ("name: a\nvalue: {amount: 1, currency: EURO}\n", ":2:20: value.currency: EUR"),
+        ("name: a\nvalue: {grams: heavy}\n", ":2:9: value.grams:"),
+        ("name: a\nvalue: {gram: 5}\n", ":2:9: value.gram: 'grams'"),
+        ("name: a\nvalue: {amount: 1, curency: EUR}\n", ":2:20: value.curency: 'currency'"),
+        ("name: a\nvalue: 5\n", ":2:1: value:"),
+        ("name: a\nsize: big\n", ":2:1: size: true false"),
+        ("name: a\nsize: [1, x]\n", ":2:11: size[1]:"),
+        ("name: a\ninner:\n  x: {amount: a}\n", ":3:7: inner.x.amount:"),
+        ("tags: []\n", ":1:1: name:"),
+        ("nmae: a\n", ":1:1: nmae: 'name'"),
+        ("name: a\ntags: b\n", ":2:1: tags:"),
+        ("name: 1.0\n", ":1:1: name:"),
     ],
 )
-def test_of_all_problems_the_one_that_helps_is_told(text: str, problem: str) -> None:
-    assert told(text).startswith(f"thing.yaml{problem}")
+def test_of_all_problems_the_one_that_helps_is_reported(text: str, data: str) -> None:
+    assert absent(told(text), data) == []
 
 
-def test_the_first_problem_in_the_file_is_told() -> None:
-    assert told("tags: 5\nsize: big\nname: 3\n").startswith("thing.yaml:1:1: tags: ")
+def test_the_first_problem_in_the_file_is_reported() -> None:
+    assert absent(told("tags: 5\nsize: big\nname: 3\n"), "thing.yaml:1:1: tags:") == []
 
 
 def test_what_was_written_is_not_repeated() -> None:
-    assert "hunter2" not in told("name: a\nsize: hunter2\ntags: hunter2\n")
+    text = "name: a\nsize: hunter2\ntags: hunter2\n"
+
+    assert "hunter2" not in told(text)
 
 
 def test_a_file_that_fits_becomes_its_model(tmp_path: Path) -> None:
@@ -200,15 +204,22 @@ def test_a_file_in_utf_16_is_read(tmp_path: Path) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
 
-    with pytest.raises(BadFile, match="it is a device or a pipe, and not a file"):
+    with pytest.raises(BadFile, match="pipe") as refused:
         read_document(tmp_path / "pipe.yaml")
 
+    assert (refused.value.path, refused.value.line) == (str(tmp_path / "pipe.yaml"), 0)
 
-def test_a_folder_and_a_file_that_is_not_there_are_told(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match="Is a directory"):
+
+def test_a_folder_and_a_file_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile) as folder:
         read_document(tmp_path)
-    with pytest.raises(BadFile, match=r"no\.yaml: No such file or directory"):
+    with pytest.raises(BadFile) as missing:
         read_document(tmp_path / "no.yaml")
+
+    assert folder.value.path == str(tmp_path)
+    assert missing.value.path == str(tmp_path / "no.yaml")
+    assert os.strerror(errno.EISDIR) in folder.value.problem
+    assert os.strerror(errno.ENOENT) in missing.value.problem
 
 
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}&*!|>'\"#%@,?\n\t <0\u00e9"), max_size=60))

@@ -1,4 +1,4 @@
-"""Task files of enrichment: what they may say, and how wrong ones are told."""
+"""Task files of enrichment: what they may say, and how wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from config.messages import absent
 from longline.config.enriching import EnrichTask, LocalTask, read_task
 from longline.errors import BadFile
 
@@ -82,26 +83,26 @@ def test_the_example_without_a_model_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right", "problem"),
+    ("wrong", "right", "data"),
     [
-        ("geocode", "geocde", "there is no enricher 'geocde' here; known are currency, geocode"),
+        ("geocode", "geocde", "'geocde' currency geocode"),
         (
             "  geocode",
             "  language: {fields: title}\n  geocode",
-            "name one of currency, geocode, lan",
+            "currency geocode language",
         ),
-        ("{by: city, file: towns.csv}", "null", "name one of currency, geocode, language"),
-        ("file: towns.csv", "files: towns.csv", "files: there is no such setting"),
-        ("sources: flats", "sources: flats\nprompt: '{city}'", "prompt: there is no such setting"),
+        ("{by: city, file: towns.csv}", "null", "currency geocode language"),
+        ("file: towns.csv", "files: towns.csv", "files:"),
+        ("sources: flats", "sources: flats\nprompt: '{city}'", "prompt:"),
         (
             "sources: flats",
             "sources: flats\nbudget: {tokens: 5}",
-            "budget: there is no such setting",
+            "budget:",
         ),
     ],
 )
-def test_a_wrong_file_without_a_model_is_told_with_its_place(
-    file: Path, wrong: str, right: str, problem: str
+def test_a_wrong_file_without_a_model_is_refused_with_its_place(
+    file: Path, wrong: str, right: str, data: str
 ) -> None:
     assert wrong in LOCAL
     file.write_text(LOCAL.replace(wrong, right))
@@ -109,37 +110,37 @@ def test_a_wrong_file_without_a_model_is_told_with_its_place(
     with pytest.raises(BadFile) as told:
         read_task(file)
 
-    assert problem in str(told.value)
+    assert absent(str(told.value), data) == []
     assert told.value.line > 0
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right", "problem"),
+    ("wrong", "right", "data"),
     [
         ("enrich: rooms", "enrich: Rooms!", "enrich: "),
-        ("model: llama3.2", "modle: llama3.2", "modle: there is no such setting; did you mean"),
+        ("model: llama3.2", "modle: llama3.2", "modle: 'model'"),
         ("model: llama3.2\n", "", "model: "),
         ("sources: [flats]", "sources: []", "sources: "),
-        ("{description}", "these", "prompt: asks every record the same"),
-        ("rooms? {", "rooms? {x {", "prompt: a brace that belongs to no field, in line 1 of the"),
-        ("{description}", "{description}}", "column 30: {name} stands for a field, {{ and }} for"),
-        ("{description}", "{description} as {}", "prompt: a brace that belongs to no field"),
-        ("{type: integer}", "{type: int}", "schema: is not a JSON Schema at properties.rooms.type"),
-        ("{type: integer}", "{pattern: '('}", "schema: is not a JSON Schema at"),
-        ("{type: integer}", "{$ref: '#/$defs/no'}", "points to nothing in this schema"),
-        ("{type: integer}", "{$ref: 'https://x.test/y'}", "points to nothing in this schema"),
-        ("model: llama3.2", "model: x\nrate: 0", "rate: must be more than 0 requests a second"),
+        ("{description}", "these", "prompt: same"),
+        ("rooms? {", "rooms? {x {", "prompt: brace 1"),
+        ("{description}", "{description}}", "30 {name} {{ }}"),
+        ("{description}", "{description} as {}", "prompt: brace"),
+        ("{type: integer}", "{type: int}", "schema: properties.rooms.type"),
+        ("{type: integer}", "{pattern: '('}", "schema: properties.rooms.pattern"),
+        ("{type: integer}", "{$ref: '#/$defs/no'}", "schema: #/$defs/no"),
+        ("{type: integer}", "{$ref: 'https://x.test/y'}", "schema: https://x.test/y"),
+        ("model: llama3.2", "model: x\nrate: 0", "rate: 0"),
         ("model: llama3.2", "model: x\nconcurrency: 0", "concurrency: "),
         ("model: llama3.2", "model: x\nbudget: {tokens: 0}", "budget.tokens: "),
-        ("model: llama3.2", "model: x\noptional: [title]", "title is not in the prompt"),
-        ("http://127.0.0.1:11434", "localhost:11434", "url: write an address such as"),
+        ("model: llama3.2", "model: x\noptional: [title]", "title prompt"),
+        ("http://127.0.0.1:11434", "localhost:11434", "url: http"),
         ('11434"}', '11434", dialect: claude}', "server.dialect: "),
-        ('11434"}', '11434", key: sk-123456}', "a secret is never written here"),
-        ('11434"}', '11434", key: env:NOT_SET_AT_ALL}', "set the environment variable"),
+        ('11434"}', '11434", key: sk-123456}', "server.key: env:NAME"),
+        ('11434"}', '11434", key: env:NOT_SET_AT_ALL}', "env:NOT_SET_AT_ALL"),
     ],
 )
-def test_a_wrong_file_is_told_in_one_sentence_with_its_place(
-    file: Path, wrong: str, right: str, problem: str
+def test_a_wrong_file_is_refused_with_its_place(
+    file: Path, wrong: str, right: str, data: str
 ) -> None:
     assert wrong in GOOD
     file.write_text(GOOD.replace(wrong, right))
@@ -147,6 +148,6 @@ def test_a_wrong_file_is_told_in_one_sentence_with_its_place(
     with pytest.raises(BadFile) as told:
         read_task(file)
 
-    assert problem in str(told.value)
+    assert absent(str(told.value), data) == []
     assert "sk-123456" not in str(told.value)
     assert told.value.line > 0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from config.messages import absent
 from longline.config.identity import Cookies, Headers, check_cookies, merge_headers
 from longline.config.secrets import SecretRef
 from longline.errors import UnknownSecret
@@ -37,26 +38,24 @@ def test_headers_are_text_and_of_two_with_one_name_the_later_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "problem"),
+    ("headers", "data"),
     [
-        ({"Authorization": SECRET}, "Authorization holds a secret: write it under auth"),
-        ({"X-Api-Key": "env:KEY"}, "X-Api-Key holds a secret: write it under auth"),
-        ({"X-Api-Key": {"env": "KEY"}}, "X-Api-Key holds a secret: write it under auth"),
-        ({"Cookie": SECRET}, "write cookies under cookies, by host"),
-        ({"Host": "a.test"}, "Host is set by longline itself"),
-        ({"content-length": 5}, "content-length is set by longline itself"),
-        ({"X-A": "b\r\nX-B: c"}, "X-A has a line break"),
-        ({"X-A": None}, "X-A must be text"),
-        ({"X-A": True}, "X-A must be text"),
-        ({"X A": "b"}, "the name of a header"),
-        ({7: "b"}, "the name of a header"),
-        ("X-A: b", "headers are names and values"),
+        ({"Authorization": SECRET}, "Authorization auth"),
+        ({"X-Api-Key": "env:KEY"}, "X-Api-Key auth"),
+        ({"X-Api-Key": {"env": "KEY"}}, "X-Api-Key auth"),
+        ({"Cookie": SECRET}, "cookies host"),
+        ({"Host": "a.test"}, "Host longline"),
+        ({"content-length": 5}, "content-length longline"),
+        ({"X-A": "b\r\nX-B: c"}, "X-A"),
+        ({"X-A": None}, "X-A"),
+        ({"X-A": True}, "X-A"),
+        ({"X A": "b"}, "name header"),
+        ({7: "b"}, "name header"),
+        ("X-A: b", "headers"),
     ],
 )
-def test_headers_that_cannot_be_sent_or_hold_secrets_are_refused(
-    headers: Any, problem: str
-) -> None:
-    assert problem in problem_of(headers=headers)
+def test_headers_that_cannot_be_sent_or_hold_secrets_are_refused(headers: Any, data: str) -> None:
+    assert absent(problem_of(headers=headers), data) == []
 
 
 def test_start_cookies_are_by_host_and_come_back_from_a_snapshot() -> None:
@@ -72,22 +71,22 @@ def test_start_cookies_are_by_host_and_come_back_from_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cookies", "problem"),
+    ("cookies", "data"),
     [
-        ("a=b", "cookies are false, or hosts with names and values"),
-        ({"*.shop.test": {"a": "b"}}, "a cookie is bound to one host"),
-        ({"shop.test:8080": {"a": "b"}}, "a cookie is bound to one host"),
-        ({"https://shop.test": {"a": "b"}}, "a host is written as"),
-        ({"shop.test": SECRET}, "the cookies of shop.test are names and values"),
-        ({"shop.test": {"a b": "c"}}, "has a name that cannot be one"),
-        ({"shop.test": {"a": "b; Domain=evil.test"}}, "the value of a has signs"),
-        ({"shop.test": {"a": "b\nc"}}, "the value of a has signs"),
-        ({"shop.test": {"a": ["b"]}}, "must be text"),
-        ({"shop.test": {"a": f"env:{SECRET}"}}, "name of an environment variable"),
+        ("a=b", "false"),
+        ({"*.shop.test": {"a": "b"}}, "host *"),
+        ({"shop.test:8080": {"a": "b"}}, "host port"),
+        ({"https://shop.test": {"a": "b"}}, "host"),
+        ({"shop.test": SECRET}, "shop.test"),
+        ({"shop.test": {"a b": "c"}}, "name"),
+        ({"shop.test": {"a": "b; Domain=evil.test"}}, "value"),
+        ({"shop.test": {"a": "b\nc"}}, "value"),
+        ({"shop.test": {"a": ["b"]}}, "text"),
+        ({"shop.test": {"a": f"env:{SECRET}"}}, "environment variable"),
     ],
 )
-def test_cookies_that_cannot_be_kept_are_refused(cookies: Any, problem: str) -> None:
-    assert problem in problem_of(cookies=cookies)
+def test_cookies_that_cannot_be_kept_are_refused(cookies: Any, data: str) -> None:
+    assert absent(problem_of(cookies=cookies), data) == []
 
 
 def test_secret_cookies_can_be_checked_before_the_first_request(
@@ -97,5 +96,5 @@ def test_secret_cookies_can_be_checked_before_the_first_request(
     check_cookies(None)
     check_cookies(cookies=True)
 
-    with pytest.raises(UnknownSecret, match="set the environment variable SHOP_SESSION"):
+    with pytest.raises(UnknownSecret, match="env:SHOP_SESSION"):
         check_cookies({"shop.test": {"lang": "en", "s": SecretRef.parse("env:SHOP_SESSION")}})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from config.messages import absent
 from longline.config.spec import make_spec
 from longline.errors import BadOption
 
@@ -23,10 +24,8 @@ def test_a_rate_that_is_neither_is_refused(rate: Any) -> None:
     with pytest.raises(BadOption) as told:
         make_spec({"source": "n8n", "rate": rate})
 
-    assert (
-        str(told.value)
-        == "rate: must be more than 0 requests a second, 'auto' to learn it, or 'unlimited'"
-    )
+    assert told.value.option == "rate"
+    assert absent(told.value.problem, "0 'auto' 'unlimited'") == []
 
 
 @pytest.mark.parametrize(
@@ -48,16 +47,19 @@ def test_a_rate_that_is_neither_is_refused(rate: Any) -> None:
         ("ignore_robots", "mirror.test"),
     ],
 )
-def test_a_value_out_of_bounds_is_told_by_its_name(name: str, value: Any) -> None:
+def test_a_value_out_of_bounds_is_reported_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(BadOption) as told:
         make_spec({"source": "n8n", name: value})
 
     assert told.value.option == name
 
 
-def test_a_name_that_there_is_not_is_told_with_those_there_are() -> None:
-    with pytest.raises(BadOption, match=r"speed: there is no such setting; known are source, set"):
+def test_an_unknown_name_is_reported_with_those_there_are() -> None:
+    with pytest.raises(BadOption) as told:
         make_spec({"source": "n8n", "speed": 5})
+
+    assert told.value.option == "speed"
+    assert absent(told.value.problem, "source set rate limit") == []
 
 
 def test_how_fast_a_job_runs_does_not_make_it_another_job() -> None:

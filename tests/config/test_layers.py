@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from config.messages import absent
 from longline.config.settings import Settings, explain_settings, load_settings
 from longline.errors import BadFile, BadOption
 
@@ -92,7 +95,8 @@ def test_every_value_tells_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) 
 
     assert told["home"] == ("here", "--home")
     assert told["user_agent"] == ("me/1", "LONGLINE_USER_AGENT")
-    assert told["timeout"] == (60.0, "longline.yaml:7 (profile production)")
+    assert told["timeout"][0] == 60.0
+    assert absent(told["timeout"][1], "longline.yaml:7 production") == []
     assert told["contact"] == ("me@shop.test", "longline.yaml:4")
     assert told["sources"] == (["sources"], "default")
     assert set(told) == set(Settings.model_fields)
@@ -103,7 +107,7 @@ def test_a_password_is_not_shown() -> None:
     value, origin = origins(profile="production")["database_url"]
 
     assert value == "postgresql://me:***@db.test/longline"
-    assert origin == "longline.yaml:9 (profile production)"
+    assert absent(origin, "longline.yaml:9 production") == []
 
 
 def test_a_file_elsewhere_speaks_of_its_own_folder(
@@ -126,63 +130,71 @@ def test_several_folders_are_written_like_a_path(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "data"),
     [
-        ("timeuot: 5\n", ":1:1: timeuot: there is no such setting; did you mean 'timeout'?"),
-        ("home: a\ntimeout: -5\n", ":2:1: timeout: it must be more than 0"),
-        ("profiles:\n  a: {concurrency: 0}\n", ":2:7: profiles.a.concurrency: it must be at le"),
-        ("profiles:\n  a: {profiles: {}}\n", ":2:7: profiles.a.profiles: there is no such sett"),
-        ("cache_bytes: large\n", ":1:1: cache_bytes: "),
-        ("home: [a\n", ":2:1: not valid YAML: a list is not closed with ]"),
+        ("timeuot: 5\n", ":1:1: timeuot: 'timeout'"),
+        ("home: a\ntimeout: -5\n", ":2:1: timeout: 0"),
+        ("profiles:\n  a: {concurrency: 0}\n", ":2:7: profiles.a.concurrency: 1"),
+        ("profiles:\n  a: {profiles: {}}\n", ":2:7: profiles.a.profiles:"),
+        ("cache_bytes: large\n", ":1:1: cache_bytes:"),
+        ("home: [a\n", ":2:1: YAML ]"),
     ],
 )
-def test_a_broken_file_is_told_with_its_place(folder: Path, text: str, problem: str) -> None:
+def test_a_broken_file_is_refused_with_its_place(folder: Path, text: str, data: str) -> None:
     (folder / "longline.yaml").write_text(text)
 
     with pytest.raises(BadFile) as told:
         load_settings()
 
-    assert str(told.value).startswith(f"longline.yaml{problem}")
+    assert told.value.path == "longline.yaml"
+    assert absent(str(told.value), data) == []
 
 
 @pytest.mark.usefixtures("file")
-def test_a_profile_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_an_unknown_profile_is_reported_with_those_there_are() -> None:
     with pytest.raises(BadOption) as told:
         load_settings(profile="producton")
 
-    assert str(told.value) == (
-        "--profile: longline.yaml has no profile 'producton'; did you mean 'production'? "
-        "it has production, small"
-    )
+    assert told.value.option == "--profile"
+    assert absent(told.value.problem, "longline.yaml 'producton' 'production' small") == []
 
 
-def test_a_profile_without_a_file_is_told() -> None:
-    with pytest.raises(BadOption, match=r"there is no longline\.yaml here in which 'x' could"):
+def test_a_profile_without_a_file_is_refused() -> None:
+    with pytest.raises(BadOption) as told:
         load_settings(profile="x")
+
+    assert told.value.option == "--profile"
+    assert absent(told.value.problem, "longline.yaml 'x'") == []
 
 
 @pytest.mark.usefixtures("file")
-def test_a_profile_of_the_environment_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_of_the_environment_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGLINE_PROFILE", "x")
 
     with pytest.raises(BadOption) as told:
         load_settings()
 
-    assert str(told.value) == (
-        "LONGLINE_PROFILE: longline.yaml has no profile 'x'; it has production, small"
-    )
+    assert told.value.option == "LONGLINE_PROFILE"
+    assert absent(told.value.problem, "longline.yaml 'x' production small") == []
 
 
-def test_a_named_file_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_file_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGLINE_CONFIG", "nothing.yaml")
 
-    with pytest.raises(BadFile, match=r"nothing\.yaml: No such file or directory"):
+    with pytest.raises(BadFile) as told:
         load_settings()
+
+    assert told.value.path == "nothing.yaml"
+    assert os.strerror(errno.ENOENT) in told.value.problem
 
 
 @pytest.mark.usefixtures("file")
-def test_a_variable_that_does_not_fit_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_does_not_fit_is_reported_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("LONGLINE_CONCURRENCY", "many")
 
-    with pytest.raises(BadOption, match=r"^LONGLINE_CONCURRENCY: Input should be"):
+    with pytest.raises(BadOption) as told:
         load_settings()
+
+    assert told.value.option == "LONGLINE_CONCURRENCY"

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from config.messages import absent
 from longline.config.manifests.html import HtmlManifest
 
 WHOLE = """
@@ -51,7 +52,7 @@ def checked(text: str, **more: Any) -> HtmlManifest:
 
 
 def problem_of(text: str) -> tuple[str, str]:
-    """Return where the first problem is, and its sentence."""
+    """Return where the first problem is, and its message."""
     with pytest.raises(ValidationError) as caught:
         checked(text)
     first = caught.value.errors()[0]
@@ -93,61 +94,61 @@ def test_short_forms_are_what_they_stand_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "sentence"),
+    ("text", "where", "data"),
     [
-        ("{}", "", "start is missing"),
-        ("start: shop.test", "start.0.url", "begins with http:// or https://"),
-        ("start: 'https://a.test/{x}'", "", "{x} in start is not a parameter; there are: none"),
+        ("{}", "", "start"),
+        ("start: shop.test", "start.0.url", "http:// https://"),
+        ("start: 'https://a.test/{x}'", "", "{x} start"),
         (
             "start: {url: 'https://a.test', each: {n: [1]}}",
             "start.0",
-            "{n} is not in the address",
+            "{n}",
         ),
         (
             "start: {url: 'https://a.test/{n}', each: {n: {from: 3, to: 1}}}",
             "start.0.each.n.range",
-            "nothing from 3 to 1",
+            "3 1",
         ),
         (
             "start: {url: 'https://a.test/{n}', each: {n: {from: 1, to: 3, step: 0}}}",
             "start.0.each.n.range",
-            "step must not be 0",
+            "step 0",
         ),
-        ("start: {url: 'https://a.test/{n}', each: {n: 5}}", "start.0.each.n", "a list of values"),
-        ("{start: https://a.test, pages: a.next}", "", "need items"),
-        ("{start: https://a.test, items: 'h3 a['}", "items.links.0", "not a CSS selector"),
+        ("start: {url: 'https://a.test/{n}', each: {n: 5}}", "start.0.each.n", ""),
+        ("{start: https://a.test, pages: a.next}", "", "pages items"),
+        ("{start: https://a.test, items: 'h3 a['}", "items.links.0", "CSS"),
         (
             "{start: https://a.test, items: {}}",
             "items",
-            "links, elements, records, sitemap or match",
+            "links elements records sitemap match",
         ),
         (
             "{start: https://a.test, items: {links: a, elements: p}}",
             "items",
-            "links and elements are different ways",
+            "links elements",
         ),
-        ("{start: https://a.test, items: {match: '('}}", "items.match", "not a regular expression"),
-        ("{start: https://a.test, items: {links: a, link: b}}", "items", "elements, too"),
+        ("{start: https://a.test, items: {match: '('}}", "items.match", "'('"),
+        ("{start: https://a.test, items: {links: a, link: b}}", "items", "elements"),
         (
             "{start: https://a.test, items: {sitemap: true}, pages: a.next}",
             "",
-            "follow and pages do not go with it",
+            "sitemap follow pages",
         ),
-        ("{start: https://a.test, items: a, pages: {kind: scroll}}", "pages", "next, numbered"),
+        ("{start: https://a.test, items: a, pages: {kind: scroll}}", "pages", "next numbered"),
         (
             "{start: https://a.test, items: a, pages: {kind: numbered, url: 'https://a.test'}}",
             "pages.numbered",
-            "must hold {page}",
+            "{page}",
         ),
         (
             "{start: https://a.test, items: a, pages: {kind: numbered, url: '{x}{page}'}}",
             "",
-            "{x} in pages.url is not a parameter",
+            "{x} pages.url",
         ),
         (
             "{start: https://a.test, items: a, pages: {kind: numbered, until: last}}",
             "pages.numbered",
-            "needs a last page",
+            "last",
         ),
         (
             "{start: https://a.test, items: a, pages: {kind: offset}}",
@@ -157,30 +158,30 @@ def test_short_forms_are_what_they_stand_for() -> None:
         (
             "{start: https://a.test, items: a, pages: {kind: more, url: 'https://a.test/m'}}",
             "pages.more",
-            "{page}, {offset} or {cursor}",
+            "{page} {offset} {cursor}",
         ),
         (
             "{start: https://a.test, items: a, pages: {kind: more, url: '{start}?c={cursor}'}}",
             "pages.more",
-            "cursor or cursor_css",
+            "cursor cursor_css",
         ),
         (
             "{start: https://a.test, items: a, pages: {kind: more, url: '{page}', records: x}}",
             "",
-            "items must be elements",
+            "items elements",
         ),
-        ("{start: https://a.test, volatile: [views]}", "", "views in volatile is not a field"),
-        ("{start: https://a.test, expects: ['p[']}", "expects", "not a CSS selector"),
+        ("{start: https://a.test, volatile: [views]}", "", "views volatile"),
+        ("{start: https://a.test, expects: ['p[']}", "expects", "CSS"),
         ("{start: https://a.test, key: h1}", "", "key: {url: /p/(.+)}"),
-        ("{start: https://a.test, fields: {}}", "fields", "at least 1"),
-        ("{start: https://a.test, fields: {a: 5}}", "fields.a", "write a selector"),
-        ("{start: https://a.test, fields: {1: h1}}", "fields", "cannot name a field"),
-        ("{start: https://a.test, fields: {a: ''}}", "fields.a.css.0", "not a CSS selector"),
-        ("{start: https://a.test, fields: {a: {type: number}}}", "fields.a", "nowhere"),
+        ("{start: https://a.test, fields: {}}", "fields", ""),
+        ("{start: https://a.test, fields: {a: 5}}", "fields.a", "css"),
+        ("{start: https://a.test, fields: {1: h1}}", "fields", ""),
+        ("{start: https://a.test, fields: {a: ''}}", "fields.a.css.0", "CSS"),
+        ("{start: https://a.test, fields: {a: {type: number}}}", "fields.a", "css json_ld"),
         ("{start: https://a.test, fields: {a: {css: p, type: price}}}", "fields.a.type", "'money'"),
-        ("{start: https://a.test, fields: {a: {css: p, typ: text}}}", "fields.a", "known are"),
+        ("{start: https://a.test, fields: {a: {css: p, typ: text}}}", "fields.a", "'typ' type"),
         ("{start: https://a.test, fields: {a: {css: p, locale: xx}}}", "fields.a.locale", "locale"),
-        ("{start: https://a.test, fields: {a: {json_ld: .price}}}", "fields.a", "a type: Product"),
+        ("{start: https://a.test, fields: {a: {json_ld: .price}}}", "fields.a", "type: Product"),
         (
             "{start: https://a.test, fields: {a: {script: p, path: 'a['}}}",
             "fields.a.path",
@@ -189,37 +190,37 @@ def test_short_forms_are_what_they_stand_for() -> None:
         (
             "{start: https://a.test, fields: {a: {path: b}}}",
             "",
-            "needs script, json_ld or microdata",
+            "script json_ld microdata",
         ),
         (
             "{start: https://a.test, fields: {a: {css: p, required: true, default: 1}}}",
             "fields.a",
-            "no default",
+            "required default",
         ),
         (
             "{start: https://a.test, fields: {a: {css: p, fields: {b: 'c['}}}}",
             "fields.a.fields.b.css.0",
-            "not a CSS selector",
+            "CSS",
         ),
         (
             "{start: https://a.test, fields: {a: {url: x, fields: {b: p}}}}",
             "fields.a",
-            "stands in an element",
+            "element",
         ),
         (
             "{start: https://a.test, items: {elements: p, link: a, fields: {title: b}}}",
             "",
-            "title stands in fields and in items.fields",
+            "title fields items.fields",
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_what_would_be_right(
-    text: str, where: str, sentence: str
+def test_what_is_wrong_is_reported_with_what_would_be_right(
+    text: str, where: str, data: str
 ) -> None:
     place, problem = problem_of(text)
 
     assert place == where
-    assert sentence in problem
+    assert absent(problem, data) == []
 
 
 def test_a_manifest_has_a_schema_for_editors() -> None:
@@ -231,5 +232,5 @@ def test_a_manifest_has_a_schema_for_editors() -> None:
 def test_ranges_of_parameters_are_counted_when_they_are_known() -> None:
     manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
 
-    with pytest.raises(ValueError, match="these are 4,000,000 addresses, and more than 1,000,000"):
+    with pytest.raises(ValueError, match=r"4,000,000\b.*\b1,000,000"):
         next(manifest.start[1].addresses({"base_url": "https://shop.test", "last": 2_000_000}))

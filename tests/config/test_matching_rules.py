@@ -1,4 +1,4 @@
-"""Rules of matching: short forms, and what is wrong told with its place before anything runs."""
+"""Rules of matching: short forms, and mistakes reported with their place before anything runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from config.messages import absent
 from longline.config.matching import Rules, Tolerance, read_rules
 from longline.errors import BadFile
 
@@ -54,38 +55,38 @@ def test_the_example_is_good() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "data"),
     [
-        ("threshold: 4", "threshold: 40", ":11:1: threshold is never reached: all weights"),
+        ("threshold: 4", "threshold: 40", ":11:1: threshold"),
         ("threshold: 4", "threshold: 4\nleast_known: 2", "least_known"),
-        ("threshold: 4", "threshold: 4\nleast_known: 5", "nothing would ever match"),
-        ("within: 1,", "within: near,", ":9:23: compare.year.within: write how far apart"),
-        ("within: 1,", "within: [1, 2],", "a list holds one of each"),
-        ("{year: 1}", "{year: 0}", ":5:23: block[1].fields[1]: a block needs one tolerance"),
-        ("{year: 1}", "{year: [1, 2%]}", "a block needs one tolerance"),
-        ("alike: 0.7", "within: 1", "within is for numbers"),
-        ("isbn: exact", "isbn: {alike: 0.5}", "alike is for texts and sets"),
-        ("isbn: exact", "isbn: fuzzy", ":7:3: compare.isbn: it must be exact, text, number or set"),
+        ("threshold: 4", "threshold: 4\nleast_known: 5", "least_known"),
+        ("within: 1,", "within: near,", ":9:23: compare.year.within:"),
+        ("within: 1,", "within: [1, 2],", "compare.year.within:"),
+        ("{year: 1}", "{year: 0}", ":5:23: block[1].fields[1]:"),
+        ("{year: 1}", "{year: [1, 2%]}", "block[1].fields[1]:"),
+        ("alike: 0.7", "within: 1", "compare.title within"),
+        ("isbn: exact", "isbn: {alike: 0.5}", "compare.isbn alike"),
+        ("isbn: exact", "isbn: fuzzy", ":7:3: compare.isbn: exact text number set"),
         ("sources: [shop, library]", "sources: []", "sources"),
-        ("threshold: 4", "threshold: 4\nnormalise: {autor: {}}", "'autor', which is neither"),
+        ("threshold: 4", "threshold: 4\nnormalise: {autor: {}}", "'autor'"),
         (
             "threshold: 4",
             "threshold: 4\nnormalise: {title: {same: {a: [x], b: [X]}}}",
-            "'x' is another way to write two names",
+            "'x'",
         ),
-        ("[isbn]", "[{a: 1}, {b: 1}, {c: 1}, {d: 1}, {e: 1}]", "at most 4 fields of a block"),
+        ("[isbn]", "[{a: 1}, {b: 1}, {c: 1}, {d: 1}, {e: 1}]", "4 block"),
         (
             "match: book",
             "match: book\nsorces: [a]",
-            ":2:1: sorces: there is no such setting; did you mean 'sources'?",
+            ":2:1: sorces: 'sources'",
         ),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_what_is_wrong_is_refused(tmp_path: Path, old: str, new: str, data: str) -> None:
     with pytest.raises(BadFile) as error:
         read(tmp_path, GOOD.replace(old, new, 1))
 
-    assert told in str(error.value)
+    assert absent(str(error.value), data) == []
     assert "\n" not in str(error.value)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from config.messages import absent
 from longline.config.plugins import SOURCES, Plugin, found_plugins, load_plugin, plugin_names
 from longline.errors import BadSource
 
@@ -52,10 +53,10 @@ def test_what_packages_add_is_found(install: Install) -> None:
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        ("1/0", "ZeroDivisionError: division by zero"),
+        ("1/0", "ZeroDivisionError: "),
         ("raise SystemExit(2)", "SystemExit: 2"),
-        ("", "AttributeError: module 'bad_code' has no attribute 'Thing'"),
-        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("", "AttributeError: "),
+        ("import nowhere", "ModuleNotFoundError: "),
         ("def (", "SyntaxError"),
     ],
 )
@@ -69,29 +70,33 @@ def test_a_broken_plugin_is_reported_and_breaks_nothing(
 
     assert (good.distribution, good.problem) == ("good", None)
     assert problem in str(bad.problem)
-    with pytest.raises(BadSource, match=r"the plugin of bad 1\.0 is broken"):
+    with pytest.raises(BadSource) as refused:
         load_plugin("longline.exporters", "thing")
+
+    assert absent(str(refused.value), "thing bad 1.0") == []
 
 
 def test_what_is_loaded_is_checked(install: Install) -> None:
     install("plug", "[longline.sources]\nboats = plug_code:Boats\n", "Boats = 5")
 
     def check(name: str, found: Any) -> None:
-        raise BadSource(name, f"{found} is no source")
+        raise BadSource(name, f"{found}?")
 
     (told,) = [one for one in found_plugins({SOURCES: check}) if one.distribution == "plug"]
 
-    assert told.problem == "BadSource: boats cannot be used as a source: 5 is no source"
+    assert absent(str(told.problem), "BadSource boats 5?") == []
 
 
-def test_of_two_with_one_name_the_second_is_told(install: Install) -> None:
+def test_of_two_with_one_name_the_second_is_reported(install: Install) -> None:
     install("aaa", "[longline.sources]\nboats = aaa_code:Boats\n", "Boats = 'a'")
     install("bbb", "[longline.sources]\nboats = bbb_code:Boats\n", "Boats = 'b'")
 
-    problems = {one.problem for one in those_of("aaa", "bbb")}
-    first = load_plugin(SOURCES, "boats")
+    problems = {one.distribution: one.problem for one in those_of("aaa", "bbb")}
+    first = load_plugin(SOURCES, "boats") * 3
 
-    assert problems == {None, f"{first * 3} has this name already"}
+    assert problems.pop(first) is None
+    (second,) = problems.values()
+    assert first in str(second)
 
 
 def test_metadata_that_cannot_be_read_breaks_nothing(install: Install, tmp_path: Path) -> None:

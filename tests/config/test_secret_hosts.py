@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from config.messages import absent
 from longline.config.hosts import Hosts, Reach, is_loopback
 
 HOSTS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Hosts)
@@ -61,17 +62,15 @@ def test_a_secret_goes_where_nobody_can_read_along(url: str) -> None:
 def test_a_secret_goes_unencrypted_only_when_that_is_said() -> None:
     problem = reach("shop.test").problem("http://shop.test/")
 
-    assert problem == (
-        "the secret would travel to shop.test unencrypted; use https, or allow it with "
-        "allow_http: true"
-    )
+    assert absent(str(problem), "shop.test https allow_http") == []
     assert reach("shop.test", allow_http=True).problem("http://shop.test/") is None
 
 
 def test_any_other_host_is_a_problem() -> None:
     problem = reach("shop.test").problem("https://evil.test/")
 
-    assert problem == "evil.test is not among the hosts that may see the secret: shop.test"
+    assert absent(str(problem), "evil.test shop.test") == []
+    assert "allow_http" not in str(problem)
     assert reach("shop.test").problem("https://[") is not None
 
 
@@ -90,7 +89,7 @@ def test_a_pattern_that_is_none_or_too_wide_is_refused(pattern: Any) -> None:
 def test_one_host_needs_no_list_and_none_stands_twice() -> None:
     assert HOSTS.validate_python("Shop.test") == ("shop.test",)
     assert HOSTS.validate_python(["shop.test", "SHOP.test:443"]) == ("shop.test",)
-    with pytest.raises(ValidationError, match="hosts is a list"):
+    with pytest.raises(ValidationError, match="hosts"):
         HOSTS.validate_python(7)
 
 

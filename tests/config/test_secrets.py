@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from config.messages import absent
 from longline.config.secrets import SecretRef, TextOrRef, plain
 from longline.errors import MissingExtra, UnknownSecret
 
@@ -87,24 +88,23 @@ def test_neither_the_model_nor_its_dump_nor_what_was_read_shows_a_secret(
 
 @pytest.mark.parametrize("literal", [SECRET, f"vault:{SECRET}", {"password": SECRET}, 7, None, []])
 def test_a_secret_itself_is_refused_with_how_to_write_it(literal: Any) -> None:
-    assert problem_of({"password": literal}) == (
-        "a secret is never written here: write env:NAME and set the environment variable NAME, "
-        "or write file:/path and put the secret into that file, or keyring:service/name"
-    )
+    problem = problem_of({"password": literal})
+
+    assert absent(problem, "env:NAME file:/path keyring:service/name") == []
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("written", "data"),
     [
-        (f"env:{SECRET}!", "name of an environment variable"),
-        ("env:", "name of an environment variable"),
-        ({"env": 7}, "name of an environment variable"),
-        ("file:", "path of a file"),
-        ({"file": None}, "path of a file"),
+        (f"env:{SECRET}!", "environment variable"),
+        ("env:", "environment variable"),
+        ({"env": 7}, "environment variable"),
+        ("file:", "file"),
+        ({"file": None}, "file"),
     ],
 )
-def test_half_a_reference_is_told_what_is_missing(written: Any, problem: str) -> None:
-    assert problem in problem_of({"password": written})
+def test_half_a_reference_is_refused_with_what_is_missing(written: Any, data: str) -> None:
+    assert absent(problem_of({"password": written}), data) == []
 
 
 def test_where_both_may_stand_text_is_text_and_a_reference_is_one() -> None:
@@ -116,11 +116,11 @@ def test_where_both_may_stand_text_is_text_and_a_reference_is_one() -> None:
 
 @pytest.mark.parametrize("user", [True, None, ["me"]])
 def test_what_is_neither_text_nor_a_reference_is_refused(user: Any) -> None:
-    assert "must be text" in problem_of({"password": "env:A", "user": user})
+    assert "text" in problem_of({"password": "env:A", "user": user})
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_a_variable_that_is_not_set_is_told_by_its_name(
+def test_a_variable_that_is_not_set_is_reported_by_its_name(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHOP_KEY", raising=False)
@@ -130,38 +130,39 @@ def test_a_variable_that_is_not_set_is_told_by_its_name(
     with pytest.raises(UnknownSecret) as told:
         SecretRef.parse("env:SHOP_KEY").check()
 
-    assert str(told.value) == (
-        "the secret env:SHOP_KEY cannot be used: set the environment variable SHOP_KEY"
-    )
+    assert told.value.reference == "env:SHOP_KEY"
+    assert "SHOP_KEY" in told.value.problem
 
 
 def test_a_variable_that_is_not_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environb, b"SHOP_KEY", b"\xff\xfe")
 
-    with pytest.raises(UnknownSecret, match="not UTF-8"):
+    with pytest.raises(UnknownSecret, match="UTF-8"):
         SecretRef.parse("env:SHOP_KEY").check()
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (None, "no such file"),
-        (b"", "is empty"),
-        (b"\r\n", "is empty"),
-        (b"\xff\xfe" + SECRET.encode(), "not UTF-8"),
-        (SECRET.encode() * 10000, "larger than"),
+        (None, "file"),
+        (b"", "empty"),
+        (b"\r\n", "empty"),
+        (b"\xff\xfe" + SECRET.encode(), "UTF-8"),
+        (SECRET.encode() * 10000, "larger"),
     ],
 )
-def test_a_file_without_a_usable_secret_is_told_what_is_wrong(
+def test_a_file_without_a_usable_secret_is_refused(
     tmp_path: Path, content: bytes | None, problem: str
 ) -> None:
     file = tmp_path / "key"
     if content is not None:
         file.write_bytes(content)
 
-    with pytest.raises(UnknownSecret, match=problem) as told:
+    with pytest.raises(UnknownSecret) as told:
         SecretRef.parse(f"file:{file}").check()
 
+    assert told.value.reference == f"file:{file}"
+    assert problem in told.value.problem
     assert SECRET not in str(told.value)
     assert told.value.__cause__ is None
 
@@ -170,10 +171,13 @@ def test_a_folder_or_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    with pytest.raises(UnknownSecret, match="no such file"):
+    with pytest.raises(UnknownSecret) as of_pipe:
         SecretRef.parse(f"file:{pipe}").check()
-    with pytest.raises(UnknownSecret, match="no such file"):
+    with pytest.raises(UnknownSecret) as of_folder:
         SecretRef.parse(f"file:{tmp_path}").check()
+
+    assert of_pipe.value.reference == f"file:{pipe}"
+    assert of_folder.value.reference == f"file:{tmp_path}"
 
 
 class Rings:
@@ -199,32 +203,33 @@ def test_a_secret_is_read_from_the_keyring(written: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("rings", "problem"),
+    ("rings", "data"),
     [
-        (Rings(), "the keyring has none; add it with: keyring set shop other"),
-        (Rings(is_locked=True), "the keyring cannot be read (RuntimeError)"),
+        (Rings(), "keyring set shop other"),
+        (Rings(is_locked=True), "RuntimeError"),
     ],
 )
-def test_a_keyring_without_the_secret_is_told(
-    rings: Rings, problem: str, monkeypatch: pytest.MonkeyPatch
+def test_a_keyring_without_the_secret_is_refused(
+    rings: Rings, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "keyring", rings)
 
     with pytest.raises(UnknownSecret) as told:
         SecretRef.parse("keyring:shop/other").check()
 
-    assert str(told.value) == f"the secret keyring:shop/other cannot be used: {problem}"
+    assert told.value.reference == "keyring:shop/other"
+    assert data in told.value.problem
+    assert SECRET not in str(told.value)
 
 
-def test_a_keyring_without_its_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
 
     with pytest.raises(MissingExtra) as told:
         SecretRef.parse("keyring:shop/api").check()
 
-    assert str(told.value) == (
-        "the secret keyring:shop/api needs the extra 'keyring': pip install 'longline[keyring]'"
-    )
+    assert told.value.extra == "keyring"
+    assert "keyring:shop/api" in told.value.what
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# Pins wording on purpose.
 """What is wrong with a value of the command line, in our words."""
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Wanted(BaseModel):
         ({"cuont": "5"}, "there is no such setting; did you mean 'count'? known here: "),
     ],
 )
-def test_a_value_that_does_not_fit_is_told(values: dict[str, Any], sentence: str) -> None:
+def test_a_value_that_does_not_fit_is_explained(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError) as told:
         _Wanted.model_validate(values)
 

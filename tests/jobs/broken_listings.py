@@ -48,6 +48,8 @@ BREAKS: dict[str, dict[str, Any]] = {
     "number too large": {"area": 2**70},
 }
 MANY = 50
+CODE_NOTE = "as it was written"
+CODE_ORIGIN = "page, the code"
 KEYS = [f"{number}-{copy}" for copy in range(MANY) for number in range(len(BREAKS))]
 
 STRICT = {
@@ -104,8 +106,8 @@ class Strict(Source):
     @layer()
     async def page(self, visit: Visit) -> Mapping[str, Any]:
         answer = await visit.fetch(visit.item.url)
-        visit.note("code", "as it was written")
-        visit.origins["code"] = "page, the code"
+        visit.note("code", CODE_NOTE)
+        visit.origins["code"] = CODE_ORIGIN
         fields: dict[str, Any] = json.loads(answer.text)
         return fields
 

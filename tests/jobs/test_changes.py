@@ -61,23 +61,21 @@ async def test_of_the_first_run_everything_appeared(store: Store, run: Runs) -> 
 
 
 @pytest.mark.parametrize(
-    ("end", "reason"),
-    [
-        (FAILED, "failed: it answered 500"),
-        (WRONG, "quarantined: no price"),
-        (UNPAID, "skipped: the budget is spent"),
-        (STEP, "skipped: 3 links"),
-    ],
+    ("end", "state"),
+    [(FAILED, "failed"), (WRONG, "quarantined"), (UNPAID, "skipped"), (STEP, "skipped")],
 )
 async def test_what_could_not_be_read_has_not_disappeared(
-    store: Store, run: Runs, end: Outcome, reason: str
+    store: Store, run: Runs, end: Outcome, state: str
 ) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
     await run({"a": end, "b": {"price": 2}})
 
     found = await changes_between(store)
 
-    assert found.as_dict()["unknown"] == {"a": reason}
+    unknown = found.as_dict()["unknown"]
+    assert list(unknown) == ["a"]
+    assert state in unknown["a"]
+    assert str(end.reason) in unknown["a"]
     assert found.counts[Fate.DISAPPEARED] == 0
 
 
@@ -98,7 +96,9 @@ async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
     found = await changes_between(store)
 
     assert keys(found) == {"changed": ["known"], "unknown": ["new"]}
-    assert found.of(Fate.UNKNOWN)[0].reason == "the older run left it out: skipped: too cheap"
+    reason = found.of(Fate.UNKNOWN)[0].reason or ""
+    assert "skipped" in reason
+    assert str(FILTERED.reason) in reason
 
 
 async def test_what_was_gone_and_is_back_has_appeared(store: Store, run: Runs) -> None:
@@ -151,24 +151,26 @@ async def test_an_unfinished_run_tells_what_it_has_seen(store: Store, run: Runs)
     found = await changes_between(store, newer_job=second)
 
     assert found.older == first
-    assert found.as_dict()["unknown"] == {
-        "b": "not reached yet",
-        "c": "the newer run did not reach it",
-    }
+    unknown = found.as_dict()["unknown"]
+    assert list(unknown) == ["b", "c"]
+    assert unknown["b"] != unknown["c"]  # one is still queued, the other was not found again
     assert keys(found)["changed"] == ["a"]
-    assert "has not ended" in found.caveats[0]
+    assert second in found.caveats[0]
+    assert "running" in found.caveats[0]
 
 
 async def test_a_page_that_leads_to_others_hides_them_when_it_fails(
     store: Store, run: Runs
 ) -> None:
     await run({"page 1": STEP, "a": {"price": 1}, "b": {"price": 2}})
-    await run({"page 1": FAILED, "a": {"price": 1}})
+    second = await run({"page 1": FAILED, "a": {"price": 1}})
 
     found = await changes_between(store)
 
     assert keys(found) == {"unknown": ["page 1", "b"]}
-    assert "1 pages that lead to others could not be read" in found.caveats[0]
+    (caveat,) = found.caveats
+    assert second in caveat
+    assert "1" in caveat.replace(second, "").split()
 
 
 async def test_what_an_older_run_could_not_read_is_compared_with_what_was_known(
@@ -186,13 +188,15 @@ async def test_what_an_older_run_could_not_read_is_compared_with_what_was_known(
 
 async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
-    await run({"a": {"price": 1}}, limit=1)
-    await run({"a": {"price": 1}, "b": {"price": 9}, "c": {"price": 3}})
+    second = await run({"a": {"price": 1}}, limit=1)
+    third = await run({"a": {"price": 1}, "b": {"price": 9}, "c": {"price": 3}})
 
     found = await changes_between(store)
 
     assert keys(found) == {"appeared": ["c"], "changed": ["b"]}
-    assert found.caveats[0].startswith("what appeared may have been there before: ")
+    (caveat,) = found.caveats
+    assert second in caveat
+    assert third not in caveat
 
 
 async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: Runs) -> None:
@@ -244,7 +248,9 @@ async def test_a_later_run_that_failed_is_not_passed_over_in_silence(
     found = await changes_between(store)
 
     assert found.newer == second
-    assert found.caveats == (f"{third} is later and not compared: it failed",)
+    (caveat,) = found.caveats
+    assert third in caveat
+    assert "failed" in caveat
 
 
 async def test_only_as_many_as_wanted_are_told_but_all_are_counted(store: Store, run: Runs) -> None:
@@ -257,20 +263,26 @@ async def test_only_as_many_as_wanted_are_told_but_all_are_counted(store: Store,
 
 
 async def test_runs_that_cannot_be_compared_are_refused(store: Store, run: Runs) -> None:
-    with pytest.raises(BadOption, match="no finished run of shop here"):
+    with pytest.raises(BadOption, match="shop"):
         await changes_between(store, "shop")
     first = await run({"a": {"price": 1}})
     second = await run({"a": {"price": 1}})
     other = await run({"a": {"price": 1}}, source="market")
 
-    with pytest.raises(BadOption, match="not of shop"):
+    with pytest.raises(BadOption) as foreign:
         await changes_between(store, "shop", first, other)
-    with pytest.raises(BadOption, match="with itself"):
+    with pytest.raises(BadOption) as same:
         await changes_between(store, "shop", first, first)
-    with pytest.raises(BadOption, match="the other way"):
+    with pytest.raises(BadOption) as reverse:
         await changes_between(store, "shop", second, first)
     with pytest.raises(UnknownJob):
         await changes_between(store, "shop", "nothing")
+
+    jobs = (first, second, other)
+    assert "market" in foreign.value.problem
+    assert [job in foreign.value.problem for job in jobs] == [False, False, True]
+    assert [job in same.value.problem for job in jobs] == [True, False, False]
+    assert [job in reverse.value.problem for job in jobs] == [True, True, False]
 
 
 # ---------------------------------------------------------------- through the whole engine

@@ -48,33 +48,27 @@ def run(store: Store) -> Runs:
 @pytest.mark.parametrize(
     ("settings", "caveat"),
     [
-        ({"limit": 1}, "was limited to 1 items"),
-        ({"shortfall": "discovery ended early"}, "did not find all of its items"),
-        ({"set": {"city": "Bern"}}, "--set differs"),
-        ({"params": {"city": "Bern"}}, "--param differs"),
-        ({"manifest": LIST | {"start": "/listb"}}, "`start` in the manifest differs"),
-        ({"manifest": LIST | {"items": {"links": "b"}}}, "`items` in the manifest differs"),
-        ({"manifest": LIST | {"most_pages": 1}}, "`most_pages` in the manifest differs"),
-        (
-            {"manifest": LIST | {"parameters": {"rate": {"default": 2}}}},
-            "`parameters` in the manifest differs",
-        ),
-        (
-            {"manifest": {"endpoints": {"ads": {"incremental": {"field": "at"}}}}},
-            "asks only for what changed",
-        ),
+        ({"limit": 1}, "limited"),
+        ({"shortfall": "discovery ended early"}, "discovery ended early"),
+        ({"set": {"city": "Bern"}}, "--set"),
+        ({"params": {"city": "Bern"}}, "--param"),
+        ({"manifest": LIST | {"start": "/listb"}}, "`start`"),
+        ({"manifest": LIST | {"items": {"links": "b"}}}, "`items`"),
+        ({"manifest": LIST | {"most_pages": 1}}, "`most_pages`"),
+        ({"manifest": LIST | {"parameters": {"rate": {"default": 2}}}}, "`parameters`"),
+        ({"manifest": {"endpoints": {"ads": {"incremental": {"field": "at"}}}}}, "incremental"),
     ],
 )
 async def test_a_run_that_could_not_see_all_cannot_tell_what_disappeared(
     store: Store, run: Runs, settings: dict[str, Any], caveat: str
 ) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}}, manifest=LIST)
-    await run({"a": {"price": 1}}, **({"manifest": LIST} | settings))
+    second = await run({"a": {"price": 1}}, **({"manifest": LIST} | settings))
 
     found = await changes_between(store)
 
     assert keys(found) == {"unknown": ["b"]}
-    assert found.caveats[0].startswith("what disappeared cannot be told: ")
+    assert second in found.caveats[0]
     assert caveat in found.caveats[0]
 
 
@@ -112,12 +106,14 @@ async def test_what_appears_with_another_list_may_have_been_there_before(
     store: Store, run: Runs
 ) -> None:
     first = await run({"a": {"price": 1}}, manifest=LIST)
-    await run({"b": {"price": 2}}, manifest=LIST | {"start": "/listb"})
+    second = await run({"b": {"price": 2}}, manifest=LIST | {"start": "/listb"})
 
     found = await changes_between(store)
 
     assert keys(found) == {"appeared": ["b"], "unknown": ["a"]}
-    assert found.caveats[1].startswith(f"what appeared may have been there before: {first} ")
+    about_newer, about_older = found.caveats
+    assert about_newer.index(second) < about_newer.index(first)
+    assert about_older.index(first) < about_older.index(second)
 
 
 async def test_when_most_is_missing_at_once_a_list_that_was_cut_is_suspected(
@@ -130,9 +126,9 @@ async def test_when_most_is_missing_at_once_a_list_that_was_cut_is_suspected(
 
     (caveat,) = found.caveats
     assert found.counts[Fate.DISAPPEARED] == 11
-    assert caveat.startswith(f"11 of 20 records of {first} are missing at once, more likely a list")
+    assert {"11", "20", first} <= set(caveat.split())
     assert f"longline jobs {second}" in caveat
-    assert "longline records show 'shop/9 €'" in caveat
+    assert "'shop/9 €'" in caveat
 
 
 @pytest.mark.parametrize(("before", "after"), [(20, 10), (19, 1)])
@@ -176,4 +172,4 @@ async def test_after_an_edit_of_the_manifest_what_is_missing_is_unknown(
         found = await changes_between(longline.store, "shop")
 
     assert keys(found) == {"appeared": ["2"], "unknown": ["1"]}
-    assert "`start` in the manifest differs" in found.caveats[0]
+    assert "`start`" in found.caveats[0]

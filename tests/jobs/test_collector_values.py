@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,6 @@ class Odd(Source):
         {compose}
         return super().compose(item, layers)
 """
-BYTES = "it cannot be stored: field b is of type bytes, which is no data; return text, numbers, "
 
 
 @pytest.fixture
@@ -57,6 +57,10 @@ def written(folder: Path, code: str, *, optional: bool = False, compose: str = "
     return str(path)
 
 
+def words_of(reason: str) -> set[str]:
+    return set(re.findall(r"[\w.]+", reason))
+
+
 async def ended(longline: Orchestrator, source: str) -> dict[str, Any]:
     """Return the one item of a run, as it ended."""
     report = await longline.execute(source)
@@ -65,21 +69,21 @@ async def ended(longline: Orchestrator, source: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("value", "problem"),
+    ("value", "field", "kind"),
     [
-        ("{'o': object()}", "field o is of type object, which is no data; return "),
-        ("{'b': [{'c': b'x'}]}", "field b.0.c is of type bytes, which is no data; return "),
-        ("{'seen': object()}", "field seen is of type object, which is no data; return "),
-        ("{'lock': threading.Lock()}", "field lock is of type lock, which is no data; return "),
+        ("{'o': object()}", "o", "object"),
+        ("{'b': [{'c': b'x'}]}", "b.0.c", "bytes"),
+        ("{'seen': object()}", "seen", "object"),
+        ("{'mutex': threading.Lock()}", "mutex", "lock"),
     ],
 )
 async def test_a_value_that_is_no_data_is_quarantined(
-    longline: Orchestrator, tmp_path: Path, value: str, problem: str
+    longline: Orchestrator, tmp_path: Path, value: str, field: str, kind: str
 ) -> None:
     row = await ended(longline, written(tmp_path, f"return {value}"))
 
     assert (row["state"], row["kind"]) == ("quarantined", FailureKind.INVALID)
-    assert row["reason"].startswith(f"it cannot be stored: {problem}")
+    assert {field, kind} <= words_of(row["reason"])
     assert await longline.store.records.count() == 0
 
 
@@ -109,7 +113,7 @@ async def test_what_was_no_data_is_none_in_a_replay_and_can_be_left_out_there(
     result = await replay(store, job, source_now(job, mended), clock)
 
     assert same.ends == {"quarantined": 1}
-    assert held.reason.startswith(BYTES)
+    assert {"b", "bytes"} <= words_of(held.reason)
     assert result.ends == {"stored": 1}
     assert (await store.records.get("a"))["data"] == {"n": 1, "title": "Flat"}
 
@@ -120,20 +124,19 @@ async def test_a_bug_beside_a_value_that_is_no_data_stays_the_reason(
     row = await ended(longline, written(tmp_path, "return {'b': b'x'}", compose="1 / 0"))
 
     assert (row["state"], row["kind"]) == ("failed", FailureKind.BUG)
-    assert row["reason"] == "ZeroDivisionError: division by zero"
+    assert row["reason"].startswith("ZeroDivisionError: ")
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
-    [("[1]", "a list"), ("None", "nothing"), ("7", "an int"), ("'title'", "a str")],
+    ("value", "kind"), [("[1]", "list"), ("None", ""), ("7", "int"), ("'title'", "str")]
 )
-async def test_a_layer_that_returns_no_fields_is_told(
-    longline: Orchestrator, tmp_path: Path, value: str, found: str
+async def test_a_layer_that_returns_no_fields_is_a_bug_of_the_item(
+    longline: Orchestrator, tmp_path: Path, value: str, kind: str
 ) -> None:
     row = await ended(longline, written(tmp_path, f"return {value}"))
 
     assert (row["state"], row["kind"]) == ("failed", FailureKind.BUG)
-    assert row["reason"] == f"layer page returned {found}, not fields by name"
+    assert {"page", kind} <= {"", *words_of(row["reason"])}
 
 
 async def test_an_optional_layer_that_returns_no_fields_is_a_note(
@@ -142,25 +145,27 @@ async def test_an_optional_layer_that_returns_no_fields_is_a_note(
     await ended(longline, written(tmp_path, "return [1]", optional=True))
 
     record = await longline.store.records.get("a")
-    told = "layer page returned a list, not fields by name"
+    (note,) = record["about"]["notes"]
     assert record["data"] == {"title": "Flat"}
-    assert record["about"]["notes"] == [{"field": "page", "text": told}]
+    assert note["field"] == "page"
+    assert {"page", "list"} <= words_of(note["text"])
 
 
-async def test_an_error_whose_text_cannot_be_had_is_told_with_its_class_layer_and_line(
+async def test_an_error_without_a_text_is_reported_with_its_class_layer_and_line(
     longline: Orchestrator, tmp_path: Path
 ) -> None:
     report = await longline.execute(written(tmp_path, "raise Mute"))
 
     (row,) = await longline.store.queue.finished(report.job)
-    told = "layer page raised Mute: it has no text, since its __str__ raised RuntimeError"
     assert (report.state, row["kind"]) == (JobState.FAILED, FailureKind.BUG)
-    assert row["reason"] == f"{told} (odd.py:19)"
+    assert {"page", "Mute", "RuntimeError"} <= words_of(row["reason"])
+    assert "(odd.py:19)" in row["reason"]
 
 
-async def test_such_an_error_after_the_layers_is_told_with_its_class(
+async def test_such_an_error_after_the_layers_is_reported_with_its_class(
     longline: Orchestrator, tmp_path: Path
 ) -> None:
     row = await ended(longline, written(tmp_path, "return {}", compose="raise Mute"))
 
-    assert row["reason"] == "Mute: it has no text, since its __str__ raised RuntimeError"
+    assert row["kind"] == FailureKind.BUG
+    assert {"Mute", "RuntimeError"} <= words_of(row["reason"])

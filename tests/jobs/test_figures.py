@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import operator
+import re
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 import pytest
 
 from longline.jobs.figures import FieldFigures, Figures, figures_of
 from longline.jobs.quality_figures import Reason, quality_of
+from longline.pipeline.quality import score
+from longline.sources.base import Source
+from longline.sources.quality_rules import CrossCheck, QualityRules
 
 
 def of(figures: Figures, field: str) -> FieldFigures:
@@ -100,6 +106,24 @@ def judged(score: float | None, *reasons: str, earned: float = 40) -> dict[str, 
     return {"score": score, "grade": grade, "about": {"quality": {"parts": [part]}}}
 
 
+class Counted(Source):
+    """A source with one rule: two of its fields are equal."""
+
+    name = "counted"
+    quality_rules: ClassVar[QualityRules] = QualityRules(
+        layers={"page": 1},
+        checks=(CrossCheck("nodes", ("count", "listed"), operator.eq),),
+        consistency=1,
+    )
+
+
+def conflicting(number: int) -> dict[str, Any]:
+    """Return a record whose fields do not agree."""
+    quality = score(Counted(), {"count": number, "listed": number + 1}, {"page": "ok"})
+    about = {"quality": asdict(quality)}
+    return {"score": quality.score, "grade": quality.grade, "about": about}
+
+
 def test_quality_has_a_histogram_classes_and_reasons() -> None:
     figures = quality_of(
         [
@@ -120,11 +144,12 @@ def test_quality_has_a_histogram_classes_and_reasons() -> None:
 
 
 def test_conflicts_are_counted_without_the_values_of_one_record() -> None:
-    figures = quality_of(
-        judged(60.0, f"nodes: count {n}, listed {n + 1} do not agree") for n in range(9)
-    )
+    figures = quality_of(map(conflicting, range(1, 10)))
 
-    assert figures.reasons == (Reason("fields", "nodes: the fields do not agree", 9),)
+    (found,) = figures.reasons
+    assert (found.part, found.records) == ("consistency", 9)
+    assert found.reason.startswith("nodes: ")
+    assert re.findall(r"\d", found.reason) == []
 
 
 def test_reasons_without_end_are_counted_but_not_told_apart() -> None:

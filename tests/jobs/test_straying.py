@@ -76,7 +76,7 @@ async def test_a_keyboard_interrupt_of_a_layer_is_a_bug_of_its_item(tmp_path: Pa
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        ("asyncio.CancelledError", "was cancelled"),
+        ("asyncio.CancelledError", "CancelledError"),
         ("GeneratorExit", "GeneratorExit()"),
         ("SystemExit(3)", "SystemExit(3)"),
     ],

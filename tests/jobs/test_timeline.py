@@ -36,11 +36,11 @@ async def test_time_stands_still_while_somebody_works() -> None:
     other = asyncio.create_task(visit(waiting, "later", [5], log))
     await asyncio.sleep(10)  # a thread, say
 
-    log.append((working.now(), "still at it"))
+    log.append((working.now(), "working"))
     working.leave()
     await other
 
-    assert log == [(0, "still at it"), (5, "later")]
+    assert log == [(0, "working"), (5, "later")]
 
 
 async def test_a_moment_that_has_passed_does_not_turn_time_back() -> None:
@@ -112,11 +112,11 @@ async def test_whoever_gave_up_waiting_works_and_time_stands_still() -> None:
     later = asyncio.create_task(visit(other, "other", [10], log))
     await asyncio.sleep(1)
 
-    log.append((seat.now(), "still at it"))
+    log.append((seat.now(), "working"))
     await visit(seat, "again", [7], log)
     await later
 
-    assert log == [(0, "still at it"), (7, "again"), (10, "other")]
+    assert log == [(0, "working"), (7, "again"), (10, "other")]
 
 
 async def test_what_a_task_leaves_behind_holds_nobody_up() -> None:

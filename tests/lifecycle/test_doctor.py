@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from longline.model import Item
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
 from longline.stores.leases import Claim
+from longline.stores.migrate import NEWEST
 from longline.stores.store import open_store
 from servers import free_port
 
@@ -81,7 +83,7 @@ def test_a_check_that_fails_is_a_finding(ground: Ground) -> None:
     (found,) = examine(ground, {"sums": fail})
 
     assert found.verdict is Verdict.PROBLEM
-    assert found.sentence == "this could not be looked at (ZeroDivisionError: by zero)"
+    assert "ZeroDivisionError: by zero" in found.sentence
 
 
 def test_a_check_that_hangs_is_a_finding(ground: Ground) -> None:
@@ -95,7 +97,7 @@ def test_a_check_that_hangs_is_a_finding(ground: Ground) -> None:
     held.set()
 
     assert (found.about, found.verdict) == ("wait", Verdict.PROBLEM)
-    assert found.sentence == "no answer within 0.05 s"
+    assert "0.05 s" in found.sentence
 
 
 def test_problems_come_last(ground: Ground) -> None:
@@ -120,29 +122,30 @@ def test_settings_that_cannot_be_read_are_the_one_finding(
 
 
 @pytest.mark.parametrize(
-    ("free", "verdict", "sentence"),
+    ("free", "verdict", "amount"),
     [
-        (5_000_000_000, Verdict.OK, "5.0 GB are free for the home"),
-        (999_999_999, Verdict.WARNING, "1.0 GB are free for the home"),
-        (99_999_999, Verdict.PROBLEM, "only 100 MB are free for the home"),
+        (5_000_000_000, Verdict.OK, "5.0 GB"),
+        (999_999_999, Verdict.WARNING, "1.0 GB"),
+        (99_999_999, Verdict.PROBLEM, "100 MB"),
     ],
 )
 def test_a_disk_is_judged_by_what_is_free(
-    ground: Ground, free: int, verdict: Verdict, sentence: str
+    ground: Ground, free: int, verdict: Verdict, amount: str
 ) -> None:
     found = only(disk, Ground(ground.settings, {}, free_bytes=lambda _folder: free))
 
-    assert (found.verdict, found.sentence) == (verdict, sentence)
+    assert found.verdict is verdict
+    assert amount in found.sentence
 
 
-def test_a_variable_that_means_nothing_is_named_with_what_was_meant(ground: Ground) -> None:
+def test_an_unknown_variable_is_reported_with_the_nearest_setting(ground: Ground) -> None:
     given = {"LONGLINE_DATABASE_ULR": "x", "LONGLINE_HOME": "y", "PATH": "z"}
 
     found = only(variables, Ground(ground.settings, given))
 
     assert found.verdict is Verdict.WARNING
-    assert found.sentence == "LONGLINE_DATABASE_ULR is set, and is no setting"
-    assert found.remedy == "did you mean LONGLINE_DATABASE_URL?"
+    assert "LONGLINE_DATABASE_ULR" in found.sentence
+    assert "LONGLINE_DATABASE_URL" in (found.remedy or "")
 
 
 def test_a_home_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
@@ -152,12 +155,13 @@ def test_a_home_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database_is_a_problem(ground: Ground) -> None:
-    (ground.settings.home / "longline.sqlite").write_bytes(b"not a database" * 100)
+    file = ground.settings.home / "longline.sqlite"
+    file.write_bytes(b"not a database" * 100)
 
     found = only(database, ground)
 
     assert found.verdict is Verdict.PROBLEM
-    assert "file is not a database" in found.sentence
+    assert str(file) in found.sentence
 
 
 def test_a_database_is_described(ground: Ground) -> None:
@@ -166,7 +170,7 @@ def test_a_database_is_described(ground: Ground) -> None:
     found = only(database, ground)
 
     assert found.verdict is Verdict.OK
-    assert "tables up to date" in found.sentence
+    assert NEWEST in re.findall(r"\d+", found.sentence)
 
 
 def test_a_file_system_is_told_by_the_nearest_mount(tmp_path: Path) -> None:
@@ -176,7 +180,7 @@ def test_a_file_system_is_told_by_the_nearest_mount(tmp_path: Path) -> None:
     assert file_system(Path("/nowhere"), mounts) == "ext4"
 
 
-def test_a_source_is_told_what_it_lacks(
+def test_what_a_source_lacks_is_reported(
     ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sources").mkdir()
@@ -186,7 +190,10 @@ def test_a_source_is_told_what_it_lacks(
     ground = Ground(chosen, {})
 
     assert "SHOP_TOKEN" in only(secrets, ground).sentence
-    assert "shop need a browser" in only(browser, ground).sentence
+    missing = only(browser, ground)
+    assert (missing.about, missing.verdict) == ("browser", Verdict.PROBLEM)
+    assert "shop" in missing.sentence
+    assert "LONGLINE_CHROMIUM" in (missing.remedy or "")
     assert only(sources, ground).verdict is Verdict.OK
 
 
@@ -231,12 +238,11 @@ async def test_jobs_that_were_left_when_the_cluster_went_down_wait_for_workers(
     )
 
     assert done.exit_code == 1
-    assert {
-        "about": "workers",
-        "verdict": "problem",
-        "sentence": "2 jobs wait for workers, and none is registered",
-        "remedy": "start some with `longline up` or `longline worker`",
-    } in json.loads(done.stdout)
+    (found,) = [one for one in json.loads(done.stdout) if one["about"] == "workers"]
+    assert found["verdict"] == "problem"
+    assert "2" in found["sentence"]
+    assert "`longline up`" in found["remedy"]
+    assert "`longline worker`" in found["remedy"]
 
 
 def test_a_home_without_a_cluster_needs_no_workers(ground: Ground) -> None:
@@ -259,8 +265,8 @@ def test_the_doctor_works_without_optional_packages_and_names_them(tmp_path: Pat
 
     problems = [one for one in json.loads(done.stdout) if one["verdict"] == "problem"]
     assert {one["about"] for one in problems} == {"redis", "database"}
-    assert "pip install 'longline[postgres]'" in str(problems)
-    assert "pip install 'longline[cluster]'" in str(problems)
+    assert "longline[postgres]" in str(problems)
+    assert "longline[cluster]" in str(problems)
 
 
 def entry(name: str, pid: int, port: int | None) -> Entry:
@@ -276,5 +282,6 @@ def test_processes_of_ours_that_are_gone_or_silent_are_found(ground: Ground) -> 
     first, second = own_services(ground)
 
     assert (first.verdict, second.verdict) == (Verdict.WARNING, Verdict.PROBLEM)
-    assert "worker-1 (process 999999999)" in first.sentence
-    assert f"port {closed} is closed" in second.sentence
+    assert "worker-1" in first.sentence
+    assert "999999999" in first.sentence
+    assert str(closed) in second.sentence

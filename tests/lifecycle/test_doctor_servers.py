@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socketserver
 import threading
 import time
@@ -27,6 +28,7 @@ from longline.lifecycle.status import status
 from longline.model import Item
 from longline.stores.adding import Discovered
 from longline.stores.jobs import NewJob
+from longline.stores.migrate import NEWEST
 from longline.stores.orders import Order, OrderClaim, OrderKind
 from longline.stores.store import open_store
 from servers import PostgresServer, RedisServer, free_port
@@ -82,6 +84,10 @@ def only(check: Any, ground: Ground) -> Finding:
     return found
 
 
+def words_of(found: Finding) -> set[str]:
+    return set(re.findall(r"\w+", f"{found.sentence} {found.remedy}"))
+
+
 class _Old(socketserver.StreamRequestHandler):
     """Speaks as an old Redis does."""
 
@@ -111,7 +117,8 @@ def test_a_redis_that_will_do_is_ok(tmp_path: Path, redis_server: RedisServer) -
     *_, found = redis(ground(tmp_path, redis_url=redis_server.url))
 
     assert found.verdict is Verdict.OK
-    assert found.sentence.endswith("it may forget all, which is fine")
+    assert redis_server.url in found.sentence
+    assert found.remedy is None
 
 
 def test_known_advisories_of_a_redis_are_warnings(
@@ -128,21 +135,26 @@ def test_known_advisories_of_a_redis_are_warnings(
 
 
 def test_a_redis_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
-    found = only(redis, ground(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0"))
+    url = f"redis://127.0.0.1:{free_port()}/0"
+
+    found = only(redis, ground(tmp_path, redis_url=url))
 
     assert found.verdict is Verdict.PROBLEM
-    assert "nothing answers there" in found.sentence
-    assert found.remedy == "start it with `longline up`, or mend LONGLINE_REDIS_URL"
+    assert url in found.sentence
+    assert "password" not in found.sentence
+    assert "`longline up`" in (found.remedy or "")
+    assert "LONGLINE_REDIS_URL" in (found.remedy or "")
 
 
-def test_a_wrong_password_of_redis_is_told_and_not_shown(
+def test_a_wrong_password_of_redis_is_reported_and_not_shown(
     tmp_path: Path, locked_redis: RedisServer
 ) -> None:
     url = locked_redis.url.replace("//", "//:falsch@")
 
     found = only(redis, ground(tmp_path, redis_url=url))
 
-    assert "it refuses the password" in found.sentence
+    assert found.verdict is Verdict.PROBLEM
+    assert "password" in found.sentence
     assert "falsch" not in str(found)
 
 
@@ -163,7 +175,7 @@ def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:
         found = only(redis, ground(tmp_path, redis_url=url))
 
     assert found.verdict is Verdict.PROBLEM
-    assert "is version 5.0.14, 6 is the oldest that will do" in found.sentence
+    assert "5.0.14" in found.sentence
 
 
 def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: RedisServer) -> None:
@@ -177,31 +189,31 @@ def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: Redi
 
 
 def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
-    url = f"postgresql://me:geheim@127.0.0.1:{free_port()}/longline"
+    port = free_port()
+    url = f"postgresql://me:geheim@127.0.0.1:{port}/longline"
 
     found = only(database, ground(tmp_path, database_url=url))
 
     assert found.verdict is Verdict.PROBLEM
-    assert "is the server running?" in found.sentence
+    assert f"127.0.0.1:{port}" in found.sentence
+    assert "LONGLINE_DATABASE_URL" in (found.remedy or "")
     assert "geheim" not in str(found)
 
 
 @pytest.mark.parametrize(
-    ("password", "told"),
-    [
-        ("falsch", "the server refuses the password of user stranger"),
-        ("geheim", "stranger may not make tables"),
-    ],
+    ("password", "cause"),
+    [("falsch", "password"), ("geheim", "GRANT CREATE")],
 )
-def test_a_user_who_may_not_is_told_why(
-    tmp_path: Path, postgres_server: PostgresServer, password_user: str, password: str, told: str
+def test_a_user_who_may_not_use_the_database_is_a_problem_with_its_cause(
+    tmp_path: Path, postgres_server: PostgresServer, password_user: str, password: str, cause: str
 ) -> None:
     url = postgres_server.url().replace("longline@", f"{password_user}:{password}@")
 
     found = only(database, ground(tmp_path, database_url=url))
 
     assert found.verdict is Verdict.PROBLEM
-    assert told in found.sentence
+    assert "stranger" in found.sentence
+    assert cause in f"{found.sentence} {found.remedy}"
     assert password not in str(found)
 
 
@@ -224,29 +236,31 @@ def test_an_empty_database_on_a_server_is_ok(
     found = only(database, ground(tmp_path, database_url=postgres_server.url()))
 
     assert found.verdict is Verdict.OK
-    assert "its tables are made when they are first needed" in found.sentence
+    assert NEWEST not in re.findall(r"\d+", found.sentence)
 
 
 @pytest.mark.parametrize(
-    ("ahead", "verdict", "told"),
+    ("ahead", "verdict", "offset", "direction"),
     [
-        (0.0, Verdict.OK, "agree"),
-        (5.0, Verdict.WARNING, "5.0 s ahead of that of"),
-        (-HOUR, Verdict.PROBLEM, "s behind that of"),
+        (0.0, Verdict.OK, "", ""),
+        (5.0, Verdict.WARNING, "5.0 s", "ahead"),
+        (-HOUR, Verdict.PROBLEM, " s ", "behind"),
     ],
 )
-def test_a_clock_that_is_off_is_told_with_what_goes_by_which(
+def test_a_clock_that_is_off_is_reported_with_what_it_governs(
     both: Settings,
     ahead: float,
     verdict: Verdict,
-    told: str,
+    offset: str,
+    direction: str,
 ) -> None:
     first, second = clocks(Ground(both, {}, now=lambda: time.time() + ahead))
 
     assert first.verdict is second.verdict is verdict
-    assert told in first.sentence
-    assert "leases go by the database's clock" in f"{first.sentence} {first.remedy}"
-    assert "limits go by Redis's clock" in f"{second.sentence} {second.remedy}"
+    assert offset in first.sentence
+    assert direction in first.sentence
+    assert {"database", "leases"} <= words_of(first)
+    assert {"Redis", "limits"} <= words_of(second)
 
 
 @pytest.mark.real_time
@@ -261,12 +275,13 @@ async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
     found = examine(at, {"workers": workers})[0]
 
     assert found.verdict is Verdict.PROBLEM
-    assert found.sentence == "1 job waits for workers, and none is registered"
-    assert found.remedy == "start some with `longline up` or `longline worker`"
+    assert "1" in found.sentence
+    assert "`longline up`" in (found.remedy or "")
+    assert "`longline worker`" in (found.remedy or "")
 
 
 @pytest.mark.real_time
-async def test_nobody_is_said_to_be_missing_while_redis_is_away(tmp_path: Path) -> None:
+async def test_workers_are_not_reported_missing_while_redis_is_away(tmp_path: Path) -> None:
     at = ground(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
     with open_store(at.settings.database) as store:
         job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
@@ -275,7 +290,7 @@ async def test_nobody_is_said_to_be_missing_while_redis_is_away(tmp_path: Path) 
     (found,) = examine(at, {"workers": workers})
 
     assert found.verdict is Verdict.WARNING
-    assert found.sentence == "who is there cannot be told while Redis is away"
+    assert "Redis" in found.sentence
 
 
 @pytest.mark.real_time
@@ -293,9 +308,10 @@ async def test_workers_that_take_nothing_are_a_problem(
     with registered(redis_server, "idle-worker"):
         first, second = examine(at, {"workers": workers})
 
-    assert first.sentence == "1 registered: idle-worker"
+    assert first.verdict is Verdict.OK
+    assert {"1", "idle", "worker"} <= words_of(first)
     assert second.verdict is Verdict.PROBLEM
-    assert second.sentence == "1 chunks were offered more than 60 s ago and nobody takes any"
+    assert {"1", "chunks", "60", "fetch"} <= words_of(second)
 
 
 async def test_exports_that_no_worker_is_there_for_are_a_problem(
@@ -312,8 +328,8 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
         others = examine(at, {"workers": workers})
 
     assert found.verdict is Verdict.PROBLEM
-    assert found.sentence == "2 exports wait, and no worker serves the queue `output`"
-    assert found.remedy == "start one with `longline worker --queues output`"
+    assert {"2", "exports", "output"} <= words_of(found)
+    assert "`longline worker --queues output`" in (found.remedy or "")
     assert [one.verdict for one in others] == [Verdict.OK]
 
 
@@ -333,11 +349,11 @@ async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_wor
         others = examine(at, {"workers": workers})
 
     assert found.verdict is Verdict.PROBLEM
-    assert found.sentence == "1 export waits for more than 60 s, and nobody is at any"
+    assert {"1", "export", "60"} <= words_of(found)
     assert [one.verdict for one in others] == [Verdict.OK]
 
 
-def test_a_user_who_may_only_read_is_told_so(
+def test_a_user_who_may_only_read_is_a_problem(
     tmp_path: Path, postgres_server: PostgresServer, password_user: str
 ) -> None:
     postgres_server.execute("CREATE DATABASE readable")
@@ -350,7 +366,8 @@ def test_a_user_who_may_only_read_is_told_so(
     found = only(database, ground(tmp_path, database_url=theirs))
 
     assert found.verdict is Verdict.PROBLEM
-    assert "stranger may not write all tables" in found.sentence
+    assert "stranger" in found.sentence
+    assert "GRANT ALL" in (found.remedy or "")
     assert only(database, ground(tmp_path, database_url=url)).verdict is Verdict.OK
 
 

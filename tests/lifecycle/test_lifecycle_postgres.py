@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_it_listens_on_this_machine_alone(running: Home) -> None:
 def test_nobody_gets_in_with_another_password(running: Home) -> None:
     port = running.entry("postgres").port
 
-    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+    with pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(f"postgresql://longline:guess@127.0.0.1:{port}/longline")
 
 
@@ -116,7 +117,8 @@ def test_its_state_says_that_it_is_down(running: Home) -> None:
 
     part = running.status()["postgres"]
 
-    assert (part.is_healthy, part.note) == (False, "run `longline up`")
+    assert not part.is_healthy
+    assert "`longline up`" in (part.note or "")
 
 
 def test_data_of_a_version_that_is_not_here_is_left_alone(running: Home) -> None:
@@ -125,20 +127,23 @@ def test_data_of_a_version_that_is_not_here_is_left_alone(running: Home) -> None
     version = mark.read_text()
     mark.write_text("7\n")
 
-    with pytest.raises(StartFailed, match="needs version 7, which is not installed"):
+    with pytest.raises(StartFailed) as failed:
         running.up()
     mark.write_text(version)
 
+    assert failed.value.service == "postgres"
+    assert str(mark.parent) in failed.value.problem
+    assert re.search(r"\b7\b", failed.value.problem)
     assert running.names == []
     assert running.record.database_url is not None
 
 
 @AS_ROOT
-def test_a_folder_above_the_home_that_is_closed_to_others_is_told(home: Home) -> None:
+def test_a_folder_above_the_home_that_is_closed_to_others_is_named(home: Home) -> None:
     above = home.path.parent
     above.chmod(0o700)
 
-    with pytest.raises(StartFailed, match=f"{above} is closed to others: chmod o\\+x"):
+    with pytest.raises(StartFailed, match=re.escape(f"chmod o+x {above}")):
         home.up(with_postgres=True)
 
     assert working_for(home.path) == []
@@ -159,15 +164,18 @@ async def test_jobs_in_sqlite_are_not_put_out_of_sight(home: Home) -> None:
     with open_store(home.settings().database) as store:
         await store.jobs.find_or_create(NewJob("shop", {}, {}, 1.0))
 
-    with pytest.raises(BadOption, match="longline db copy"):
+    with pytest.raises(BadOption, match="`longline db"):
         home.up(with_postgres=True)
 
     assert working_for(home.path) == []
 
 
 def test_a_database_that_the_settings_name_is_enough(home: Home) -> None:
-    with pytest.raises(BadOption, match="name a database already"):
+    with pytest.raises(BadOption) as refused:
         home.up(with_postgres=True, database_url="sqlite:///elsewhere.sqlite")
+
+    assert refused.value.option == "--postgres"
+    assert "`longline db" not in refused.value.problem
 
 
 def test_a_home_whose_own_server_is_stopped_says_what_starts_it(home: Home) -> None:
@@ -178,6 +186,6 @@ def test_a_home_whose_own_server_is_stopped_says_what_starts_it(home: Home) -> N
     told = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert told.returncode == 2
-    assert "the PostgreSQL of this home is away" in told.stderr
-    assert "`longline up` starts it" in told.stderr
+    assert "PostgreSQL" in told.stderr
+    assert "`longline up`" in told.stderr
     assert "LONGLINE_DATABASE_URL" not in told.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import stat
 import subprocess
@@ -132,16 +133,18 @@ def test_a_server_that_the_settings_name_is_used_and_never_stopped(
 
 
 def test_a_server_that_the_settings_name_is_not_started(home: Home) -> None:
-    with pytest.raises(NotAnswering, match=r"redis://:\*\*\*@127.0.0.1:1/0 does not answer"):
+    with pytest.raises(NotAnswering) as failed:
         home.up(redis_url="redis://:secret@127.0.0.1:1/0")
+
+    assert failed.value.address == "redis://:***@127.0.0.1:1/0"
+    assert "secret" not in str(failed.value)
 
 
 def test_what_was_started_before_a_part_failed_is_stopped_again(home: Home) -> None:
     with pytest.raises(StoreUnreachable):
         home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
 
-    assert home.steps[0][0] == "redis"
-    assert ("redis", "stopped") in home.steps
+    assert [part for part, _ in home.steps] == ["redis", "redis"]  # started and stopped
     assert home.record == Record()
     assert working_for(home.path) == []
 
@@ -205,7 +208,7 @@ def test_nobody_gets_in_without_the_password(home: Home) -> None:
     problem = problem_of(f"redis://127.0.0.1:{home.entry('redis').port}/0")
 
     assert problem is not None
-    assert "authenticated" in problem
+    assert problem_of(str(home.record.redis_url)) is None
 
 
 def test_a_flood_without_a_password_cannot_fill_the_memory(home: Home) -> None:
@@ -253,10 +256,12 @@ def test_two_at_once_do_not_meet(home: Home) -> None:
 
     with (
         alone_in(home.path),
-        pytest.raises(LifecycleBusy, match="another `longline up`"),
+        pytest.raises(LifecycleBusy) as busy,
         alone_in(home.path, patience=0.01),
     ):
         pytest.fail("both are in")
+
+    assert (busy.value.home, busy.value.seconds) == (str(home.path), 0.01)
 
 
 def test_two_ups_at_once_start_one_server(home: Home) -> None:
@@ -269,14 +274,15 @@ def test_two_ups_at_once_start_one_server(home: Home) -> None:
     assert both[0].redis_url == both[1].redis_url
 
 
-def test_the_steps_are_told_as_they_happen(home: Home) -> None:
+def test_the_steps_are_reported_as_they_happen(home: Home) -> None:
     home.up()
+    entry = home.entry("redis")
     home.up()
     home.down()
 
-    redis = [what.partition(",")[0] for part, what in home.steps if part == "redis"]
-    assert redis[0].startswith("started on port")
-    assert redis[1:] == ["is healthy already", "stopped"]
+    started, healthy, stopped = (what for part, what in home.steps if part == "redis")
+    assert {str(entry.port), str(entry.pid)} <= set(re.findall(r"\d+", started))
+    assert len({started, healthy, stopped}) == 3
 
 
 def test_the_state_says_what_there_is_to_know(home: Home) -> None:
@@ -301,25 +307,31 @@ def test_the_state_of_a_server_of_others_is_told(home: Home, redis_server: Redis
     assert (part.is_healthy, part.is_ours) == (True, False)
 
 
-def test_a_part_that_died_before_down_is_told(home: Home) -> None:
+def test_a_part_that_died_before_down_is_not_reported_as_stopped(home: Home) -> None:
+    home.up()
+    home.down()
+    stopped = home.steps[-1]
     home.up()
     home.kill("redis")
 
     home.down()
 
-    assert ("redis", "was not running any more") in home.steps
+    assert home.steps[-1][0] == stopped[0] == "redis"
+    assert home.steps[-1] != stopped
 
 
 def test_what_runs_is_stopped_although_the_record_cannot_be_written(home: Home) -> None:
     home.up(workers=1)
     in_the_way = home.path / ".services.json.new"
     in_the_way.mkdir()
+    home.steps.clear()
 
     with pytest.raises(HomeUnwritable):
         home.down()
 
     in_the_way.rmdir()
-    assert {("worker-1", "stopped"), ("redis", "stopped")} <= set(home.steps)
+    assert {part for part, _ in home.steps} == {"worker-1", "redis"}
+    assert working_for(home.path) == []
     assert home.down() == ()
 
 
@@ -329,16 +341,18 @@ def test_a_server_that_refuses_the_password_is_not_called_silent(
     server = RedisServer(tmp_path, options=("--requirepass", "right"))
     server.start()
     try:
-        with pytest.raises(BrokerRefuses, match="it refuses the password; correct it") as told:
+        with pytest.raises(BrokerRefuses, match="password") as refused:
             home.up(broker_url=server.url.replace("redis://", "redis://:wrong@"))
     finally:
         server.kill()
 
-    assert told.value.exit_code == 2
-    assert "start it" not in str(told.value)
-    assert "LONGLINE_BROKER_URL" in str(told.value)
+    assert (refused.value.exit_code, refused.value.setting) == (2, "LONGLINE_BROKER_URL")
+    assert "`longline up`" not in str(refused.value)
+    assert "LONGLINE_BROKER_URL" in str(refused.value)
 
 
 def test_an_address_that_is_none_of_redis_is_called_so(home: Home) -> None:
-    with pytest.raises(BadOption, match="LONGLINE_REDIS_URL: must be an address of Redis"):
+    with pytest.raises(BadOption) as refused:
         home.up(redis_url="foo://127.0.0.1:1/0")
+
+    assert refused.value.option == "LONGLINE_REDIS_URL"

@@ -67,8 +67,8 @@ async def test_a_home_is_not_moved_under_its_workers(home: Home, tmp_path: Path)
     await asyncio.to_thread(home.down)
     moved = await move(settings, Move(elsewhere))
 
-    assert "wait for work; workers would go on with the old database" in str(told.value)
-    assert "`longline down`" in str(told.value)
+    assert told.value.target == elsewhere
+    assert "`longline down`" in told.value.problem
     assert not moved.is_behind
 
 
@@ -112,5 +112,5 @@ def test_the_doctor_says_how_to_start_a_server_of_the_home(home: Home) -> None:
     (found,) = examine(Ground(settings, {}), {"database": database})
 
     assert found.verdict is Verdict.PROBLEM
-    assert found.remedy == "`longline up` starts it"
+    assert "`longline up`" in (found.remedy or "")
     assert "geheim" not in found.sentence

@@ -92,7 +92,7 @@ async def test_what_is_parked_is_offered_when_it_is_due(store: Store) -> None:
 async def test_nothing_of_a_paused_job_is_offered_or_taken(store: Store) -> None:
     job = await queued(store, *TEN)
     chunk, *_ = await store.chunks.offer(job.id, EPOCH, size=4)
-    await store.jobs.halt(job.id, EPOCH, "a person said so")
+    await store.jobs.halt(job.id, EPOCH, "stopped")
 
     assert await store.chunks.offer(job.id, EPOCH, size=4) == []
     assert await take(store, chunk) is None
@@ -102,7 +102,7 @@ async def test_nothing_of_a_paused_job_is_offered_or_taken(store: Store) -> None
 async def test_a_resumed_job_is_offered_anew(store: Store) -> None:
     job = await queued(store, *TEN)
     await store.chunks.offer(job.id, EPOCH, size=4)
-    await store.jobs.halt(job.id, EPOCH, "a person said so")
+    await store.jobs.halt(job.id, EPOCH, "stopped")
     await store.jobs.start(job.id, EPOCH, engine="celery")
 
     assert len(await store.chunks.offer(job.id, EPOCH, size=4)) == 3
@@ -332,18 +332,18 @@ async def test_a_beating_worker_of_a_cluster_goes_on_with_no_paused_job(store: S
     job = await running(store, item("1"))
     await leased(store, job)
 
-    assert await store.jobs.halt(job.id, EPOCH, "a person said so")
+    assert await store.jobs.halt(job.id, EPOCH, "stopped")
     await store.queue.renew(job.id, "me", EPOCH + 20)
 
     row = await store.jobs.get(job.id)
-    assert (row.state, row.reason) == (JobState.PAUSED, "a person said so")
+    assert (row.state, row.reason) == (JobState.PAUSED, "stopped")
     assert not await store.jobs.halt(job.id, EPOCH, "another reason")
 
 
 async def test_a_cancelled_job_is_over_and_stays_so(store: Store) -> None:
     job = await running(store, item("1"))
 
-    assert await store.jobs.cancel(job.id, EPOCH + 1, "not wanted any more")
+    assert await store.jobs.cancel(job.id, EPOCH + 1, "unwanted")
     assert not await store.jobs.cancel(job.id, EPOCH + 2, "once more")
     await store.jobs.start(job.id, EPOCH + 3, engine="celery")
 

@@ -77,6 +77,10 @@ async def copy(source: Database, target: Database, **options: Any) -> Copied:
     return await Copying(Side(source), Side(target), dead_among=dead_among).run(**options)
 
 
+def words_of(error: NotCopied) -> set[str]:
+    return set(error.problem.replace(",", " ").split())
+
+
 def killed_in(table: str, source: str, target: str) -> str:
     """Copy in another process, kill it in the middle of a table; return what it said before."""
     program = [sys.executable, str(PROGRAM), source, target, table]
@@ -140,9 +144,11 @@ async def test_a_database_that_is_not_empty_is_left_alone(
     await fill(Store(source))
     await Store(target).records.create(record("theirs"), at=EPOCH)
 
-    with pytest.raises(NotCopied, match="not empty, there are rows in records already"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, target)
 
+    assert refused.value.target == target.address
+    assert "records" in refused.value.problem
     assert [n for n in (await counts(target)).values() if n] == [1]
 
 
@@ -158,8 +164,10 @@ async def test_leaders_of_workers_that_wait_there_already_do_not_count(
 
 
 async def test_a_database_is_not_copied_into_itself(source: Database) -> None:
-    with pytest.raises(NotCopied, match="it is the same database"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, source)
+
+    assert refused.value.target == source.address
 
 
 async def test_a_job_that_somebody_works_on_is_not_left_behind(
@@ -168,11 +176,14 @@ async def test_a_job_that_somebody_works_on_is_not_left_behind(
     store = Store(source)
     job = await queued(store, "a", "b")
     now = await store.now()
-    await store.queue.lease(Claim(job.id, this_run(), 1, now, now + 60))
+    owner = this_run()
+    await store.queue.lease(Claim(job.id, owner, 1, now, now + 60))
 
-    with pytest.raises(NotCopied, match="1 processes work on jobs of"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, target)
 
+    assert owner in refused.value.problem
+    assert "--force" in refused.value.problem
     assert set((await counts(target)).values()) == {0}
     assert (await copy(source, target, force=True)).tables
 
@@ -186,9 +197,11 @@ async def test_workers_that_wait_for_work_are_not_left_with_the_old_database(
     now = await store.now()
     await store.leaders.take("sweeper", owner, now, now + 60)
 
-    with pytest.raises(NotCopied, match="Stop them first: `longline down`"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, target)
 
+    assert owner in refused.value.problem
+    assert "`longline down`" in refused.value.problem
     assert set((await counts(target)).values()) == {0}
     assert (await copy(source, target, force=True)).tables
 
@@ -217,9 +230,11 @@ async def test_what_is_written_during_a_copy_does_not_stay_behind_unnoticed(
 
     copying = Copying(Side(old), Side(new), dead_among=dead_among, on_step=write)
 
-    with pytest.raises(NotCopied, match="somebody has written to"):
+    with pytest.raises(NotCopied) as refused:
         await copying.run()
 
+    assert old.address in refused.value.problem
+    assert "--force" in refused.value.problem
     assert set((await counts(new)).values()) == {0}
     assert (await copying.run(force=True)).tables
 
@@ -247,9 +262,10 @@ async def test_text_that_a_server_cannot_keep_is_named_and_nothing_is_kept(
     bad = Item("bad", "https://shop.test/\x00", 0, {})
     await store.queue.add(Discovered(job.id, [bad], EPOCH))
 
-    with pytest.raises(NotCopied, match="url of the row id=2, key='bad' in items holds a NUL"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, target)
 
+    assert {"url", "id=2", "key='bad'", "items", "NUL"} <= words_of(refused.value)
     assert set((await counts(target)).values()) == {0}
 
 
@@ -260,11 +276,12 @@ async def test_a_nul_in_json_is_named_or_mended_as_the_store_does_it(
     older = text("""UPDATE records SET data = '{"t":"a\\u0000\\\\u0000"}'""")
     await source.write(lambda connection, _none: connection.execute(older))
 
-    with pytest.raises(NotCopied, match="data of the row id=1, key='a' in records holds a NUL"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, target)
     await Copying(Side(source), Side(target), dead_among=dead_among, mend=True).run()
 
     there = await Store(target).records.get("a")
+    assert {"data", "id=1", "key='a'", "records", "NUL"} <= words_of(refused.value)
     assert there["data"] == {"t": "a\ufffd\\u0000"}
 
 
@@ -275,8 +292,10 @@ async def test_a_number_that_a_server_cannot_keep_is_named(
     older = text("UPDATE items SET priority = 1099511627776")
     await source.write(lambda connection, _none: connection.execute(older))
 
-    with pytest.raises(NotCopied, match=r"priority of the row .* in items is 1099511627776"):
+    with pytest.raises(NotCopied) as refused:
         await copy(source, target)
+
+    assert {"priority", "items", "1099511627776"} <= words_of(refused.value)
 
 
 async def test_small_values_of_a_file_go_into_the_table_and_back_into_a_file(
@@ -345,7 +364,7 @@ async def test_a_killed_copy_leaves_the_target_empty_and_can_be_repeated(
 
     told = await asyncio.to_thread(killed_in, "records", f"sqlite:///{path}", target.address)
 
-    assert told == "in the middle of records\n"
+    assert "records" in told
     assert set((await counts(target)).values()) == {0}
     assert (await copy(source, target)).tables
 

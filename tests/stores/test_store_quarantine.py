@@ -18,6 +18,7 @@ from stores.given import leased, new_job, queued, record
 from virtual import EPOCH
 
 LATER = EPOCH + 60
+MISSING = "title: is missing"
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def quarantine(database: Database) -> Quarantine:
 
 
 async def held_job(
-    store: Store, *keys: str, reason: str = "item {}: title: is missing", at: float = EPOCH
+    store: Store, *keys: str, reason: str = f"item {{}}: {MISSING}", at: float = EPOCH
 ) -> Job:
     """Return a job that has ended, with all its items in quarantine."""
     job = await queued(store, *keys, is_last=True)
@@ -53,7 +54,7 @@ async def test_items_of_one_reason_are_one_group(store: Store, quarantine: Quara
 
     first, second = await quarantine.groups()
 
-    assert (first.job, first.reason, first.count) == (job.id, "title: is missing", 4)
+    assert (first.job, first.reason, first.count) == (job.id, MISSING, 4)
     assert first.keys == ("a", "b", "c")
     assert (second.reason, second.count) == ("no price", 1)
 
@@ -78,11 +79,15 @@ async def test_items_are_read_in_pages(store: Store, quarantine: Quarantine) -> 
     assert first[0].raw == {"page": {"n": "a"}}
 
 
-async def test_an_item_that_is_not_held_is_told(store: Store, quarantine: Quarantine) -> None:
+async def test_an_item_that_is_not_held_is_refused(store: Store, quarantine: Quarantine) -> None:
     job = await held_job(store, "a")
 
-    with pytest.raises(BadOption, match="nothing called 'b' is quarantined"):
+    with pytest.raises(BadOption) as refused:
         await quarantine.get(job.id, "b")
+
+    assert refused.value.option == "KEY"
+    assert "'b'" in refused.value.problem
+    assert job.id in refused.value.problem
 
 
 async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
@@ -215,7 +220,8 @@ async def test_what_cannot_be_stored_takes_nobody_along(
     ends = await quarantine.settle([Mended(first, odd), mended(second)], LATER)
 
     assert ends == [ItemState.QUARANTINED, ItemState.STORED]
-    assert (await quarantine.get(job.id, "a")).reason.startswith("it cannot be stored: ")
+    held = await quarantine.get(job.id, "a")
+    assert (held.kind, held.reason != first.reason) == (FailureKind.INVALID, True)
 
 
 async def test_a_job_at_work_is_neither_marked_nor_ended(
@@ -239,13 +245,13 @@ async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_repla
     job = await queued(store, "a", "b", is_last=True)
     (lease,) = await leased(store, job)
     await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
-    await store.jobs.fail(job.id, EPOCH, "the site is closed")
+    await store.jobs.fail(job.id, EPOCH, "closed")
 
     await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
     await quarantine.end(job.id, LATER, Ending({"records": 1}))
 
     found = await store.jobs.get(job.id)
-    assert (found.state, found.reason) == (JobState.FAILED, "the site is closed")
+    assert (found.state, found.reason) == (JobState.FAILED, "closed")
 
 
 async def test_a_job_stays_ended_between_the_items_and_its_new_end(

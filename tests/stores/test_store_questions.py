@@ -74,12 +74,12 @@ async def test_a_record_that_is_not_to_be_asked_about_has_its_reason(
 ) -> None:
     await records.create(record("0"), at=EPOCH)
 
-    new = await questions.queue("rooms", [Wish(1, 1, question(""), "it has no text")], EPOCH)
+    new = await questions.queue("rooms", [Wish(1, 1, question(""), "textless")], EPOCH)
 
     assert new == 0
     assert await questions.lease("rooms", "me", at=EPOCH, until=EPOCH) is None
     assert await questions.reasons("rooms") == [
-        {"state": "skipped", "reason": "it has no text", "records": 1}
+        {"state": "skipped", "reason": "textless", "records": 1}
     ]
 
 

@@ -125,5 +125,7 @@ async def test_an_empty_log_is_no_log(path: Path, view: str) -> None:
 def test_a_log_that_cannot_be_read_is_not_left_out(path: Path, view: str) -> None:
     leave(path, "-wal")
 
-    with pytest.raises(StoreReadOnly, match=r"in longline\.sqlite-wal, .*; mount it for writing"):
+    with pytest.raises(StoreReadOnly) as refused:
         open_store(view)
+
+    assert "longline.sqlite-wal" in refused.value.problem

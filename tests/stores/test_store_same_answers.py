@@ -101,9 +101,9 @@ async def test_signs_that_no_database_holds_are_searched_for_as_they_were_kept(o
 
 
 async def test_bytes_that_are_no_text_are_refused(odd: Store) -> None:
-    with pytest.raises(BadOption, match="no text"):
+    with pytest.raises(BadOption, match="bytes"):
         await found(odd, text="\udcff")
-    with pytest.raises(BadOption, match="no text"):
+    with pytest.raises(BadOption, match="bytes"):
         await found(odd, key="\udcff")
 
 
@@ -115,11 +115,11 @@ async def test_a_count_may_be_larger_than_databases_count(odd: Store) -> None:
 
 
 async def test_an_edit_that_cannot_be_stored_is_refused(odd: Store) -> None:
-    with pytest.raises(BadOption, match="cannot be stored"):
+    with pytest.raises(BadOption, match="changes"):
         await odd.records.update("paths", {"n": 2**64}, at=EPOCH + 1)
-    with pytest.raises(BadOption, match="cannot be stored"):
+    with pytest.raises(BadOption, match="changes"):
         await odd.records.update("paths", {"n": "\ud800"}, at=EPOCH + 1)
-    with pytest.raises(BadOption, match="field n is of type bytes"):
+    with pytest.raises(BadOption, match=r"\bn\b.*\bbytes\b"):
         await odd.records.update("paths", {"n": b"7"}, at=EPOCH + 1)
 
 

@@ -255,8 +255,10 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
     ],
 )
 def test_a_stray_operator_is_refused(text: str, stray: str) -> None:
-    with pytest.raises(BadOption, match=re.escape(f"{text!r} has a stray {stray};")):
+    with pytest.raises(BadOption, match=re.escape(repr(text))) as refused:
         parse_condition(text)
+
+    assert stray in refused.value.problem.replace(repr(text), "")
 
 
 @pytest.mark.parametrize(
@@ -325,5 +327,8 @@ def test_a_moment_is_a_date_or_how_long_ago(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "5", "d", "-2d", "9999999d"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(BadOption, match=r"--since: .* is no moment"):
+    with pytest.raises(BadOption) as refused:
         parse_moment(text, option="--since", now=EPOCH)
+
+    assert refused.value.option == "--since"
+    assert repr(text) in refused.value.problem

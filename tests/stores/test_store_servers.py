@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,46 +123,53 @@ def test_every_spelling_of_an_address_works(address: str, scheme: str) -> None:
     database.close()
 
 
-def test_a_database_that_is_not_there_is_told(postgres: PostgresServer) -> None:
-    assert "the server has no database nowhere" in refusal(postgres.url("nowhere"))
+def test_a_missing_database_is_reported_with_the_command_that_makes_it(
+    postgres: PostgresServer,
+) -> None:
+    assert "createdb nowhere" in refusal(postgres.url("nowhere"))
 
 
-def test_a_user_that_is_not_there_is_told(address: str) -> None:
-    assert "the server knows no user bob" in refusal(address.replace("longline@", "bob@"))
+def test_a_missing_user_is_reported_with_the_command_that_makes_it(address: str) -> None:
+    assert "createuser bob" in refusal(address.replace("longline@", "bob@"))
 
 
-def test_a_wrong_password_is_told(guarded: PostgresServer) -> None:
+def test_a_wrong_password_is_reported(guarded: PostgresServer) -> None:
     address = guarded.url().replace("longline@", "guest:close sesame@")
 
-    assert "the server refuses the password of user guest" in refusal(address)
+    sentence = refusal(address)
+    assert {"password", "guest"} <= set(re.findall(r"\w+", sentence))
+    assert ".pgpass" not in sentence
 
 
-def test_a_missing_password_is_told(guarded: PostgresServer) -> None:
-    assert "wants a password of user guest" in refusal(guarded.url().replace("longline@", "guest@"))
+def test_a_missing_password_is_reported(guarded: PostgresServer) -> None:
+    sentence = refusal(guarded.url().replace("longline@", "guest@"))
+
+    assert {"password", "guest"} <= set(re.findall(r"\w+", sentence))
+    assert ".pgpass" in sentence
 
 
-def test_a_user_who_may_not_make_tables_is_told(
+def test_a_user_who_may_not_make_tables_is_reported_with_the_missing_right(
     guarded: PostgresServer, own_postgres_address: str
 ) -> None:
     del guarded
     address = own_postgres_address.replace("longline@", "guest:open sesame@")
 
-    assert "GRANT CREATE, USAGE ON SCHEMA public TO guest" in refusal(address)
+    assert "GRANT CREATE," in refusal(address)
 
 
-def test_a_server_that_is_too_old_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_old_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "OLDEST", 99)
 
-    assert "is too old, 99 or newer is needed" in refusal(address)
+    assert "99" in re.findall(r"\d+", refusal(address).replace(address, ""))
 
 
-def test_a_missing_driver_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
     with pytest.raises(MissingExtra) as told:
         open_store(address)
 
-    assert "longline[postgres]" in str(told.value)
+    assert told.value.extra == "postgres"
 
 
 async def test_a_full_disk_of_the_server_is_told(database: Database) -> None:
@@ -188,9 +196,13 @@ async def test_a_row_that_others_keep_locked_is_told(store: Store, address: str)
     assert await store.journal.statistics("job") == {"requests": 1}
 
 
-async def test_a_reader_can_change_nothing(database: Database) -> None:
-    with pytest.raises(StoreUnreachable, match="only be read"):
+async def test_a_reader_can_change_nothing(database: Database, store: Store) -> None:
+    job = await queued(store, "a")
+
+    with pytest.raises(StoreUnreachable):
         await database.read(lambda connection: connection.exec_driver_sql("DELETE FROM jobs"))
+
+    assert (await store.jobs.get(job.id)).id == job.id
 
 
 def test_the_rows_of_a_stream_stay_on_the_server_until_they_are_asked_for(
