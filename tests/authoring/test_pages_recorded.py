@@ -12,7 +12,7 @@ from longline.authoring.checking import check_source
 from longline.authoring.recording import cases_in, record_case, replay_case
 from longline.config.settings import load_settings
 from longline.errors import BadFile
-from longline.model import Item
+from longline.model import Item, Verdict
 from scripted_site import ScriptedSite
 from virtual import VirtualClock
 
@@ -78,16 +78,17 @@ async def test_a_secret_that_the_site_echoes_is_neither_shown_nor_kept(
     assert (await replay_case(tmp_path / "case")).is_same
 
 
-async def test_a_change_of_the_source_is_told_field_by_field(case: Path) -> None:
+async def test_a_change_of_the_source_is_reported_field_by_field(case: Path) -> None:
     source = case.parent.parent / "things.yaml"
     source.write_text(source.read_text().replace("price: {css: .price, type: number}", "p: .price"))
 
     result = await replay_case(case)
 
-    assert result.differences == (
-        "price: recorded 5.0, now no such field",
-        'p: recorded no such field, now "5"',
-    )
+    removed, added = result.differences
+    assert removed.startswith("price: ")
+    assert "5.0" in removed
+    assert added.startswith("p: ")
+    assert '"5"' in added
 
 
 async def test_a_page_that_changes_in_the_files_is_another_record(case: Path) -> None:
@@ -96,15 +97,18 @@ async def test_a_page_that_changes_in_the_files_is_another_record(case: Path) ->
 
     result = await replay_case(case)
 
-    assert result.differences == ('title: recorded "One", now "Two"',)
+    (difference,) = result.differences
+    assert difference.startswith("title: ")
+    assert difference.index('"One"') < difference.index('"Two"')
 
 
-async def test_a_record_that_is_lost_is_told_with_the_reason(case: Path) -> None:
+async def test_a_record_that_is_lost_is_reported_with_the_reason(case: Path) -> None:
     next(case.glob("answer-*.html")).write_text("<p>nothing</p>")
 
     (difference,) = (await replay_case(case)).differences
 
-    assert "ended as quarantine" in difference
+    assert Verdict.QUARANTINE in difference
+    assert Verdict.STORE in difference
     assert "title" in difference
 
 
@@ -117,7 +121,7 @@ async def test_a_request_that_was_not_recorded_is_an_error_and_not_made(
 
     (difference,) = (await replay_case(case)).differences
 
-    assert f"no answer to GET {site.url}/2" in difference
+    assert f"GET {site.url}/2" in difference
     assert site.hits["/2"] == 0
 
 
@@ -150,12 +154,14 @@ async def test_a_page_that_is_gone_can_be_a_case_too(
 
 
 def test_a_folder_without_a_case_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match=r"no case\.json"):
+    with pytest.raises(BadFile, match=r"case\.json"):
         cases_in(tmp_path)
 
 
-async def test_a_broken_case_is_refused_in_one_sentence(case: Path) -> None:
+async def test_a_broken_case_is_refused(case: Path) -> None:
     (case / "case.json").write_text("{}")
 
-    with pytest.raises(BadFile, match="not a recorded case"):
+    with pytest.raises(BadFile) as refused:
         await replay_case(case)
+
+    assert refused.value.path.startswith(str(case))

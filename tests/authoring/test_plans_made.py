@@ -82,7 +82,7 @@ async def test_a_run_with_transcripts_makes_the_requests_of_the_plan(tmp_path: P
     assert plan.requests == pytest.approx(requests, rel=0.1)
 
 
-async def test_a_list_that_goes_on_is_told_as_at_least_what_was_seen(
+async def test_a_list_that_goes_on_is_at_least_as_long_as_what_was_seen(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=200), clock=clock) as site:
@@ -94,7 +94,7 @@ async def test_a_list_that_goes_on_is_told_as_at_least_what_was_seen(
     assert plan.certainty is Certainty.AT_LEAST
     assert (told["items"], told["seconds"], told["requests"]) == (None, None, None)
     assert told["items_at_least"] == 60  # robots.txt and one question come before three pages
-    assert any("the list goes on" in note for note in plan.notes)
+    assert plan.notes
     assert plan.spent == 5 + 30
 
 
@@ -132,21 +132,27 @@ async def test_the_crawl_delay_of_robots_txt_is_the_pace(
 
     (domain,) = plan.domains
     assert (domain.rate, domain.burst) == (0.2, 1)
-    assert domain.pace == "asked for by the site, or pinned"
+    assert "site" in domain.pace
     assert plan.seconds == pytest.approx(19 * 5, rel=0.1)
-    assert plan.bound.startswith("the pace of 127.0.0.1")
+    assert "127.0.0.1" in plan.bound
 
 
-async def test_an_item_that_fails_is_told_with_its_reason(
+async def test_an_item_that_fails_is_noted_with_its_reason(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     plan = await plan_of(tmp_path, clock, "little:Little", set={"site": site.url, "count": 1})
 
-    assert plan.notes == [f"0 did not become a record: {site.url}/item/0 answered 404"]
+    (note,) = plan.notes
+    assert note.startswith("0 ")  # its key
+    assert f"{site.url}/item/0" in note
+    assert "404" in note
 
 
 async def test_a_source_without_an_item_has_no_plan(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
-    with pytest.raises(DiscoveryFailed, match="it has no item"):
+    with pytest.raises(DiscoveryFailed) as failed:
         await plan_of(tmp_path, clock, "little:Little", set={"site": site.url, "count": 0})
+
+    assert failed.value.source == "little"
+    assert "--requests" not in failed.value.problem  # more of them would not help

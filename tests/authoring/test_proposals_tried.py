@@ -117,8 +117,11 @@ async def test_json_without_records_proposes_nothing(clock: VirtualClock) -> Non
     site = MadeSite("scripted", 0)
     site.json("/list", {"version": 1})
 
-    with pytest.raises(UnexpectedShape, match="no list of objects"):
+    with pytest.raises(UnexpectedShape) as failed:
         await best(site, clock)
+
+    assert failed.value.where.endswith("/list")
+    assert "JSON" in failed.value.problem
 
 
 WRAPPED: list[tuple[Any, str]] = [

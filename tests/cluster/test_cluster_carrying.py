@@ -112,22 +112,22 @@ async def a_job(store: Store, clock: VirtualClock, folder: Path, code: str = "pa
 @pytest.mark.parametrize(
     "end",
     [
-        ("cancelled = asyncio.Future(); cancelled.cancel(); await cancelled", "was cancelled"),
+        ("cancelled = asyncio.Future(); cancelled.cancel(); await cancelled", "CancelledError"),
         ("raise Own", "Own()"),
-        ("await asyncio.Event().wait()", "it took longer than 0.2 s"),
+        ("await asyncio.Event().wait()", "0.2 s"),
     ],
 )
-async def test_the_order_to_tell_a_source_that_fails_is_given_up(
+async def test_the_task_to_notify_a_source_that_fails_is_given_up(
     store: Store, carrier: Carrier, clock: VirtualClock, tmp_path: Path, end: tuple[str, str]
 ) -> None:
-    code, told = end
+    code, datum = end
     job = await a_job(store, clock, tmp_path, code)
     order = await taken(store, carrier, Order(job.id, OrderKind.FINISHED, clock.now()))
 
     await carrier.tell_source(order)
 
     (event,) = await store.journal.events(job.id, kind="source.finished.failed")
-    assert told in event.data["reason"]
+    assert datum in event.data["reason"]
     assert await store.orders.ready(clock.now()) == []
 
 
@@ -142,7 +142,7 @@ async def test_an_export_that_a_newer_version_ordered_is_given_up(
 
     (event,) = await store.journal.events(job.id, kind="export.failed")
     assert event.data["output"] == "all.jsonl"
-    assert "a newer longline" in event.data["reason"]
+    assert "of_a_newer_longline" in event.data["reason"]
     assert await store.orders.ready(clock.now()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,12 @@ async def end(store: Store, lease: Lease, clock: VirtualClock) -> None:
     await store.queue.finish(Finish(lease, Outcome(Verdict.SKIP, reason="gone"), clock.now()))
 
 
-async def test_items_that_stay_in_hand_are_told_with_who_has_them(
+def named(text: str) -> set[str]:
+    """Return the numbers and names that a message holds."""
+    return set(re.findall(r"\w+", text))
+
+
+async def test_items_that_stay_leased_are_reported_with_their_worker(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_job(store, 3)
@@ -82,7 +88,7 @@ async def test_items_that_stay_in_hand_are_told_with_who_has_them(
     told = await stalls.look()
     await clock.sleep(100)
 
-    assert told == "nothing has ended for 65 s: 3 items are in hand of process 77 on vm"
+    assert {"65", "3", "77", "vm"} <= named(told)
     assert await stalls.look() == told
 
 
@@ -116,10 +122,10 @@ async def test_a_slow_job_is_given_twice_the_time_that_it_took_before(
     assert await stalls.look() == ""
     await clock.sleep(20)
 
-    assert "1 item is in hand" in await stalls.look()
+    assert {"190", "1", "77", "vm"} <= named(await stalls.look())
 
 
-async def test_items_that_are_due_and_that_nobody_takes_are_told(
+async def test_items_that_are_due_and_that_no_worker_leases_are_reported(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_job(store, 2)
@@ -127,9 +133,9 @@ async def test_items_that_are_due_and_that_nobody_takes_are_told(
     await stalls.look()
     await clock.sleep(60)
 
-    assert await stalls.look() == (
-        "nothing has ended for 60 s: 2 items are queued, and no worker takes one"
-    )
+    found = named(await stalls.look())
+    assert {"60", "2"} <= found
+    assert "77" not in found
 
 
 async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: VirtualClock) -> None:
@@ -142,7 +148,7 @@ async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: Vir
     assert await stalls.look() == ""
 
 
-async def test_a_discovery_that_finds_nothing_is_told_with_who_is_at_it(
+async def test_a_discovery_that_finds_nothing_is_reported_with_its_worker(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_discovery(store)
@@ -155,21 +161,23 @@ async def test_a_discovery_that_finds_nothing_is_told_with_who_is_at_it(
     told = await stalls.look()
     await clock.sleep(100)
 
-    assert told == "nothing has been found for 120 s: process 77 on vm discovers"
+    assert {"120", "77", "vm"} <= named(told)
     assert await stalls.look() == told
 
 
-async def test_a_discovery_that_nobody_is_at_is_told(store: Store, clock: VirtualClock) -> None:
+async def test_a_discovery_without_a_worker_is_reported(store: Store, clock: VirtualClock) -> None:
     job = await a_discovery(store)
     await store.jobs.leave_discovery(job.id, OWNER)
     stalls = Stalls(store, clock, job.id)
     await stalls.look()
     await clock.sleep(60)
 
-    assert await stalls.look() == "nothing has been found for 60 s: no worker discovers"
+    found = named(await stalls.look())
+    assert "60" in found
+    assert "77" not in found
 
 
-async def test_a_discovery_that_hangs_is_told_although_items_wait_until_later(
+async def test_a_discovery_that_hangs_is_reported_although_items_are_deferred(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_discovery(store, Item("0", "http://site.test"))
@@ -178,7 +186,7 @@ async def test_a_discovery_that_hangs_is_told_although_items_wait_until_later(
     await stalls.look()
     await clock.sleep(60)
 
-    assert "process 77 on vm discovers" in await stalls.look()
+    assert {"60", "77", "vm"} <= named(await stalls.look())
 
 
 @pytest.mark.parametrize(
@@ -212,7 +220,7 @@ async def test_a_slow_discovery_is_given_twice_the_time_that_it_took_before(
     assert await stalls.look() == ""
     await clock.sleep(20)
 
-    assert "nothing has been found for 190 s" in await stalls.look()
+    assert "190" in named(await stalls.look())
 
 
 async def test_a_job_whose_items_are_all_found_and_ended_is_no_stall(
@@ -261,14 +269,11 @@ class QuickClock(SystemClock):
 
 @pytest.mark.real_time
 @pytest.mark.parametrize(
-    ("workers", "told"),
-    [
-        ([], "no worker is there: start one with `longline up` or `longline worker`"),
-        (["one"], "items are in hand of process 77 on vm"),
-    ],
+    ("workers", "datum"),
+    [([], "`longline worker`"), (["one"], "77")],
 )
-async def test_who_watches_a_job_that_stands_still_is_told_why_once(
-    store: Store, redis_server: RedisServer, tmp_path: Path, workers: list[str], told: str
+async def test_a_client_of_a_job_that_stalls_reports_why_once(
+    store: Store, redis_server: RedisServer, tmp_path: Path, workers: list[str], datum: str
 ) -> None:
     job = await a_job(store, 2)
     await in_hand(store, job, SystemClock(), 2)
@@ -284,4 +289,4 @@ async def test_who_watches_a_job_that_stands_still_is_told_why_once(
         for name in workers:
             await presences.withdraw(name)
 
-    assert [told in line for line in said] == [True]
+    assert [datum in line for line in said] == [True]

@@ -1,4 +1,8 @@
-"""A worker that is told to end while its servers are away: it does, soon, and loses nothing."""
+# Pins wording on purpose.
+"""A worker that gets a stop signal while its servers are away: it ends soon, and loses nothing.
+
+The log of a worker is text for people, and the only way to know from outside how far it is.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ from servers import PostgresServer, RedisServer, postgres_running, redis_running
 pytestmark = pytest.mark.real_time
 _ENDING = "finishing what is in flight"
 _CUT_SHORT = "some work did not end"
+_ENDED = "has ended"
+_KILLED = "ended at once"
+_WAITS_FOR_REDIS = "waiting for it"
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ async def test_a_worker_whose_servers_are_gone_ends_when_told(
     assert await _ended(worker) == 0
 
     assert _CUT_SHORT not in home.said()
-    assert "has ended" in home.said()
+    assert _ENDED in home.said()
 
 
 async def test_a_worker_whose_redis_is_gone_ends_and_leaves_all_to_the_next(
@@ -79,7 +86,7 @@ async def test_a_worker_whose_items_wait_for_a_redis_that_is_gone_ends_when_told
     worker = await _in_the_middle(home, gated_site, rate=30)  # which is asked for on Redis
     home.redis.kill()
     gated_site.gate.set()
-    await _said(home, "waiting for it")
+    await _said(home, _WAITS_FOR_REDIS)
     await _told_to_end(home, worker)
 
     assert await _ended(worker) == 0
@@ -129,7 +136,7 @@ async def test_a_second_signal_ends_a_worker_whose_database_says_nothing(
         code = await _ended(worker)
 
     assert code == 130
-    assert "ended at once" in home.said()
+    assert _KILLED in home.said()
 
 
 async def test_what_a_worker_left_behind_is_done_by_the_next_one(

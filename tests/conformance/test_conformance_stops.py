@@ -8,6 +8,7 @@ import pytest
 
 from conformance.grounds import AT_ONCE, EngineOn
 from longline.model import JobState
+from longline.stores.leases import BY_HAND
 
 pytestmark = pytest.mark.real_time
 
@@ -77,7 +78,7 @@ async def test_a_job_that_is_paused_from_elsewhere_stops_and_goes_on_when_resume
     report = await engine_on.resume(job.id)
 
     assert (paused.state, paused.exit_code) == (JobState.PAUSED, 4)
-    assert paused.reason == "paused by hand"
+    assert paused.reason == BY_HAND
     assert len(committed) < _MANY
     assert report.state is JobState.COMPLETE
     assert engine_on.site.asked() == {f"item/{number}": 1 for number in range(_MANY)}
@@ -135,9 +136,8 @@ async def test_a_site_that_bans_us_pauses_the_job_until_its_breaker_is_closed(
     report = await engine_on.resume(paused.job)
 
     assert (paused.state, paused.exit_code) == (JobState.PAUSED, 4)
-    assert str(paused.reason).startswith(
-        f"{engine_on.domain} blocks us (status 403 and the text 'You have been blocked')"
-    )
+    data = (engine_on.domain, "403", "'You have been blocked'")
+    assert [datum for datum in data if datum not in (paused.reason or "")] == []
     assert paused.progress.remaining == 20
     assert report.state is JobState.COMPLETE
     assert len(await engine_on.finished(report.job)) == 20

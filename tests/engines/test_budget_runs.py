@@ -36,22 +36,26 @@ async def opened(
 
 
 @pytest.mark.parametrize(
-    ("budget", "words"),
+    ("budget", "data"),
     [
-        ({"budget": {"requests": 8}}, "the budget of 8 requests is spent"),
-        ({"budget": {"bytes": 400}}, "the budget of 400 bytes is spent"),
-        ({"budget_per_domain": {"requests": 8}}, "the budget of 8 requests for 127.0.0.1"),
+        ({"budget": {"requests": 8}}, ["8 requests"]),
+        ({"budget": {"bytes": 400}}, ["400 bytes"]),
+        ({"budget_per_domain": {"requests": 8}}, ["8 requests", "127.0.0.1"]),
     ],
 )
 async def test_a_spent_budget_ends_the_job_as_partial_with_the_reason(
-    pages: ScriptedSite, clock: VirtualClock, tmp_path: Path, budget: dict[str, Any], words: str
+    pages: ScriptedSite,
+    clock: VirtualClock,
+    tmp_path: Path,
+    budget: dict[str, Any],
+    data: list[str],
 ) -> None:
     async with opened(tmp_path, clock, pages, **budget) as orchestrator:
         report = await orchestrator.execute()
 
     counts = report.progress.counts
     assert (report.state, report.exit_code) == (JobState.PARTIAL, 3)
-    assert words in (report.reason or "")
+    assert [datum for datum in data if datum not in (report.reason or "")] == []
     assert counts[ItemState.STORED] + counts[ItemState.SKIPPED] == 20
     assert 0 < counts[ItemState.STORED] < 20
 
@@ -74,11 +78,11 @@ async def test_time_that_is_up_ends_the_job(
         report = await orchestrator.execute()
 
     assert report.state is JobState.PARTIAL
-    assert "the budget of 10 s is spent" in (report.reason or "")
+    assert "10 s" in (report.reason or "")
     assert clock.now() - started < 15
 
 
-async def test_a_budget_that_is_spent_in_discovery_is_told(
+async def test_a_budget_that_is_spent_in_discovery_is_an_event(
     pages: ScriptedSite, clock: VirtualClock, tmp_path: Path
 ) -> None:
     pages.says("/trouble", "fine")
@@ -88,7 +92,7 @@ async def test_a_budget_that_is_spent_in_discovery_is_told(
         events = await orchestrator.store.journal.events(report.job, kind="budget.spent")
 
     assert report.state is JobState.PARTIAL
-    assert "the budget of 3 requests" in (report.reason or "")
+    assert "3 requests" in (report.reason or "")
     assert len(events) == 1
 
 

@@ -113,7 +113,7 @@ async def test_time_that_is_up_ends_a_job_whose_items_are_all_parked(
         report = await orchestrator.execute()
 
     assert report.state is JobState.PARTIAL
-    assert "the budget of 30 s is spent" in (report.reason or "")
+    assert "30 s" in (report.reason or "")
     assert report.progress.counts[ItemState.SKIPPED] == 10
     assert clock.now() - started < 60
 
@@ -166,7 +166,7 @@ async def test_a_ban_in_discovery_pauses_the_job_and_is_an_event_and_in_the_ledg
         kinds = await orchestrator.store.ledger.by_kind(report.job)
 
     assert (report.state, report.exit_code) == (JobState.PAUSED, 4)
-    assert "blocks us" in (report.reason or "")
+    assert pages.url.removeprefix("http://") in (report.reason or "")
     assert event.data["domain"] == pages.url.removeprefix("http://")
     assert kinds["blocked"] == {"attempts": 1}
 

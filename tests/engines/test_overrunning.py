@@ -13,10 +13,6 @@ from longline.stores.ledger import LedgerQuery
 from scripted_site import ScriptedSite
 
 LIMIT = 20.0
-FAILED = (
-    "it took longer than 20 s three times, waits not counted: "
-    "raise soft_limit, or make the source quicker"
-)
 
 
 async def attempts(process: Process) -> list[tuple[str, str, int]]:
@@ -40,7 +36,9 @@ async def test_an_item_that_takes_too_long_three_times_fails_and_the_job_ends(
 
     assert ends == [(2, 0, 1), (1, 0, 2), (1, 0, 3)]
     assert counts == {ItemState.STORED: 1, ItemState.FAILED: 1}
-    assert (item.kind, item.reason) == (FailureKind.TIMEOUT, FAILED)
+    assert item.kind == FailureKind.TIMEOUT
+    assert f"{LIMIT:g} s" in (item.reason or "")
+    assert "soft_limit" in (item.reason or "")
     assert noted == [(FailureKind.TIMEOUT, OVERRAN, number) for number in (1, 2, 3)]
     assert spent["item_requests"] == sum(site.hits.values())
     assert state is JobState.PARTIAL

@@ -48,6 +48,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def names_the_model(text: str) -> bool:
+    """Return whether a description names the model and the version of its prompt."""
+    return "practice" in text and "v3" in text
+
+
 def table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as text:
         return list(csv.DictReader(text))
@@ -87,9 +92,9 @@ async def test_what_was_said_of_an_older_version_is_not_passed_off_as_current(
     assert said == {**TOLD, "state": "outdated", "answer": None, "answered_at": None}
     assert table(tmp_path / "a.csv")[0]["enrichments.moods.@state"] == "outdated"
     assert "eager" not in (tmp_path / "a.csv").read_text()
-    assert done.notes == (
-        "1 records have changed since moods was asked about them: no answer is told",
-    )
+    (note,) = done.notes
+    assert "1" in note.split()
+    assert "moods" in note
 
 
 async def test_a_record_as_it_was_has_what_was_said_of_it_then(
@@ -154,7 +159,7 @@ async def test_every_format_takes_them(store: Store, tmp_path: Path, form: str) 
 
 
 @pytest.mark.parametrize("columns", [(), ("key", "enrichments.moods.mood", "title")])
-async def test_the_schema_holds_and_says_who_made_it(
+async def test_the_schema_is_valid_and_names_the_model_and_prompt(
     store: Store, tmp_path: Path, columns: tuple[str, ...]
 ) -> None:
     await store.records.create(record("a"), at=EPOCH)
@@ -165,20 +170,22 @@ async def test_the_schema_holds_and_says_who_made_it(
 
     schema = json.loads((tmp_path / "a.jsonl.schema.json").read_text())
     jsonschema.validate(lines(tmp_path / "a.jsonl"), {"type": "array", "items": schema})
-    assert "machine-made: practice, prompt version v3" in json.dumps(schema)
+    assert names_the_model(json.dumps(schema))
 
 
-async def test_the_schema_of_a_table_says_who_made_a_column(store: Store, tmp_path: Path) -> None:
+async def test_the_schema_of_a_table_names_the_model_of_a_column(
+    store: Store, tmp_path: Path
+) -> None:
     await store.records.create(record("a"), at=EPOCH)
     await answered(store, "a", {"mood": "eager"})
 
     exported(store, tmp_path / "a.csv")
 
     schema = json.loads((tmp_path / "a.csv.schema.json").read_text())
-    assert schema["properties"]["enrichments.moods.mood"] == {
-        "type": "string",
-        "description": "machine-made: practice, prompt version v3",
-    }
+    column = schema["properties"]["enrichments.moods.mood"]
+    assert column.keys() == {"type", "description"}
+    assert column["type"] == "string"
+    assert names_the_model(column["description"])
 
 
 async def test_columns_choose_what_machines_said_and_who(store: Store, tmp_path: Path) -> None:
@@ -195,18 +202,22 @@ async def test_columns_choose_what_machines_said_and_who(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "known"),
     [
-        ("enrichments.mods.mood", "is none of enrichments.moods.FIELD"),
-        ("enrichments.moods", "is none of enrichments.moods.FIELD"),
-        ("enrichments.moods.@price", "ends in none of @state, @model"),
+        ("enrichments.mods.mood", "enrichments.moods.FIELD"),
+        ("enrichments.moods", "enrichments.moods.FIELD"),
+        ("enrichments.moods.@price", "@state, @model"),
     ],
 )
-def test_a_column_that_no_task_has_is_told(
-    store: Store, tmp_path: Path, name: str, told: str
+def test_a_column_that_no_task_has_is_refused_with_those_there_are(
+    store: Store, tmp_path: Path, name: str, known: str
 ) -> None:
-    with pytest.raises(BadOption, match=told):
+    with pytest.raises(BadOption) as refused:
         exported(store, tmp_path / "a.csv", columns=(name,))
+
+    assert refused.value.option == "--columns"
+    assert repr(name) in refused.value.problem
+    assert known in refused.value.problem
 
 
 async def test_parts_are_made_by_what_machines_said(store: Store, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,15 +46,21 @@ def test_the_format_can_be_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["records", "records.doc", "records.gz", "records.doc.gz"])
 def test_an_ending_that_says_nothing_names_those_that_do(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadOption, match="jsonl, json, csv"):
+    with pytest.raises(BadOption) as refused:
         export_to(tmp_path / name, Tap(1))
 
+    assert name in refused.value.problem
+    assert ", ".join(FORMATS) in refused.value.problem
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_format_that_there_is_not_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="'xml' is none of jsonl, json, csv"):
+def test_an_unknown_format_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(BadOption) as refused:
         export_to(tmp_path / "a.json", Tap(1), form="xml")
+
+    assert refused.value.option == "--format"
+    assert "'xml'" in refused.value.problem
+    assert "jsonl, json, csv" in refused.value.problem
 
 
 def test_folders_on_the_way_are_not_made_unasked(tmp_path: Path) -> None:
@@ -126,9 +131,12 @@ def locked(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["a.json", "b.json", "deeper/a.json"])
-def test_a_folder_without_the_right_to_write_is_told(locked: Path, name: str) -> None:
-    with pytest.raises(DestinationUnwritable, match=r"\(Permission denied\); nothing was left"):
+def test_a_folder_without_write_permission_is_an_error(locked: Path, name: str) -> None:
+    with pytest.raises(DestinationUnwritable) as failed:
         export_to(locked / name, Tap(1))
+
+    assert failed.value.path == str(locked / name)
+    assert failed.value.problem == os.strerror(errno.EACCES)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
@@ -139,10 +147,11 @@ def test_a_place_that_is_full_is_no_wrong_word(tmp_path: Path, code: int) -> Non
         raise OSError(code, os.strerror(code))
         yield
 
-    with pytest.raises(DestinationFull, match=re.escape(os.strerror(code))) as told:
+    with pytest.raises(DestinationFull) as failed:
         export_to(tmp_path / "a.json", fill)
 
-    assert told.value.exit_code == 4
+    assert failed.value.problem == os.strerror(code)
+    assert failed.value.exit_code == 4
     assert [one.read_text() for one in tmp_path.iterdir()] == ["the old one"]
 
 
@@ -150,9 +159,10 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
 
-    with pytest.raises(DestinationUnwritable, match="not a file"):
+    with pytest.raises(DestinationUnwritable) as failed:
         export_to(pipe, Tap(1))
 
+    assert failed.value.path == str(pipe)
     assert pipe.is_fifo()
 
 
@@ -200,9 +210,12 @@ def test_the_same_records_make_the_same_packed_file(tmp_path: Path) -> None:
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
 
 
-def test_what_packs_itself_is_not_packed_again(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match=r"parquet is packed already; leave \.gz out"):
+def test_a_format_with_compression_of_its_own_is_not_compressed_again(tmp_path: Path) -> None:
+    with pytest.raises(BadOption) as refused:
         export_to(tmp_path / "a.parquet.gz", Tap(1))
+
+    assert "parquet" in refused.value.problem
+    assert ".gz" in refused.value.problem
 
 
 def test_a_number_goes_before_the_endings_and_nothing_is_replaced(tmp_path: Path) -> None:
@@ -224,34 +237,41 @@ def test_of_two_with_one_number_the_second_gives_way(tmp_path: Path) -> None:
         path.write_text("first")
         yield from Tap(1)()
 
-    with pytest.raises(DestinationUnwritable, match="exists"):
+    with pytest.raises(DestinationUnwritable) as failed:
         export(Wish(str(tmp_path / "a.jsonl"), is_numbered=True), meanwhile)
 
+    assert failed.value.problem == os.strerror(errno.EEXIST)
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "option", "datum"),
     [
-        ({"output": "ftp://x/y.csv"}, "--output: ftp://… is neither"),
-        ({"output": "x.csv", "table": "t"}, "--table: that does not go with a file"),
-        ({"output": "x.csv", "endpoint": "http://x"}, "--endpoint: that does not go with a file"),
-        ({"output": "s3://b/x.csv", "partition": "a"}, "--partition: that does not go with s3"),
-        ({"output": "s3://b", "form": "csv"}, "an address of S3 is s3://bucket/name.ending"),
-        ({"output": "x.csv", "columns": ("a", "a")}, "--columns: 'a' is there twice"),
-        ({"output": "x.csv", "columns": ("@a",)}, "--columns: '@a' is none of @source, @key"),
-        ({"output": "x.csv", "columns": ("a..b",)}, "--columns: 'a..b' is no field"),
+        ({"output": "ftp://x/y.csv"}, "--output", "ftp://…"),
+        ({"output": "x.csv", "table": "t"}, "--table", "file"),
+        ({"output": "x.csv", "endpoint": "http://x"}, "--endpoint", "file"),
+        ({"output": "s3://b/x.csv", "partition": "a"}, "--partition", "s3"),
+        ({"output": "s3://b", "form": "csv"}, "--output", "s3://bucket/name.ending"),
+        ({"output": "x.csv", "columns": ("a", "a")}, "--columns", "'a'"),
+        ({"output": "x.csv", "columns": ("@a",)}, "--columns", "@source, @key"),
+        ({"output": "x.csv", "columns": ("a..b",)}, "--columns", "'a..b'"),
     ],
 )
-def test_what_does_not_fit_is_told_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], told: str
+def test_options_that_do_not_fit_are_refused_before_anything_is_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    option: str,
+    datum: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(BadOption, match=re.escape(told)):
+    with pytest.raises(BadOption) as refused:
         export(Wish(**options), Tap(1))
 
+    assert refused.value.option == option
+    assert datum in refused.value.problem
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,7 +289,8 @@ def test_a_library_that_is_not_there_is_told_by_its_extra(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, library, None)
 
-    with pytest.raises(MissingExtra, match=rf"longline\[{extra}\]"):
+    with pytest.raises(MissingExtra) as missing:
         export(Wish(output), Tap(1))
 
+    assert missing.value.extra == extra
     assert list(tmp_path.iterdir()) == []

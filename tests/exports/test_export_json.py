@@ -82,4 +82,5 @@ def test_chosen_columns_make_flat_objects_in_their_order() -> None:
     )
 
     assert target.getvalue() == b'{"price.amount":5,"key":"0","tags.1":"b","gone":null}\n'
-    assert done.notes == ("no record has gone",)
+    (note,) = done.notes
+    assert "gone" in note

@@ -72,18 +72,21 @@ def test_readers_see_the_old_table_until_the_new_one_is_whole(postgres: str) -> 
     export(Wish(postgres, table="seen"), rows({"a": 1}))
     do(postgres, "CREATE VIEW looking AS SELECT a FROM seen")
 
-    with pytest.raises(DestinationUnwritable, match="view looking depends on table seen"):
+    with pytest.raises(DestinationUnwritable, match="looking") as failed:
         export(Wish(postgres, table="seen"), rows({"a": 2}))
 
+    assert failed.value.path.endswith("seen")
     assert ask(postgres, "SELECT a FROM looking") == [{"a": 1}]
 
 
 def test_a_table_that_is_not_ours_is_never_replaced(postgres: str) -> None:
     do(postgres, "CREATE TABLE theirs AS SELECT 7 AS n")
 
-    with pytest.raises(DestinationUnwritable, match="another table of this name is there"):
+    with pytest.raises(DestinationUnwritable) as failed:
         export(Wish(postgres, table="theirs"), rows({"a": 1}))
 
+    assert failed.value.path.endswith("theirs")
+    assert failed.value.__cause__ is None  # refused by us, not by the server
     assert ask(postgres, "SELECT * FROM theirs") == [{"n": 7}]
 
 
@@ -94,8 +97,8 @@ def test_a_schema_can_be_named_and_numbers_follow_each_other(postgres: str) -> N
     first = export(wish, rows({"a": 1}))
     second = export(wish, rows({"a": 2}))
 
-    assert first.path.endswith("table deep.day_0001")
-    assert second.path.endswith("table deep.day_0002")
+    assert first.path.endswith("deep.day_0001")
+    assert second.path.endswith("deep.day_0002")
     assert ask(postgres, "SELECT a FROM deep.day_0002") == [{"a": 2}]
 
 
@@ -106,21 +109,24 @@ def test_names_that_are_too_long_stay_apart(postgres: str) -> None:
     assert [found["ü" * 31], found["ü" * 30 + "_2"]] == [1, 2]
 
 
-def test_what_postgresql_refuses_is_mended_and_told(postgres: str) -> None:
+def test_a_nul_that_postgresql_refuses_is_replaced_with_a_note(postgres: str) -> None:
     done = export(Wish(postgres, table="nul"), rows({"a": "x\x00y"}, {"a": "z"}))
 
     assert column("a", ask(postgres, "SELECT a FROM nul ORDER BY a")) == ["x\ufffdy", "z"]
-    assert done.notes == ("1 records had NUL characters, which PostgreSQL refuses",)
+    (note,) = done.notes
+    assert "1" in note.split()
+    assert "NUL" in note
 
 
-def test_a_server_that_is_not_there_is_told_without_the_password() -> None:
+def test_an_error_of_an_unreachable_server_hides_the_password() -> None:
     address = "postgresql://me:hunter22@127.0.0.1:1/base?password=hunter22"
 
-    with pytest.raises(DestinationUnwritable) as told:
+    with pytest.raises(DestinationUnwritable) as failed:
         export(Wish(address), rows())
 
-    assert "postgresql://me@127.0.0.1:1/base table longline_export cannot be" in str(told.value)
-    assert "hunter22" not in str(told.value)
+    assert failed.value.path.startswith("postgresql://me@127.0.0.1:1/base ")
+    assert failed.value.path.endswith("longline_export")
+    assert "hunter22" not in str(failed.value)
 
 
 def test_an_address_is_shown_without_its_password() -> None:
@@ -128,6 +134,9 @@ def test_an_address_is_shown_without_its_password() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a.", "x" * 64])
-def test_what_is_no_name_of_a_table_is_told(name: str) -> None:
-    with pytest.raises(BadOption, match="is no name of a table"):
+def test_an_invalid_name_of_a_table_is_refused(name: str) -> None:
+    with pytest.raises(BadOption) as refused:
         export(Wish("postgresql://h/d", table=name or "."), rows())
+
+    assert refused.value.option == "--table"
+    assert repr(name or ".") in refused.value.problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -142,4 +143,4 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
     events = await little.store.journal.events(report.job, kind="checkpoint.failed")
     assert report.state is JobState.COMPLETE
     assert report.progress.last_checkpoint_at is None
-    assert "Not a directory" in events[-1].data["reason"]
+    assert os.strerror(errno.ENOTDIR) in events[-1].data["reason"]

@@ -201,17 +201,21 @@ async def test_a_job_goes_on_from_a_key(site: ScriptedSite, little_of: Make) -> 
     assert site.hits["/item/29"] == 0
 
 
-async def test_what_cannot_be_resumed_says_so(little: Orchestrator) -> None:
+async def test_a_job_that_cannot_be_resumed_is_an_error(little: Orchestrator) -> None:
     with pytest.raises(UnknownJob):
         await little.resume()
     report = await little.execute()
 
-    with pytest.raises(NotResumable, match="complete"):
+    with pytest.raises(NotResumable) as ended:
         await little.resume(report.job)
-    with pytest.raises(UnknownCheckpoint, match="20200101_000000"):
+    with pytest.raises(UnknownCheckpoint) as unknown_checkpoint:
         await little.resume(checkpoint="20200101_000000")
-    with pytest.raises(UnknownJob, match="nonsense"):
+    with pytest.raises(UnknownJob) as unknown_job:
         await little.resume("nonsense")
+
+    assert (ended.value.job, ended.value.state) == (report.job, "complete")
+    assert unknown_checkpoint.value.name == "20200101_000000"
+    assert unknown_job.value.job == "nonsense"
 
 
 async def test_an_unknown_key_to_go_on_from_says_so(site: ScriptedSite, little_of: Make) -> None:
@@ -221,7 +225,7 @@ async def test_an_unknown_key_to_go_on_from_says_so(site: ScriptedSite, little_o
         job = await interrupted_at(longline, 5)
 
     async with little_of(count=40) as longline:
-        with pytest.raises(BadOption, match="no item 'x'"):
+        with pytest.raises(BadOption, match="'x'"):
             await longline.resume(job, from_key="x")
 
 

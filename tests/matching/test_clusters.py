@@ -140,11 +140,11 @@ def test_the_longest_text_is_shown() -> None:
     assert view({"about": "long and good"}, {"about": "short"})["about"].record == "site/0"
 
 
-def test_a_boolean_that_somebody_denies_is_nobodys() -> None:
+def test_a_boolean_that_another_record_contradicts_has_no_value() -> None:
     lift = view({"lift": True}, {"lift": False}, {"lift": None})["lift"]
 
     assert (lift.value, lift.record) == (None, None)
-    assert lift.note == "the records contradict each other"
+    assert lift.note
     assert lift.others == (Said("site/1", False), Said("site/0", True))
 
 
@@ -155,7 +155,8 @@ def test_a_boolean_that_nobody_denies_stands() -> None:
 
 def test_a_wide_gap_of_prices_is_noted() -> None:
     assert view({"price": 100}, {"price": 105})["price"].note is None
-    assert view({"price": 100}, {"price": 106})["price"].note == "from 100 to 106, a gap of 6%"
+    note = view({"price": 100}, {"price": 106})["price"].note or ""
+    assert [datum for datum in ("100", "106", "6%") if datum not in note] == []
 
 
 def test_money_is_compared_in_one_currency_only() -> None:

@@ -10,14 +10,13 @@ import pytest
 
 from longline.config.manifests.pipeline import Enrichers
 from longline.errors import BadFile, BadOption
-from longline.model import Note
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.enrichers.geocode import GeocodeEnricher
 from pipeline.drafts import draft
 
-RATES = {"to": "EUR", "rates": {"BGN": 0.51129, "USD": 0.9}, "date": "2026-01-02"}
+RATES: dict[str, Any] = {"to": "EUR", "rates": {"BGN": 0.51129, "USD": 0.9}, "date": "2026-01-02"}
 TABLE = [
     {"city": "Sofia", "country": "BG", "lat": 42.7, "lon": 23.3, "region": "Sofia-grad"},
     {"city": "Paris", "country": "FR", "lat": 48.9, "lon": 2.4},
@@ -53,7 +52,10 @@ def test_money_is_converted_by_the_table(price: dict[str, Any], worth: float) ->
     added = euros({"price": price})
 
     assert added.fields == {"price_eur": worth}
-    assert added.origin == "currency, price by the rates of 2026-01-02"
+    assert added.origin is not None
+    assert added.origin.startswith("currency")
+    assert "price" in added.origin
+    assert RATES["date"] in added.origin
 
 
 def test_a_number_takes_its_currency_from_another_field_or_from_what_was_written() -> None:
@@ -62,23 +64,25 @@ def test_a_number_takes_its_currency_from_another_field_or_from_what_was_written
 
 
 @pytest.mark.parametrize(
-    ("price", "why"),
+    ("price", "datum"),
     [
-        (None, "price is no amount"),
-        ("10", "price is no amount"),
-        (True, "price is no amount"),
-        (float("inf"), "price is no amount"),
-        (10, "price names no currency"),
-        ({"amount": None, "currency": "BGN"}, "price is no amount"),
-        ({"amount": 1, "currency": "GBP"}, "there is no rate for GBP in the table of 2026-01-02"),
-        ({"amount": 1e300, "currency": "BGN"}, "price is too large"),
+        (None, "amount"),
+        ("10", "amount"),
+        (True, "amount"),
+        (float("inf"), "amount"),
+        (10, "currency"),
+        ({"amount": None, "currency": "BGN"}, "amount"),
+        ({"amount": 1, "currency": "GBP"}, "GBP"),
+        ({"amount": 1e300, "currency": "BGN"}, "large"),
     ],
 )
-def test_what_cannot_be_converted_is_null_with_the_reason(price: Any, why: str) -> None:
+def test_a_price_that_cannot_be_converted_is_null_with_a_note(price: Any, datum: str) -> None:
     added = euros({"price": price})
 
     assert added.fields == {"price_eur": None}
-    assert added.notes == (Note("price_eur", why),)
+    (note,) = added.notes
+    assert note.field == "price_eur"
+    assert datum in note.text
 
 
 @pytest.mark.parametrize(
@@ -101,19 +105,21 @@ def test_a_place_is_found_whatever_the_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "datum"),
     [
-        ({"city": "Plovdiv"}, "the table has no plovdiv"),
-        ({"city": "Paris"}, "the table has several places called paris"),
-        ({"city": None}, "city is empty"),
-        ({}, "city is empty"),
+        ({"city": "Plovdiv"}, "plovdiv"),
+        ({"city": "Paris"}, "paris"),
+        ({"city": None}, "city"),
+        ({}, "city"),
     ],
 )
-def test_a_place_that_is_not_known_for_sure_is_null(data: dict[str, Any], why: str) -> None:
+def test_a_place_that_is_not_known_for_sure_is_null(data: dict[str, Any], datum: str) -> None:
     added = place(data)
 
     assert added.fields == {"place": None}
-    assert added.notes == (Note("place", why),)
+    (note,) = added.notes
+    assert note.field == "place"
+    assert datum in note.text
 
 
 def test_two_names_tell_places_of_one_name_apart() -> None:
@@ -139,23 +145,26 @@ def test_a_table_may_stand_in_a_file(tmp_path: Path, name: str, text: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "problem"),
+    ("name", "text", "data"),
     [
-        ("towns.csv", "city,lat\nSofia,north\n", "row 1: lat must be a number"),
-        ("towns.csv", "city,lat\nSofia,91\n", "from -90 to 90"),
-        ("towns.csv", "town,lat\nSofia,42\n", "row 1: a row has no city"),
-        ("towns.json", "{}", "a list of objects"),
-        ("towns.json", "[", "it is not JSON"),
+        ("towns.csv", "city,lat\nSofia,north\n", ["row 1", "lat"]),
+        ("towns.csv", "city,lat\nSofia,91\n", ["-90", "90"]),
+        ("towns.csv", "town,lat\nSofia,42\n", ["row 1", "city"]),
+        ("towns.json", "{}", ["list"]),
+        ("towns.json", "[", ["JSON"]),
     ],
 )
-def test_a_table_that_cannot_be_used_is_told(
-    tmp_path: Path, name: str, text: str, problem: str
+def test_a_table_that_cannot_be_used_is_refused(
+    tmp_path: Path, name: str, text: str, data: list[str]
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
 
-    with pytest.raises(BadFile, match=problem):
+    with pytest.raises(BadFile) as refused:
         place({}, table=None, file=str(path))
+
+    assert refused.value.path == str(path)
+    assert [datum for datum in data if datum not in refused.value.problem] == []
 
 
 def test_a_stage_adds_with_provenance_and_never_replaces_what_a_site_said() -> None:
@@ -165,7 +174,9 @@ def test_a_stage_adds_with_provenance_and_never_replaces_what_a_site_said() -> N
 
     assert enriched.data == {"title": "Flat", "loud": True}
     assert enriched.provenance == {"title": "page a", "loud": "shouting"}
-    assert enriched.notes == (Note("title", "it was there before shouting, and stays"),)
+    (note,) = enriched.notes
+    assert note.field == "title"
+    assert "shouting" in note.text
 
 
 def test_enrichers_are_made_of_what_is_written() -> None:

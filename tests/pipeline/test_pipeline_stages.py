@@ -53,8 +53,12 @@ def test_frozen_data_is_what_it_was_for_all_who_read_it(value: Any) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_stage_that_changes_its_draft_fails_loudly(change: Any) -> None:
-    with pytest.raises(TypeError, match="not changed between stages"):
-        change(draft(FLAT).data)
+    data = draft(FLAT).data
+
+    with pytest.raises(TypeError):
+        change(data)
+
+    assert data == FLAT
 
 
 @pytest.mark.parametrize(("kind", "base"), [(FrozenDict, dict), (FrozenList, list)])
@@ -94,11 +98,11 @@ def test_a_map_keeps_the_others_when_it_says_so_and_drops_what_is_null() -> None
     }
 
 
-def test_a_constant_is_only_what_somebody_wrote() -> None:
+def test_a_constant_has_the_map_as_its_provenance() -> None:
     mapped = Map({"country": {"value": "BG"}, "none": {"value": None}})(draft(FLAT))
 
     assert mapped.data == {"country": "BG", "none": None}
-    assert mapped.provenance["country"] == "map, a constant"
+    assert mapped.provenance["country"].startswith("map")
 
 
 def test_provenance_follows_the_field() -> None:
@@ -127,26 +131,34 @@ def test_a_path_that_finds_nothing_is_null_with_a_note() -> None:
     mapped = Map({"city": "address.city"})(draft(FLAT))
 
     assert mapped.data == {"city": None}
-    assert mapped.notes == (Note("city", "'address.city' finds nothing"),)
+    (note,) = mapped.notes
+    assert note.field == "city"
+    assert "address.city" in note.text
 
 
 def test_a_path_that_cannot_be_followed_is_quarantined() -> None:
-    with pytest.raises(UnexpectedShape, match=r"item 7: sum: the path .* cannot be followed"):
+    with pytest.raises(UnexpectedShape) as failed:
         Map({"sum": "sum(title)"})(draft(FLAT))
+
+    assert failed.value.where == "item 7"
+    assert failed.value.problem.startswith("sum: ")
 
 
 @pytest.mark.parametrize(
-    ("fields", "problem"),
+    ("fields", "datum"),
     [
-        ({"a": "b."}, "not a path"),
-        ({"a": 5}, "write a path such as"),
-        ({}, "at least 1"),
-        ({"*": "title"}, "stands for all other fields"),
+        ({"a": "b."}, "'b.'"),
+        ({"a": 5}, "path"),
+        ({}, "1"),
+        ({"*": "title"}, "*"),
     ],
 )
-def test_a_map_that_cannot_be_used_says_why(fields: dict[str, Any], problem: str) -> None:
-    with pytest.raises(BadOption, match=problem):
+def test_a_map_that_cannot_be_used_is_refused(fields: dict[str, Any], datum: str) -> None:
+    with pytest.raises(BadOption) as refused:
         Map(fields)
+
+    assert refused.value.option.startswith("map")
+    assert datum in str(refused.value)
 
 
 # ---------------------------------------------------------------- filter
@@ -159,28 +171,33 @@ def test_what_passes_a_filter_is_the_same_draft() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "reason"),
+    ("condition", "field", "wanted"),
     [
-        ("price.amount > `20`", "filtered out: price.amount > `20` is not true"),
-        ("area > `20`", "cannot be told, since a value is missing"),
-        ([{"field": "price.amount", "at_least": 13}], "price.amount is less than 13.0"),
-        ([{"field": "price.amount", "at_most": 12}], "price.amount is more than 12.0"),
-        ([{"field": "price.amount", "above": 12.5}], "price.amount is not above 12.5"),
-        ([{"field": "price.amount", "below": 12.5}], "price.amount is not below 12.5"),
-        ([{"field": "agent", "filled": True}], "agent is empty"),
-        ([{"field": "title", "filled": False}], "title is filled"),
-        ([{"field": "title", "equals": "House"}], "title is not House"),
-        ([{"field": "title", "differs": "Flat"}], "title is Flat"),
-        ([{"field": "title", "one_of": ["House"]}], r"title is none of \['House'\]"),
-        ([{"field": "title", "contains": "house"}], "title does not contain house"),
-        ([{"field": "title", "matches": "^H"}], r"title does not match \^H"),
-        ([{"field": "agent", "above": 1}], "agent is empty"),
-        (["title", {"field": "price.currency", "equals": "EUR"}], "price.currency is not EUR"),
+        ("price.amount > `20`", "price.amount > `20`", ""),
+        ("area > `20`", "area > `20`", "missing"),
+        ([{"field": "price.amount", "at_least": 13}], "price.amount", "13"),
+        ([{"field": "price.amount", "at_most": 12}], "price.amount", "12"),
+        ([{"field": "price.amount", "above": 12.5}], "price.amount", "12.5"),
+        ([{"field": "price.amount", "below": 12.5}], "price.amount", "12.5"),
+        ([{"field": "agent", "filled": True}], "agent", "empty"),
+        ([{"field": "title", "filled": False}], "title", "filled"),
+        ([{"field": "title", "equals": "House"}], "title", "House"),
+        ([{"field": "title", "differs": "Flat"}], "title", "Flat"),
+        ([{"field": "title", "one_of": ["House"]}], "title", "House"),
+        ([{"field": "title", "contains": "house"}], "title", "house"),
+        ([{"field": "title", "matches": "^H"}], "title", "^H"),
+        ([{"field": "agent", "above": 1}], "agent", "empty"),
+        (["title", {"field": "price.currency", "equals": "EUR"}], "price.currency", "EUR"),
     ],
 )
-def test_what_does_not_pass_is_skipped_with_the_reason(condition: Any, reason: str) -> None:
-    with pytest.raises(NothingToStore, match=reason):
+def test_a_draft_that_does_not_pass_is_skipped_with_the_reason(
+    condition: Any, field: str, wanted: str
+) -> None:
+    with pytest.raises(NothingToStore) as skipped:
         Filter(condition)(draft(FLAT))
+
+    assert field in skipped.value.reason
+    assert wanted in skipped.value.reason
 
 
 @pytest.mark.parametrize(
@@ -203,8 +220,11 @@ def test_what_passes_passes(condition: Any) -> None:
 
 @pytest.mark.parametrize("condition", ["sum(title)", [{"field": "title", "above": 3}]])
 def test_what_cannot_be_compared_is_quarantined_and_not_skipped(condition: Any) -> None:
-    with pytest.raises(UnexpectedShape, match="item 7: filter: "):
+    with pytest.raises(UnexpectedShape) as failed:
         Filter(condition)(draft(FLAT))
+
+    assert failed.value.where == "item 7"
+    assert "filter" in failed.value.problem
 
 
 def test_a_draft_is_a_new_one_after_a_stage() -> None:

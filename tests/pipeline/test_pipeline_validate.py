@@ -37,9 +37,14 @@ class Flat(BaseModel):
 
 
 def problems_of(rules: Any, data: dict[str, Any]) -> tuple[str, ...]:
-    with pytest.raises(Misfit) as told:
+    with pytest.raises(Misfit) as misfit:
         Validate(rules)(draft(data))
-    return told.value.problems
+    return misfit.value.problems
+
+
+def places_of(rules: Any, data: dict[str, Any]) -> list[str]:
+    """Return the paths of the fields that break a rule."""
+    return [problem.partition(": ")[0] for problem in problems_of(rules, data)]
 
 
 def test_what_fits_a_schema_is_the_same_draft() -> None:
@@ -55,62 +60,79 @@ def test_a_model_makes_of_data_what_it_understands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "place", "datum"),
     [
-        ({"title": None}, "title: must be a text, not null"),
-        ({"title": "x"}, "title: must have 2 characters or more"),
-        ({"price": 0}, "price: must be more than 0"),
-        ({"price": float("nan")}, "price: must be a number, not null"),
-        ({"price": True}, "price: must be a number, not true or false"),
-        ({"link": "no address"}, "link: must be a uri"),
-        ({"day": "31.01.2026"}, "day: must be a date"),
-        ({"rooms": [{"m2": 5}, {"m2": "x"}]}, "rooms[1].m2: must be a whole number, not a text"),
-        ({"title": "half a pair: \ud800"}, "it cannot be stored: "),
-        ({"title": b"Flat"}, "it cannot be stored: field title is of type bytes, "),
+        ({"title": None}, "title", "null"),
+        ({"title": "x"}, "title", "2"),
+        ({"price": 0}, "price", "0"),
+        ({"price": float("nan")}, "price", "null"),
+        ({"price": True}, "price", "number"),
+        ({"link": "no address"}, "link", "uri"),
+        ({"day": "31.01.2026"}, "day", "date"),
+        ({"rooms": [{"m2": 5}, {"m2": "x"}]}, "rooms[1].m2", "number"),
     ],
 )
-def test_a_broken_rule_is_told_with_its_place(change: dict[str, Any], problem: str) -> None:
-    (told,) = problems_of(SCHEMA, {**GOOD, **change})
+def test_a_broken_rule_is_reported_with_its_place(
+    change: dict[str, Any], place: str, datum: str
+) -> None:
+    (problem,) = problems_of(SCHEMA, {**GOOD, **change})
 
-    assert told.startswith(problem)
+    assert problem.startswith(f"{place}: ")
+    assert datum in problem
 
 
-def test_a_missing_field_is_told_by_its_name() -> None:
-    assert problems_of(SCHEMA, {}) == ("title: is missing", "price: is missing")
+def test_text_that_has_no_utf_8_cannot_be_stored() -> None:
+    assert len(problems_of(SCHEMA, {**GOOD, "title": "half a pair: \ud800"})) == 1
+
+
+def test_a_value_that_cannot_be_stored_is_reported_with_its_type() -> None:
+    (problem,) = problems_of(SCHEMA, {**GOOD, "title": b"Flat"})
+
+    assert "title" in problem
+    assert "bytes" in problem
+
+
+def test_a_missing_field_is_reported_by_its_name() -> None:
+    assert places_of(SCHEMA, {}) == ["title", "price"]
 
 
 @pytest.mark.parametrize(
-    ("rule", "value", "problem"),
+    ("rule", "value", "datum"),
     [
-        ({"enum": ["a", "b"]}, "c", "must be one of a, b"),
-        ({"const": 1}, 2, "must be 1"),
-        ({"minimum": 3}, 2, "must be 3 or more"),
-        ({"maximum": 3}, 4, "must be 3 or less"),
-        ({"exclusiveMaximum": 3}, 3, "must be less than 3"),
-        ({"multipleOf": 2}, 3, "must be a multiple of 2"),
-        ({"maxLength": 1}, "ab", "must have 1 characters or fewer"),
-        ({"pattern": "^a"}, "b", "must match ^a"),
-        ({"minItems": 1}, [], "must have 1 entries or more"),
-        ({"maxItems": 1}, [1, 2], "must have 1 entries or fewer"),
-        ({"uniqueItems": True}, [1, 1], "must not have the same entry twice"),
-        ({"contains": {"const": 1}}, [2], "has no entry of the kind it must have"),
-        ({"additionalProperties": False}, {"x": 1}, "has fields that are not allowed: x"),
-        ({"anyOf": [{"type": "null"}]}, 1, "fits none of the allowed forms"),
-        ({"oneOf": [{"type": "null"}]}, 1, "must fit exactly one of the allowed forms"),
-        ({"not": {"type": "integer"}}, 1, "is of a form that is not allowed"),
-        ({"format": "date-time"}, "2026-01-31T10:00:00", "must be a date-time"),
-        ({"format": "time"}, "noon", "must be a time"),
-        ({"format": "duration"}, "1 day", "must be a duration"),
-        ({"format": "hostname"}, "-a-", "must be a hostname"),
-        ({"format": "email"}, "a", "must be a email"),
-        ({"format": "uuid"}, "a", "must be a uuid"),
-        ({"if": {"type": "integer"}, "then": False}, 1, "does not satisfy"),
+        ({"enum": ["a", "b"]}, "c", "a, b"),
+        ({"const": 1}, 2, "1"),
+        ({"minimum": 3}, 2, "3"),
+        ({"maximum": 3}, 4, "3"),
+        ({"exclusiveMaximum": 3}, 3, "3"),
+        ({"multipleOf": 2}, 3, "2"),
+        ({"maxLength": 1}, "ab", "1"),
+        ({"pattern": "^a"}, "b", "^a"),
+        ({"minItems": 1}, [], "1"),
+        ({"maxItems": 1}, [1, 2], "1"),
+        ({"uniqueItems": True}, [1, 1], ""),
+        ({"contains": {"const": 1}}, [2], ""),
+        ({"additionalProperties": False}, {"x": 1}, "x"),
+        ({"anyOf": [{"type": "null"}]}, 1, ""),
+        ({"oneOf": [{"type": "null"}]}, 1, ""),
+        ({"not": {"type": "integer"}}, 1, ""),
+        ({"format": "date-time"}, "2026-01-31T10:00:00", "date-time"),
+        ({"format": "time"}, "noon", "time"),
+        ({"format": "duration"}, "1 day", "duration"),
+        ({"format": "hostname"}, "-a-", "hostname"),
+        ({"format": "email"}, "a", "email"),
+        ({"format": "uuid"}, "a", "uuid"),
+        ({"if": {"type": "integer"}, "then": False}, 1, ""),
     ],
 )
-def test_each_rule_has_a_sentence(rule: dict[str, Any], value: Any, problem: str) -> None:
-    (told, *_) = problems_of({"properties": {"a": rule}}, {"a": value})
+def test_each_rule_is_checked_and_says_what_it_wants(
+    rule: dict[str, Any], value: Any, datum: str
+) -> None:
+    (problem, *_) = problems_of({"properties": {"a": rule}}, {"a": value})
 
-    assert told.startswith(f"a: {problem}")
+    place, _, sentence = problem.partition(": ")
+    assert place == "a"
+    assert sentence
+    assert datum in sentence
 
 
 @pytest.mark.parametrize(
@@ -129,13 +151,14 @@ def test_a_format_takes_what_is_of_it_and_leaves_types_to_others(form: str, valu
     Validate({"properties": {"a": {"format": form}}})(draft({"a": value}))
 
 
-def test_three_problems_are_told_and_all_are_kept() -> None:
-    with pytest.raises(Misfit) as told:
+def test_three_problems_are_in_the_message_and_all_are_kept() -> None:
+    with pytest.raises(Misfit) as misfit:
         Validate(Flat)(draft({}))
 
-    assert len(told.value.problems) == 4
-    assert str(told.value).endswith("rooms: Field required and 1 more")
-    assert "floor" not in str(told.value)
+    shown = [name for name in Flat.model_fields if f"{name}: " in str(misfit.value)]
+    assert len(misfit.value.problems) == 4
+    assert shown == ["title", "price", "rooms"]
+    assert "1" in str(misfit.value).partition("rooms: ")[2]  # how many were left out
 
 
 def test_a_misfit_survives_the_way_home() -> None:
@@ -156,41 +179,51 @@ def test_a_schema_may_stand_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "flat.json"
     path.write_text('{"required": ["title"]}')
 
-    assert problems_of(path, {}) == ("title: is missing",)
-    assert problems_of({"file": str(path)}, {}) == ("title: is missing",)
+    assert places_of(path, {}) == ["title"]
+    assert places_of({"file": str(path)}, {}) == ["title"]
 
 
-@pytest.mark.parametrize(("text", "problem"), [("{", "is not JSON"), ("[]", "is an object")])
-def test_a_file_that_holds_no_schema_is_told(tmp_path: Path, text: str, problem: str) -> None:
+@pytest.mark.parametrize(("text", "line"), [("{", 1), ("[]", 0)])
+def test_a_file_without_a_schema_is_refused(tmp_path: Path, text: str, line: int) -> None:
     path = tmp_path / "flat.json"
     path.write_text(text)
 
-    with pytest.raises(BadFile, match=problem):
+    with pytest.raises(BadFile) as refused:
         Validate(path)
+
+    assert (refused.value.path, refused.value.line) == (str(path), line)
 
 
 @pytest.mark.parametrize(
-    ("schema", "problem"),
+    ("schema", "option", "datum"),
     [
-        ({"type": "text"}, "no JSON Schema"),
-        ({"properties": {"a": {"$ref": "https://far.test/schema"}}}, "points to nothing"),
-        ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "points to nothing"),
-        ({"$ref": "#"}, "circle that never ends"),
+        ({"type": "text"}, "type", "text"),
+        (
+            {"properties": {"a": {"$ref": "https://far.test/schema"}}},
+            "$ref",
+            "https://far.test/schema",
+        ),
+        ({"properties": {"a": {"$ref": "#/$defs/none"}}}, "$ref", "#/$defs/none"),
+        ({"$ref": "#"}, "$ref", "circle"),
         (
             {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}},
+            "$ref",
             "circle",
         ),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}, "circle"),
-        ({"dependentSchemas": {"a": {"$dynamicRef": "#"}}}, "circle"),
-        ({"properties": {"a": {"format": "colour"}}}, "'colour' cannot be checked here"),
-        ({"$schema": "http://json-schema.org/draft-04/schema#"}, "Draft 2020-12"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}, "$ref", "circle"),
+        ({"dependentSchemas": {"a": {"$dynamicRef": "#"}}}, "$ref", "circle"),
+        ({"properties": {"a": {"format": "colour"}}}, "format", "'colour'"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#"}, "$schema", "2020-12"),
     ],
 )
-def test_a_schema_that_cannot_be_followed_is_told_at_once(
-    schema: dict[str, Any], problem: str
+def test_a_schema_that_cannot_be_followed_is_refused_at_once(
+    schema: dict[str, Any], option: str, datum: str
 ) -> None:
-    with pytest.raises(BadOption, match=problem):
+    with pytest.raises(BadOption) as refused:
         Validate(schema)
+
+    assert refused.value.option == option
+    assert datum in refused.value.problem
 
 
 def test_a_schema_may_speak_of_itself_where_the_data_becomes_smaller() -> None:
@@ -204,6 +237,6 @@ def test_a_schema_may_speak_of_itself_where_the_data_becomes_smaller() -> None:
         },
     }
 
-    problems = problems_of(tree, {"name": "a", "children": [{"name": "b"}], "dependentSchemas": {}})
+    places = places_of(tree, {"name": "a", "children": [{"name": "b"}], "dependentSchemas": {}})
 
-    assert problems == ("dependentSchemas.name: is missing",)
+    assert places == ["dependentSchemas.name"]

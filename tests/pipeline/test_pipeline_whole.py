@@ -108,23 +108,25 @@ def test_a_source_without_a_pipeline_makes_records_as_ever() -> None:
 
 
 def test_the_model_is_checked_without_a_pipeline() -> None:
-    with pytest.raises(Misfit, match="title: Field required"):
+    with pytest.raises(Misfit) as misfit:
         record_of(Plain())
+
+    assert misfit.value.problems[0].startswith("title: ")
 
 
 def test_the_model_is_checked_after_maps_and_filters_and_before_what_is_added() -> None:
     record = record_of(Staged())
 
     assert record.data == {"title": "Flat", "amount": 10.0, "amount_eur": 9.0}
-    assert record.provenance == {
-        "title": "page https://shop.test/7",
-        "amount": "page https://shop.test/7",
-        "amount_eur": "currency, amount by the rates of 2026-01-02",
-    }
+    assert record.provenance.keys() == {"title", "amount", "amount_eur"}
+    assert record.provenance["title"] == "page https://shop.test/7"
+    assert record.provenance["amount"] == "page https://shop.test/7"
+    assert record.provenance["amount_eur"].startswith("currency")
+    assert "2026-01-02" in record.provenance["amount_eur"]
 
 
 def test_a_filter_of_the_pipeline_leaves_an_item_out() -> None:
-    with pytest.raises(NothingToStore, match="filtered out: amount > `0` is not true"):
+    with pytest.raises(NothingToStore, match="amount > `0`"):
         record_of(Staged(), {**FOUND, "price": {"amount": 0}})
 
 
@@ -139,16 +141,22 @@ def test_a_stage_that_changes_data_is_named() -> None:
     class Vandalised(Shop):
         pipeline = (Vandal(),)
 
-    with pytest.raises(StageFailed, match="stage vandal raised TypeError: data is not changed"):
+    with pytest.raises(StageFailed) as failed:
         record_of(Vandalised())
 
+    assert failed.value.layer == "vandal"
+    assert failed.value.problem.startswith("TypeError")
 
-def test_what_is_no_stage_is_told_before_the_first_item() -> None:
+
+def test_an_object_that_is_not_a_stage_is_refused_before_the_first_item() -> None:
     class Odd(Shop):
         pipeline = ("map",)
 
-    with pytest.raises(BadSource, match="'map' in pipeline is no stage"):
+    with pytest.raises(BadSource) as refused:
         Pipeline(Odd())
+
+    assert refused.value.reference == "shop"
+    assert "'map'" in refused.value.problem
 
 
 def test_a_manifest_declares_its_stages(tmp_path: Path) -> None:
@@ -175,20 +183,20 @@ def test_a_manifest_keeps_its_pipeline_in_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "place", "problem"),
+    ("stage", "place", "datum"),
     [
-        ("- mapp: {a: b}", "7:5", "there is no such setting; did you mean 'map'"),
-        ("- map: {a: b.}", "7:11", "'b.' is not a path"),
-        ("- {map: {a: b}, filter: a}", "7", "a stage is one of map, filter, validate, enrich"),
-        ("- validate: {type: text}", "7:16", "it is no JSON Schema"),
-        ("- enrich: {fortune: {}}", "7", "there is no enricher 'fortune' here"),
+        ("- mapp: {a: b}", "7:5", "'map'"),
+        ("- map: {a: b.}", "7:11", "'b.'"),
+        ("- {map: {a: b}, filter: a}", "7", "map, filter, validate, enrich"),
+        ("- validate: {type: text}", "7:16", "JSON Schema"),
+        ("- enrich: {fortune: {}}", "7", "'fortune'"),
         ("- enrich: {currency: {field: p, to: EUR, rates: {USD: 1}}}", "7", "date"),
-        ("- enrich: {geocode: {by: city}}", "7", "write the rows under table"),
-        ("- filter: [{field: a, above: 1, below: 2}]", "7", "a field and one of"),
+        ("- enrich: {geocode: {by: city}}", "7", "table"),
+        ("- filter: [{field: a, above: 1, below: 2}]", "7", "at_least"),
     ],
 )
-def test_a_broken_stage_is_told_with_its_place(
-    tmp_path: Path, stage: str, place: str, problem: str
+def test_a_broken_stage_is_refused_with_its_place(
+    tmp_path: Path, stage: str, place: str, datum: str
 ) -> None:
     text = f"""\
     manifest: html
@@ -200,10 +208,11 @@ def test_a_broken_stage_is_told_with_its_place(
       {stage}
     """
 
-    with pytest.raises(BadFile, match=problem.replace("'", ".")) as told:
+    with pytest.raises(BadFile) as refused:
         manifested(text, tmp_path)
 
-    assert f":{place}" in str(told.value)
+    assert datum in refused.value.problem
+    assert f":{place}" in str(refused.value)
 
 
 def test_files_beside_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None:
@@ -235,8 +244,10 @@ def test_a_schema_of_a_manifest_may_stand_where_one_works(
         MANIFEST.partition("pipeline:")[0] + "pipeline: [{validate: {file: flat.json}}]", tmp_path
     )
 
-    with pytest.raises(Misfit, match="nothing: is missing"):
+    with pytest.raises(Misfit) as misfit:
         record_of(source)
+
+    assert [one.partition(":")[0] for one in misfit.value.problems] == ["nothing"]
 
 
 def test_a_validate_stage_takes_a_model_too() -> None:

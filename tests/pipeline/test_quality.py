@@ -77,7 +77,9 @@ def test_what_is_missing_though_expected_costs_its_share_and_says_why() -> None:
     found = score(Ruled(), {**FULL, "author": None}, FINE, [Note("author", "not on the page")])
 
     assert found.score == pytest.approx(80.0)
-    assert found.parts[0].reasons == ("author: missing (not on the page)",)
+    (reason,) = found.parts[0].reasons
+    assert reason.startswith("author")
+    assert "not on the page" in reason  # the text of the note
 
 
 def test_what_a_record_lacks_by_nature_costs_nothing() -> None:
@@ -90,14 +92,19 @@ def test_a_layer_that_failed_earns_nothing() -> None:
     found = score(Ruled(), FULL, {"head": "ok", "tail": "the host answered 500"})
 
     assert found.score == pytest.approx(80.0)
-    assert found.parts[1].reasons == ("layer tail: the host answered 500",)
+    (reason,) = found.parts[1].reasons
+    assert "tail" in reason
+    assert "the host answered 500" in reason  # the end of the layer, as it was given
 
 
 def test_fields_that_contradict_each_other_are_reported() -> None:
     found = score(Ruled(), {**FULL, "count": 9}, FINE)
 
     assert found.score == pytest.approx(90.0)
-    assert found.conflicts == ("length: body 'xxx', count 9 do not agree",)
+    (conflict,) = found.conflicts
+    assert conflict.startswith("length: ")
+    assert "body 'xxx'" in conflict
+    assert "count 9" in conflict
     assert found.parts[2].reasons == found.conflicts
 
 
@@ -114,7 +121,9 @@ def test_a_field_may_be_filled_in_part() -> None:
     found = score(Half(), {"title": "x"}, FINE)
 
     assert found.score == 50.0
-    assert found.parts[0].reasons == ("title: only 50% of what is expected",)
+    (reason,) = found.parts[0].reasons
+    assert "title" in reason
+    assert "50%" in reason
 
 
 @pytest.mark.parametrize("weights", [{}, {"head": 0.0}, {"head": -1.0, "tail": 3.0}])
@@ -157,8 +166,8 @@ def test_without_rules_the_gaps_are_counted() -> None:
     found = score(Plain(), {"a": 1, "b": None}, {"head": "ok", "tail": "timed out"})
 
     assert found.score == 50.0
-    assert found.parts[0].reasons == ("layer tail: timed out",)
-    assert found.parts[1].reasons == ("b: missing",)
+    assert ["tail" in reason for reason in found.parts[0].reasons] == [True]
+    assert [reason.partition(":")[0] for reason in found.parts[1].reasons] == ["b"]
 
 
 def test_without_rules_and_data_nothing_is_earned() -> None:

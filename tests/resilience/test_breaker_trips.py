@@ -49,7 +49,8 @@ def returned(state: BreakerState, now: float) -> BreakerState:
 def test_half_of_twenty_requests_within_a_minute_open() -> None:
     assert after("ud" * 9 + "u").phase(NOW) is Phase.CLOSED
     assert after("ud" * 10).phase(NOW) is Phase.OPEN
-    assert after("ud" * 10).reason == "50% of the requests of 60 s failed"
+    assert "50%" in after("ud" * 10).reason
+    assert "60 s" in after("ud" * 10).reason
 
 
 def test_less_than_half_do_not() -> None:
@@ -80,7 +81,8 @@ def test_a_trip_says_why() -> None:
 
     opened = record(POLICY, state, Health.DOWN, NOW, reason="http://a.test/ answered 500")
 
-    assert opened.reason == "10 failures in a row, the last: http://a.test/ answered 500"
+    assert "10" in opened.reason
+    assert "http://a.test/ answered 500" in opened.reason
     assert not opened.is_ban
 
 
@@ -115,12 +117,14 @@ def test_more_bans_of_the_same_moment_change_nothing() -> None:
     assert record(POLICY, BANNED, Health.BANNED, NOW + 5, reason="another") == BANNED
 
 
-def test_a_failure_after_a_ban_is_told_as_a_failure() -> None:
+def test_a_failure_after_a_ban_is_not_a_ban() -> None:
     probing, _ = admit(POLICY, BANNED, NOW + 900)
 
     failed = record(POLICY, probing, Health.DOWN, NOW + 901, reason="reset")
 
-    assert (failed.is_ban, failed.reason) == (False, "still failing, the last: reset")
+    assert not failed.is_ban
+    assert "reset" in failed.reason
+    assert BANNED.reason not in failed.reason
     assert failed.open_until == NOW + 901 + 60
 
 
@@ -163,7 +167,7 @@ def test_a_failure_on_the_way_back_opens_at_once_for_twice_as_long() -> None:
     failed = record(POLICY, state, Health.DOWN, NOW + 61, reason="reset")
 
     assert failed.open_until == NOW + 61 + 120
-    assert failed.reason == "failing again on its way back, the last: reset"
+    assert "reset" in failed.reason
 
 
 def test_once_back_at_full_speed_all_is_as_before() -> None:
@@ -184,16 +188,19 @@ def test_without_a_ramp_it_closes_at_once() -> None:
     assert record(policy, probing, Health.UP, NOW + 61).is_untroubled
 
 
-def test_the_history_tells_every_change() -> None:
+def test_the_history_has_every_transition() -> None:
     state, _ = admit(POLICY, returned(BANNED, NOW + 900), NOW + 900)
     state = reset(record(POLICY, state, Health.BANNED, NOW + 901, reason="again"), NOW + 902)
 
-    assert [(one.old, one.new, one.at - NOW, one.reason) for one in state.history] == [
-        ("closed", "open", 0, "a challenge form"),
-        ("half-open", "ramping", 900, "answered again"),
-        ("ramping", "open", 901, "again"),
-        ("open", "closed", 902, "closed by hand"),
+    assert [(one.old, one.new, one.at - NOW) for one in state.history] == [
+        ("closed", "open", 0),
+        ("half-open", "ramping", 900),
+        ("ramping", "open", 901),
+        ("open", "closed", 902),
     ]
+    ban, recovery, second_ban, closing = (one.reason for one in state.history)
+    assert (ban, second_ban) == ("a challenge form", "again")
+    assert len({recovery, closing, ""}) == 3
 
 
 def test_a_reset_of_what_is_closed_is_no_change() -> None:
@@ -289,17 +296,20 @@ def test_a_ramp_never_goes_faster_than_it_says(gaps: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("option", "value"),
     [
-        {"failure_rate": 0},
-        {"failure_rate": 1.1},
-        {"least_requests": 0},
-        {"window": 0},
-        {"ban_rest": float("inf")},
-        {"ramp": -1},
-        {"ramp": 61},
+        ("failure_rate", 0),
+        ("failure_rate", 1.1),
+        ("least_requests", 0),
+        ("window", 0),
+        ("ban_rest", float("inf")),
+        ("ramp", -1),
+        ("ramp", 61),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(options: dict[str, float]) -> None:
-    with pytest.raises(BadOption, match="must be"):
-        BreakerPolicy(**options)  # type: ignore[arg-type]  # a test's shorthand
+def test_an_invalid_policy_is_refused(option: str, value: float) -> None:
+    with pytest.raises(BadOption) as refused:
+        BreakerPolicy(**{option: value})  # type: ignore[arg-type]  # a test's shorthand
+
+    assert refused.value.option == option
+    assert repr(value) in refused.value.problem

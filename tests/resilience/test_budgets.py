@@ -36,8 +36,10 @@ async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
-    with pytest.raises(BudgetSpent, match="the budget of 2 requests is spent"):
+    with pytest.raises(BudgetSpent) as spent:
         await budget.spend("a.test", URL)
+
+    assert "2 requests" in spent.value.limit
 
 
 async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
@@ -45,8 +47,11 @@ async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
-    with pytest.raises(BudgetSpent, match=r"the budget of 1 requests for a\.test"):
+    with pytest.raises(BudgetSpent) as spent:
         await budget.spend("a.test", URL)
+
+    assert "1 request" in spent.value.limit
+    assert "a.test" in spent.value.limit
 
 
 async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: VirtualClock) -> None:
@@ -64,8 +69,10 @@ async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
     assert budget.receive("a.test", 150)
     await budget.report("a.test")
 
-    with pytest.raises(BudgetSpent, match="the budget of 100 bytes"):
+    with pytest.raises(BudgetSpent) as spent:
         budget.check("a.test", URL)
+
+    assert "100 bytes" in spent.value.limit
 
 
 async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
@@ -73,8 +80,10 @@ async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
     await budget.spend("a.test", URL)
     await clock.sleep(60)
 
-    with pytest.raises(BudgetSpent, match="the budget of 60 s"):
+    with pytest.raises(BudgetSpent) as spent:
         budget.check("a.test", URL)
+
+    assert "60 s" in spent.value.limit
 
 
 async def test_processes_that_share_a_file_share_the_budget(

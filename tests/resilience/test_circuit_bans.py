@@ -43,16 +43,19 @@ async def refusal(breaker: CircuitBreaker) -> CircuitOpen:
     return caught.value
 
 
-async def test_one_ban_turns_everyone_away_and_says_why(breaker: CircuitBreaker) -> None:
+async def test_one_ban_refuses_all_requests_and_says_why(breaker: CircuitBreaker) -> None:
     await meet(breaker, BAN)
 
     error = await refusal(breaker)
 
     assert error.kind is FailureKind.BLOCKED
     assert error.until == pytest.approx(EPOCH + 900)
-    assert str(error) == (
-        "a.test blocks us (a challenge form) and is left alone until 2027-01-15T08:15:00+00:00"
-    )
+    assert error.reason == "a challenge form"
+    assert [
+        datum
+        for datum in ("a.test", "a challenge form", "2027-01-15T08:15:00+00:00")
+        if datum not in str(error)
+    ] == []
 
 
 async def test_while_the_probe_of_a_ban_is_out_the_others_are_told_of_the_ban(
@@ -113,7 +116,8 @@ async def test_half_of_the_requests_failing_opens_it(breaker: CircuitBreaker) ->
     circuit = await breaker.state(DOMAIN)
 
     assert (circuit.phase, circuit.rate) == (Phase.OPEN, 0.5)
-    assert circuit.reason.startswith("50% of the requests of 60 s failed, the last: http://a.test")
+    assert "50%" in circuit.reason
+    assert str(RESET) in circuit.reason
 
 
 async def test_successes_of_calm_times_count_against_it(breaker: CircuitBreaker) -> None:
@@ -150,13 +154,14 @@ async def test_a_report_is_told_only_to_whom_it_changed_something(breaker: Circu
     assert second.transition is None
 
 
-async def test_a_ban_closed_by_hand_is_over(breaker: CircuitBreaker) -> None:
+async def test_a_reset_ends_a_ban(breaker: CircuitBreaker) -> None:
     await meet(breaker, BAN)
 
     await breaker.reset(DOMAIN)
     await breaker.before(DOMAIN, URL)
 
-    assert (await breaker.state(DOMAIN)).history[-1].reason == "closed by hand"
+    last = (await breaker.state(DOMAIN)).history[-1]
+    assert (last.old, last.new) == (Phase.OPEN, Phase.CLOSED)
 
 
 async def test_long_reasons_are_cut(clock: VirtualClock) -> None:

@@ -306,7 +306,7 @@ def test_a_blocking_function_that_takes_too_long_is_left_behind() -> None:
 
 
 def test_a_generator_is_refused() -> None:
-    with pytest.raises(BadOption, match="a generator cannot be tried again"):
+    with pytest.raises(BadOption, match="generator"):
 
         @resilient()
         def several() -> Any:

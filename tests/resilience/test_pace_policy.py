@@ -325,18 +325,22 @@ def test_tokens_are_spent_and_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "capacity", "margin"),
+    ("rate", "capacity", "margin", "option"),
     [
-        (0, 5, 0.1),
-        (-1, 5, 0.1),
-        (float("inf"), 5, 0.1),
-        (float("nan"), 5, 0.1),
-        (2, 0, 0.1),
-        (2, 2.5, 0.1),
-        (2, 5, -0.1),
-        (2, 5, float("nan")),
+        (0, 5, 0.1, "rate"),
+        (-1, 5, 0.1, "rate"),
+        (float("inf"), 5, 0.1, "rate"),
+        (float("nan"), 5, 0.1, "rate"),
+        (2, 0, 0.1, "capacity"),
+        (2, 2.5, 0.1, "capacity"),
+        (2, 5, -0.1, "margin"),
+        (2, 5, float("nan"), "margin"),
     ],
 )
-def test_a_pace_that_makes_no_sense_is_refused(rate: float, capacity: int, margin: float) -> None:
-    with pytest.raises(BadOption, match="must be"):
+def test_an_invalid_rate_limit_is_refused(
+    rate: float, capacity: int, margin: float, option: str
+) -> None:
+    with pytest.raises(BadOption) as refused:
         Pace(rate, capacity, margin)
+
+    assert refused.value.option == option

@@ -54,17 +54,17 @@ async def problem(url: str, clock: VirtualClock) -> str:
     return str(caught.value)
 
 
-async def test_nobody_there_is_waited_for_and_told_once(clock: VirtualClock) -> None:
-    told: list[str] = []
+async def test_a_missing_redis_is_waited_for_and_reported_once(clock: VirtualClock) -> None:
+    reported: list[str] = []
     url, begun = f"redis://127.0.0.1:{free_port()}/0", clock.now()
 
-    async with pace_at(url, clock, on_trouble=told.append) as keeper:
+    async with pace_at(url, clock, on_trouble=reported.append) as keeper:
         with pytest.raises(RedisUnreachable, match="longline up"):
             await keeper.reserve(DOMAIN, PACE)
 
     assert 55 < clock.now() - begun <= 60
-    assert len(told) == 1
-    assert "waiting" in told[0]
+    assert len(reported) == 1
+    assert url.removeprefix("redis://").removesuffix("/0") in reported[0]
 
 
 async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
@@ -75,8 +75,8 @@ async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
 
 
 async def test_work_goes_on_when_redis_is_back(server: RedisServer, clock: VirtualClock) -> None:
-    told: list[str] = []
-    async with pace_at(server.url, clock, on_trouble=told.append) as keeper:
+    reported: list[str] = []
+    async with pace_at(server.url, clock, on_trouble=reported.append) as keeper:
         await keeper.reserve(DOMAIN, PACE)
         server.kill()
         async with asyncio.TaskGroup() as group:
@@ -85,40 +85,48 @@ async def test_work_goes_on_when_redis_is_back(server: RedisServer, clock: Virtu
             server.start()
 
     assert len({task.result().at for task in waiting}) == 5
-    assert ["waiting" in one for one in told] == [True, False]
+    assert len(set(reported)) == len(reported) == 2  # that it is gone, and that it is back
 
 
-@pytest.mark.parametrize(
-    ("user", "words"), [("", "wants a password"), (":wr0ng@", "refuses the password")]
-)
-async def test_a_wrong_password_is_told_at_once(
-    tmp_path: Path, clock: VirtualClock, user: str, words: str
+@pytest.mark.parametrize("user", ["", ":wr0ng@"])
+async def test_a_wrong_password_is_an_error_at_once(
+    tmp_path: Path, clock: VirtualClock, user: str
 ) -> None:
     with server_of_its_own(tmp_path, "--requirepass", "secret") as server:
-        said = await problem(f"redis://{user}127.0.0.1:{server.port}/0", clock)
+        error = await problem(f"redis://{user}127.0.0.1:{server.port}/0", clock)
 
-    assert words in said
-    assert "LONGLINE_REDIS_URL" in said
-    assert "wr0ng" not in said
+    assert "password" in error
+    assert "LONGLINE_REDIS_URL" in error
+    assert "wr0ng" not in error
+
+
+async def test_a_missing_password_and_a_wrong_one_are_told_apart(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    with server_of_its_own(tmp_path, "--requirepass", "secret") as server:
+        missing = await problem(f"redis://127.0.0.1:{server.port}/0", clock)
+        wrong = await problem(f"redis://:wr0ng@127.0.0.1:{server.port}/0", clock)
+
+    assert missing != wrong
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "cause"),
     [
-        (("CONFIG", "SET", "maxmemory", "1"), "memory is full"),
-        (("REPLICAOF", "127.0.0.1", "1"), "read-only replica"),
+        (("CONFIG", "SET", "maxmemory", "1"), "memory"),
+        (("REPLICAOF", "127.0.0.1", "1"), "replica"),
     ],
 )
-async def test_a_redis_that_takes_no_writes_is_told_at_once(
-    server: RedisServer, clock: VirtualClock, setting: tuple[str, ...], words: str
+async def test_a_redis_that_takes_no_writes_is_an_error_at_once(
+    server: RedisServer, clock: VirtualClock, setting: tuple[str, ...], cause: str
 ) -> None:
     with Redis.from_url(server.url) as redis:
         redis.execute_command(*setting)
 
-    assert words in await problem(server.url, clock)
+    assert cause in await problem(server.url, clock)
 
 
-async def test_a_redis_that_becomes_a_replica_is_told_at_once(
+async def test_a_redis_that_becomes_a_replica_is_an_error_at_once(
     server: RedisServer, clock: VirtualClock
 ) -> None:
     async with pace_at(server.url, clock) as keeper:
@@ -126,7 +134,7 @@ async def test_a_redis_that_becomes_a_replica_is_told_at_once(
         with Redis.from_url(server.url) as redis:
             redis.replicaof("127.0.0.1", 1)
 
-            with pytest.raises(RedisUnreachable, match="read-only replica"):
+            with pytest.raises(RedisUnreachable, match="replica"):
                 await keeper.reserve(DOMAIN, PACE)
             redis.replicaof("NO", "ONE")
 
@@ -165,9 +173,9 @@ class Stub:
             yield f"redis://127.0.0.1:{self.port}/0"
 
 
-async def test_what_is_no_redis_is_told_at_once(clock: VirtualClock) -> None:
+async def test_another_server_than_redis_is_an_error_at_once(clock: VirtualClock) -> None:
     async with Stub(b"HTTP/1.1 400 Bad Request\r\n\r\n").running() as url:
-        assert "no Redis" in await problem(url, clock)
+        assert url.removeprefix("redis://").removesuffix("/0") in await problem(url, clock)
 
 
 async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock) -> None:
@@ -177,7 +185,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock) -> None:
         Stub().running() as url,
         pace_at(url, clock, timeout=3.0, on_trouble=told.append) as keeper,
     ):
-        with pytest.raises(RedisUnreachable, match="nobody answered"):
+        with pytest.raises(RedisUnreachable):
             await keeper.reserve(DOMAIN, PACE)
 
     assert 50 < clock.now() - begun < 65
@@ -303,8 +311,10 @@ async def test_a_lost_answer_counts_a_failure_once(
 
 
 async def test_an_address_that_makes_no_sense_is_refused(clock: VirtualClock) -> None:
-    with pytest.raises(BadOption, match="redis_url"):
+    with pytest.raises(BadOption) as refused:
         RedisDoor("http://127.0.0.1", clock)
+
+    assert refused.value.option == "redis_url"
 
 
 @pytest.mark.real_time

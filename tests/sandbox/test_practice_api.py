@@ -228,7 +228,7 @@ async def test_a_count_that_is_no_number_is_an_error(
 ) -> None:
     answer = await albums(client, web, QUERY, first=first)
 
-    assert answer["errors"][0]["message"] == "first is not an Int of 1 or more"
+    assert "first" in answer["errors"][0]["message"]
 
 
 async def test_the_shelf_is_busy_once(client: ClientSession, web: PracticeWeb) -> None:

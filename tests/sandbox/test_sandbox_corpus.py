@@ -64,20 +64,20 @@ async def test_the_templates_of_a_file_are_served(
 
 
 @pytest.mark.parametrize(
-    ("line", "problem"),
+    ("line", "datum"),
     [
-        ("{", "not JSON"),
-        ("[]", "must be a JSON object"),
-        ('{"id": 1, "name": "a", "workflow": {}}', "'detail' must be there"),
-        ('{"id": "1", "name": "a", "workflow": {}, "detail": {}}', "'id' must be there"),
-        (orjson.dumps(row(1)).decode(), "template 1 is there twice"),
+        ("{", "JSON"),
+        ("[]", "object"),
+        ('{"id": 1, "name": "a", "workflow": {}}', "'detail'"),
+        ('{"id": "1", "name": "a", "workflow": {}, "detail": {}}', "'id'"),
+        (orjson.dumps(row(1)).decode(), "template 1"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_broken_line_is_named(tmp_path: Path, line: str, datum: str) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_text(orjson.dumps(row(1)).decode() + "\n" + line + "\n")
 
-    with pytest.raises(BadFile, match=problem) as caught:
+    with pytest.raises(BadFile, match=datum) as caught:
         CorpusShelf(path)
 
     assert caught.value.line == 2
@@ -87,18 +87,27 @@ def test_an_empty_file_is_no_corpus(tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.touch()
 
-    with pytest.raises(BadFile, match="no template"):
+    with pytest.raises(BadFile) as refused:
         CorpusShelf(path)
+
+    assert refused.value.path == str(path)
+    assert refused.value.__cause__ is None  # it was read
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match="cannot be read"):
+    with pytest.raises(BadFile) as refused:
         CorpusShelf(tmp_path / "nowhere.jsonl")
+
+    assert refused.value.path == str(tmp_path / "nowhere.jsonl")
+    assert isinstance(refused.value.__cause__, FileNotFoundError)
 
 
 def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
     path = write(tmp_path / "cut.jsonl.gz", [row(number) for number in range(1, 20)])
     path.write_bytes(path.read_bytes()[:-20])
 
-    with pytest.raises(BadFile, match="cannot be read"):
+    with pytest.raises(BadFile) as refused:
         CorpusShelf(path)
+
+    assert refused.value.path == str(path)
+    assert isinstance(refused.value.__cause__, EOFError | OSError)

@@ -82,7 +82,9 @@ async def test_one_request_too_many_is_told_how_long_to_wait(
 
         assert answer.status == 429
         assert answer.headers["Retry-After"] == "3"  # 2.5 s, rounded up
-        assert await answer.json() == {"error": "too many requests", "retryAfter": 3}
+        body = await answer.json()
+        assert body.keys() == {"error", "retryAfter"}
+        assert body["retryAfter"] == 3
         assert web.tally.rate_limited == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -48,7 +49,8 @@ async def test_a_port_that_is_taken_is_an_error(web: PracticeWeb, clock: Virtual
     port = int(web.url.rpartition(":")[2])
     second = PracticeWeb(WebOptions(items=1), clock=clock, port=port)
 
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(OSError, match=str(port)) as failed:
         await second.start()
 
+    assert failed.value.errno == errno.EADDRINUSE
     await second.stop()
