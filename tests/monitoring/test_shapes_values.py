@@ -6,8 +6,12 @@ import tracemalloc
 from typing import Any
 
 import orjson
+import pytest
 
+from longline.errors import Misfit
 from longline.monitoring.shapes import Shape, Shared, shape_of, shape_of_failure
+from longline.pipeline.validate import Validate
+from pipeline.drafts import draft
 
 
 def test_a_set_has_the_shape_of_the_list_that_is_stored() -> None:
@@ -17,9 +21,10 @@ def test_a_set_has_the_shape_of_the_list_that_is_stored() -> None:
 
 
 def test_a_field_that_is_no_data_is_refused_and_not_missing() -> None:
-    reason = "it cannot be stored: field b is of type bytes, which is no data; return text"
+    with pytest.raises(Misfit) as misfit:
+        Validate({"properties": {}})(draft({"b": b"bytes"}))
 
-    shape = shape_of_failure("a", reason)
+    shape = shape_of_failure("a", str(misfit.value))
 
     assert (set(shape.cells), shape.refused) == ({"b"}, frozenset({"b"}))
 
