@@ -645,7 +645,7 @@ class AuthFailed(FetchError):
 
     kind = FailureKind.REFUSED
     problem: str
-    message = "the login to {host} failed: {problem}"
+    message = "{host} refused the credentials: {problem}"
 
 
 class Rejected(FetchError):

@@ -82,7 +82,7 @@ async def test_who_shows_a_wrong_one_is_refused_once_and_nothing_tells_it(
 
     told = await failure_of(source, f"{site.url}/a", Refused)
 
-    assert told == f"{site.url}/a answered 401"
+    assert (f"{site.url}/a" in told, "401" in told, SECRET in told) == (True, True, False)
     assert site.hits["/a"] == 1
     assert SECRET not in repr(source.account)
 

@@ -188,7 +188,7 @@ async def test_a_new_token_that_does_not_help_is_the_last_until_one_does(
     source = door()
 
     for _ in range(3):
-        assert "answered 401" in await failure_of(source, f"{site.url}/mine", Refused)
+        assert " 401" in await failure_of(source, f"{site.url}/mine", Refused)
     assert (len(server.asked), site.hits["/mine"]) == (2, 4)
 
     assert await source.get(f"{site.url}/a") == "Bearer t2"
