@@ -10,7 +10,7 @@ from cli.terminal import Terminal
 
 def test_an_error_is_one_sentence_with_what_to_do(longline: Terminal) -> None:
     assert longline("jobs", "x").err == (
-        "longline: there is no job 'x' here; `longline jobs` lists them\n"
+        "longline: there is no job 'x' in this home. `longline jobs` lists the jobs.\n"
     )
 
 
