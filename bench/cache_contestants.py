@@ -14,15 +14,15 @@ import hishel
 import requests
 from hishel.requests import CacheAdapter
 
-from longline.clock import SystemClock
-from longline.errors import FetchError
-from longline.fetching.breaking import Breaking
-from longline.fetching.cache.sqlite import SqliteCache
-from longline.fetching.caching import Caching
-from longline.fetching.messages import Request
-from longline.fetching.transports.http import HttpOptions, HttpTransport
-from longline.model import Account
-from longline.resilience.circuit import CircuitBreaker
+from longline.core.clock import SystemClock
+from longline.core.errors import FetchError
+from longline.core.model import Account
+from longline.http.cache.sqlite import SqliteCache
+from longline.http.messages import Request
+from longline.http.middleware.breaker import Breaking
+from longline.http.middleware.cache import Caching
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.circuit import CircuitBreaker
 
 _AT_ONCE = 128
 _PATIENCE = 20.0

@@ -20,8 +20,8 @@ from judge import Judge
 from longline import Orchestrator
 from longline.config.settings import Settings
 
-sys.path.append(str(BENCH.parent / "tests"))
-from servers import PostgresServer, RedisServer  # beside the tests, not installed
+sys.path.append(str(BENCH.parent))
+from tests.servers import PostgresServer, RedisServer  # beside the tests, not installed
 
 _REAP = 20.0
 _BEGIN = 90.0  # seconds for workers to begin on a busy machine
@@ -208,7 +208,7 @@ def parent_of(supervisor: int) -> int | None:
     with contextlib.suppress(psutil.NoSuchProcess):
         for one in psutil.Process(supervisor).children():
             with contextlib.suppress(psutil.NoSuchProcess):
-                if "longline.cluster.consuming" in one.cmdline():
+                if "longline.distributed.celery_worker" in one.cmdline():
                     return int(one.pid)
     return None
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from command_tree import commands
-from fuzzer import Case, Fuzzer
-from hostile_world import attacking_site, make_world
-from invocations import ForkServer
+from tests.command_tree import commands
+from tests.fuzzer import Case, Fuzzer
+from tests.hostile_world import attacking_site, make_world
+from tests.invocations import ForkServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from typing import Any
 
 import click
 
-from longline.clock import SystemClock
+from longline.analysis.matching.clusters import clusters
+from longline.analysis.matching.search import find_duplicates
 from longline.config.matching import Rules, read_rules
-from longline.matching.clusters import clusters
-from longline.matching.finding import find_duplicates
-from longline.model import Record
+from longline.core.clock import SystemClock
+from longline.core.model import Record
 from longline.sandbox.sites.listings import Ad, make_ads
-from longline.stores.database import Database, open_database
-from longline.stores.matches import Matches
-from longline.stores.records import store_records
+from longline.storage.database import Database, open_database
+from longline.storage.records.matches import Matches
+from longline.storage.records.records import store_records
 
 RULES = Path(__file__).parent.parent / "examples" / "listings_match.yaml"
 _REGION = 2500  # ads of one region, which has five towns of its own

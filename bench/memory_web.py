@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from longline.clock import Clock
-from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
-from longline.model import Account
+from longline.core.clock import Clock
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
 from longline.sandbox import answers, pages
 from longline.sandbox.catalogue import Form
 from longline.sandbox.limits import Limits

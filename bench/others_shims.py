@@ -21,12 +21,11 @@ from scrapy import Request
 from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 
-from longline.fetching.messages import Page
-from longline.fetching.robots_rules import Rules
-from longline.fetching.robots_text import text_of
-from longline.sources.adapters.html_links import joined
-from longline.sources.adapters.scrapy_cookies import Jars
+from longline.http.messages import Page
+from longline.http.robots_rules import Rules, text_of
+from longline.sources.adapters.scrapy.cookies import Jars
 from longline.sources.catalogue.sitemap import read_sitemap
+from longline.sources.html.items import joined
 
 OUTCOMES = "LONGLINE_OTHERS_OUTCOMES"
 """The environment variable that names the file for the outcomes."""

@@ -24,11 +24,11 @@ from typing import Any, Literal
 from selectolax.lexbor import LexborHTMLParser
 from yarl import URL
 
-from longline.fetching.charset import decode, encoding_of, header_encoding, prescan
-from longline.fetching.messages import Page
-from longline.sources.adapters.html_scope import PageScope
-from longline.sources.adapters.html_text import text_of
-from longline.sources.adapters.structured_data import Microdata, open_graph_of
+from longline.http.charset import decode, encoding_of, header_encoding, prescan
+from longline.http.messages import Page
+from longline.sources.html.fields import PageScope
+from longline.sources.html.structured_data import Microdata, open_graph_of
+from longline.sources.html.text import text_of
 from others_frame import Suite, Verdict
 
 _LONGEST_BODY = 10_000  # bytes; longer ones only test that w3lib does not crash

@@ -31,14 +31,14 @@ from urllib.parse import urljoin
 import yaml
 from selectolax.lexbor import LexborNode
 
-from longline.authoring.propose.fields import ProposedField, value_at
-from longline.authoring.propose.proposal import Proposal
-from longline.authoring.propose.proposer import Proposer
-from longline.clock import SystemClock
-from longline.errors import Gone, LonglineError
-from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
-from longline.model import Account
+from longline.core.clock import SystemClock
+from longline.core.errors import Gone, LonglineError
+from longline.core.model import Account
+from longline.devtools.propose.fields import ProposedField, value_at
+from longline.devtools.propose.proposal import Proposal
+from longline.devtools.propose.proposer import Proposer
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
 
 # Without the site there is no second page and no page of an item: that says nothing of a choice.
 _NOT_COUNTED = {"pages_unreadable", "second_page"}

@@ -15,8 +15,8 @@ from children import BENCH, peak_memory
 from longline import Orchestrator
 from memory_web import SITE, MemoryWeb
 
-sys.path.append(str(BENCH.parent / "tests"))
-from virtual import VirtualClock, VirtualLoop
+sys.path.append(str(BENCH.parent))
+from tests.virtual import VirtualClock, VirtualLoop
 
 _RATE = 2.0
 _BURST = 5

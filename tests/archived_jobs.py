@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longline.clock import Clock
-from longline.config.spec import make_spec
-from longline.engines.local import LocalEngine
-from longline.engines.options import RunOptions
-from longline.fetching.archives.base import Archive
-from longline.fetching.archiving import Archiving
-from longline.fetching.redirects import Redirects
-from longline.fetching.statuses import Statuses
-from longline.fetching.transports.http import HttpOptions, HttpTransport
-from longline.jobs.collector import Collector
-from longline.model import Job
-from longline.sources.load import load_source
-from longline.stores.jobs import NewJob
-from longline.stores.store import Store
+from longline.config.job_spec import make_spec
+from longline.core.clock import Clock
+from longline.core.model import Job
+from longline.engine.extractor import Collector
+from longline.engine.local import LocalEngine
+from longline.engine.options import RunOptions
+from longline.http.archive.base import Archive
+from longline.http.middleware.archive import Archiving
+from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.sources.loader import load_source
+from longline.storage.jobs import NewJob
+from longline.storage.store import Store
 
 
 async def collected(

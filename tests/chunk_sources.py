@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from little import Little
-from longline.model import Item
+from longline.core.model import Item
 from longline.sources.base import layer
 from longline.sources.visit import Visit
+from tests.little import Little
 
 
 class Branching(Little):

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
 
-from scripted_site import ScriptedSite
-from servers import PostgresServer, RedisServer, postgres_running, redis_running
-from virtual import VirtualClock, VirtualLoop
+from tests.scripted_site import ScriptedSite
+from tests.servers import PostgresServer, RedisServer, postgres_running, redis_running
+from tests.virtual import VirtualClock, VirtualLoop
 
 _WAITING = {"conformance", "cluster", "lifecycle"}
 

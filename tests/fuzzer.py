@@ -18,9 +18,9 @@ from pathlib import Path
 
 import click
 
-from command_tree import commands
-from hostile_world import ATTACK, World, env_of
-from invocations import ForkServer, Invocation, Result
+from tests.command_tree import commands
+from tests.hostile_world import ATTACK, World, env_of
+from tests.invocations import ForkServer, Invocation, Result
 
 CODES = frozenset({0, 1, 2, 3, 4, 130})
 TIMEOUT = 60.0

@@ -77,7 +77,7 @@ class ForkServer:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         return self
 
@@ -123,10 +123,10 @@ def _serve(lines: Iterable[str]) -> None:
 
 
 def _warm() -> None:
-    from longline.cli.main import COMMANDS  # noqa: PLC0415  # only the server needs it
+    from longline.cli.main import COMMANDS, module_of  # noqa: PLC0415  # only the server needs it
 
     for name in COMMANDS:
-        importlib.import_module(f"longline.cli.{name}")
+        importlib.import_module(module_of(name))
 
 
 def _run(one: Invocation) -> Result:

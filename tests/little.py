@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from longline.model import Cursor, Item
+from longline.core.model import Cursor, Item
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
 

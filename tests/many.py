@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from longline.model import Cursor, Item
+from longline.core.model import Cursor, Item
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
 

@@ -13,10 +13,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NotConnected
 from redis.retry import Retry
 
-from longline.clock import Clock
-from longline.resilience.keepers.redis_door import RedisDoor, Reply
-from longline.resilience.keepers.redis_scripts import exact
-from servers import RedisServer
+from longline.core.clock import Clock
+from longline.limits.backends.redis_connection import RedisDoor, Reply, exact
+from tests.servers import RedisServer
 
 _LONG = 1000.0  # seconds after which a bucket that Redis may have forgotten is full
 _CLOCK = "local function clock() return tonumber(redis.call('GET', '{key}')) end"

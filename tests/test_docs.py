@@ -11,10 +11,10 @@ import click
 import pytest
 
 from longline.cli.main import cli
-from longline.model import JobState
+from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "my_source.py"

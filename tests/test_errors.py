@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from longline import errors
-from longline.errors import (
+from longline.core import errors
+from longline.core.errors import (
     BadFile,
     BadOption,
     BadStatus,

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from longline.cli.main import cli
 from longline.config.settings import Settings
-from longline.errors import BadOption, UnknownJob
-from longline.jobs.sites import SiteStatus
-from longline.model import JobState
+from longline.core.errors import BadOption, UnknownJob
+from longline.core.model import JobState
+from longline.engine.sites import SiteStatus
 from longline.orchestrator import Orchestrator
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 SITE = """
 import asyncio

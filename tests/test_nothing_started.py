@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from longline.config.settings import Settings
-from longline.errors import BadOption, BrokerRefuses, ConfigError, LonglineError, RedisUnreachable
-from longline.model import JobState
+from longline.core.errors import (
+    BadOption,
+    BrokerRefuses,
+    ConfigError,
+    LonglineError,
+    RedisUnreachable,
+)
+from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
-from servers import RedisServer, free_port
+from tests.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.real_time  # Redis takes its time
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from longline.cli.showing import SafeConsole, SafeLive
-from longline.output import (
+from longline.cli.format import SafeConsole, SafeLive
+from longline.core.output import (
     Outlet,
     OutputFailed,
     SafeStream,
@@ -31,16 +31,16 @@ from longline.output import (
 PACKAGE = Path(__file__).parent.parent / "src" / "longline"
 # Who may touch the streams of the process, and why.
 STREAMS = {
-    "output.py",  # the guard itself
-    "cli/showing.py",  # SafeConsole, which sanitises before it adds colours
-    "cli/leaving.py",  # replaces the descriptor when its reader is gone
+    "core/output.py",  # the guard itself
+    "cli/format.py",  # SafeConsole, which sanitises before it adds colours
+    "cli/closed_pipe.py",  # replaces the descriptor when its reader is gone
     "cli/main.py",
-    "cluster/consuming.py",  # logs of a worker, behind the guard
-    "cluster/consumer.py",  # hands its descriptor to a child
-    "fetching/archives/packing_process.py",  # a protocol between two of our processes
-    "fetching/html_probe.py",  # the same
+    "distributed/celery_worker.py",  # logs of a worker, behind the guard
+    "distributed/celery_process.py",  # hands its descriptor to a child
+    "http/archive/packing_process.py",  # a protocol between two of our processes
+    "http/middleware/html_probe.py",  # the same
 }
-RICH = {"cli/showing.py"}  # who may make consoles and live displays
+RICH = {"cli/format.py"}  # who may make consoles and live displays
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x08\x7f\u202e\u2066\u200e\u200b\u2028\ud800z"
 BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.private import (
+from longline.core.files import (
     exposed_in,
     make_private,
     make_private_file,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from little import Little
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.scraper import Scraper, ScrapeResult, ScrapeStatus
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.little import Little
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 
 def scraper(site: ScriptedSite, clock: VirtualClock, home: Path, **spec: object) -> Scraper:

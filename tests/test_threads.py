@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from longline.threads import LARGE_BYTES, off_loop, use_daemon_threads
+from longline.core.threads import LARGE_BYTES, off_loop, use_daemon_threads
 
 
 async def test_a_small_body_is_read_where_it_is() -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from virtual import EPOCH, VirtualClock
+from tests.virtual import EPOCH, VirtualClock
 
 
 async def test_an_hour_of_sleep_takes_no_time(clock: VirtualClock) -> None:

@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from longline.clock import Clock
+from longline.core.clock import Clock
 
 EPOCH = 1_800_000_000.0
 """The virtual moment, in seconds since 1970, at which every test begins."""

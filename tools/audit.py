@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from longline.lifecycle.advisories import ADVISORIES, advisories_for
-from longline.lifecycle.programs import bundled_servers
+from longline.services.advisories import ADVISORIES, advisories_for
+from longline.services.processes import bundled_servers
 
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"

@@ -10,51 +10,50 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` does it
     from longline.config.settings import Settings
-    from longline.errors import LonglineError
-    from longline.fetching.messages import Page, Request
+    from longline.core.errors import LonglineError
+    from longline.core.model import Cursor, Item, Record
+    from longline.engine.progress import Progress, ProgressTracker
+    from longline.engine.report import BatchResult, ItemResult, JobReport
+    from longline.engine.sites import SiteProgress, SiteStatus
     from longline.fleet import SiteEnd
-    from longline.jobs.progress import Progress, ProgressTracker
-    from longline.jobs.report import JobReport
-    from longline.jobs.results import BatchResult, ItemResult
-    from longline.jobs.sites import SiteProgress, SiteStatus
-    from longline.model import Cursor, Item, Record
+    from longline.http.messages import Page, Request
+    from longline.limits.circuit import CircuitBreaker
+    from longline.limits.decorator import resilient
+    from longline.limits.limiter import RateLimiter
+    from longline.limits.retry import RetryHandler
     from longline.orchestrator import Orchestrator
-    from longline.resilience.circuit import CircuitBreaker
-    from longline.resilience.decorator import resilient
-    from longline.resilience.handler import RetryHandler
-    from longline.resilience.limiter import RateLimiter
     from longline.scraper import Scraper, ScrapeResult, ScrapeStatus
     from longline.sources.base import Options, Source, layer
     from longline.sources.visit import Visit
 
 _HOMES = {
-    "BatchResult": "longline.jobs.results",
-    "CircuitBreaker": "longline.resilience.circuit",
-    "Cursor": "longline.model",
-    "Item": "longline.model",
-    "ItemResult": "longline.jobs.results",
-    "JobReport": "longline.jobs.report",
-    "LonglineError": "longline.errors",
+    "BatchResult": "longline.engine.report",
+    "CircuitBreaker": "longline.limits.circuit",
+    "Cursor": "longline.core.model",
+    "Item": "longline.core.model",
+    "ItemResult": "longline.engine.report",
+    "JobReport": "longline.engine.report",
+    "LonglineError": "longline.core.errors",
     "Options": "longline.sources.base",
     "Orchestrator": "longline.orchestrator",
-    "Page": "longline.fetching.messages",
-    "Progress": "longline.jobs.progress",
-    "ProgressTracker": "longline.jobs.progress",
-    "RateLimiter": "longline.resilience.limiter",
-    "Record": "longline.model",
-    "Request": "longline.fetching.messages",
-    "RetryHandler": "longline.resilience.handler",
+    "Page": "longline.http.messages",
+    "Progress": "longline.engine.progress",
+    "ProgressTracker": "longline.engine.progress",
+    "RateLimiter": "longline.limits.limiter",
+    "Record": "longline.core.model",
+    "Request": "longline.http.messages",
+    "RetryHandler": "longline.limits.retry",
     "ScrapeResult": "longline.scraper",
     "ScrapeStatus": "longline.scraper",
     "Scraper": "longline.scraper",
     "Settings": "longline.config.settings",
     "SiteEnd": "longline.fleet",
-    "SiteProgress": "longline.jobs.sites",
-    "SiteStatus": "longline.jobs.sites",
+    "SiteProgress": "longline.engine.sites",
+    "SiteStatus": "longline.engine.sites",
     "Source": "longline.sources.base",
     "Visit": "longline.sources.visit",
     "layer": "longline.sources.base",
-    "resilient": "longline.resilience.decorator",
+    "resilient": "longline.limits.decorator",
 }
 
 __all__ = [

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
-from longline.blocking import Blocking, is_in_loop
-from longline.clock import Clock
 from longline.config.library import survey
 from longline.config.settings import Settings
-from longline.errors import BadFile, BadOption, LonglineError, NotBegun, Unexpected
-from longline.jobs.report import JobReport
-from longline.jobs.sites import SiteProgress, is_over, progress_of
-from longline.model import Job
-from longline.stores.store import Store
+from longline.core.clock import Clock
+from longline.core.errors import BadFile, BadOption, LonglineError, NotBegun, Unexpected
+from longline.core.model import Job
+from longline.core.threads import Blocking, is_in_loop
+from longline.engine.report import JobReport
+from longline.engine.sites import SiteProgress, is_over, progress_of
+from longline.storage.store import Store
 
 EngineName = Literal["local", "celery"]
 _LOOK = 0.5  # seconds between looks at jobs that run without Redis
@@ -104,7 +104,7 @@ class Fleet(ABC):
         """
         if self._settings.redis is None:
             return await progress_of(self.store, await self.store.jobs.get(job))
-        from longline.cluster.sites import Sites  # noqa: PLC0415  # an optional part
+        from longline.distributed.sites import Sites  # noqa: PLC0415  # an optional part
 
         async with Sites.open(self._settings, self.store, self._clock) as sites:
             return await sites.progress(job)
@@ -125,7 +125,7 @@ class Fleet(ABC):
             jobs = [job.id for job in await self.store.jobs.list(limit=None, is_open=True)]
         if self._settings.redis is None:
             return await self._watched(list(jobs), seconds)
-        from longline.cluster.sites import Sites  # noqa: PLC0415  # an optional part
+        from longline.distributed.sites import Sites  # noqa: PLC0415  # an optional part
 
         async with Sites.open(self._settings, self.store, self._clock) as sites:
             return await sites.wait(jobs, seconds=seconds)
@@ -222,7 +222,7 @@ class Fleet(ABC):
 
     def __enter__(self) -> Any:
         if self._settings.engine == "celery":
-            from longline.lifecycle.running import cluster_running  # noqa: PLC0415  # optional
+            from longline.services.running import cluster_running  # noqa: PLC0415  # optional
 
             self._ends = cluster_running(self._settings)
             self._ends.__enter__()

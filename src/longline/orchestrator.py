@@ -15,29 +15,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from longline.clock import Clock, SystemClock
-from longline.config.merging import merged
+from longline.config.job_spec import JobSpec, make_spec
+from longline.config.run_files import merged
 from longline.config.settings import Settings, load_settings, prepare_home
-from longline.config.spec import JobSpec, make_spec
-from longline.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
-from longline.fetching.connections import ConnectionLimit
-from longline.fetching.link import Link
+from longline.core.clock import Clock, SystemClock
+from longline.core.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
+from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
+from longline.engine.checkpoints import Checkpoints
+from longline.engine.extractor import Collector, Extraction
+from longline.engine.owner import handling_signals
+from longline.engine.report import BatchResult, ItemResult, JobReport, batch_result
+from longline.engine.tasks import exported, order_export, wish_for
+from longline.engine.watch import OnProgress
 from longline.fleet import EngineName, Fleet
-from longline.jobs.checkpoints import Checkpoints
-from longline.jobs.collector import Collector, Extraction
-from longline.jobs.exporting import exported, order_export, wish_for
-from longline.jobs.report import JobReport
-from longline.jobs.results import BatchResult, ItemResult, batch_result
-from longline.jobs.stopping import handling_signals
-from longline.jobs.watch import OnProgress
-from longline.model import OPEN_STATES, Item, ItemState, Job, JobState
+from longline.http.middleware.base import Link
+from longline.http.transports.aiohttp import ConnectionLimit
 from longline.running import JobRun, Surroundings, check_ground
 from longline.sources.base import Source
-from longline.stores.adding import Discovered
-from longline.stores.jobs import NewJob
-from longline.stores.leases import BY_HAND
-from longline.stores.ledger import LedgerQuery
-from longline.stores.store import Store, open_store
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.leases import BY_HAND
+from longline.storage.store import Store, open_store
 from longline.wiring import Fetching, open_collector, usable
 
 

@@ -9,23 +9,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from longline.clock import Clock
+from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
-from longline.config.spec import JobSpec
-from longline.engines.local import LocalEngine
-from longline.engines.options import options_of
-from longline.fetching.connections import ConnectionLimit
-from longline.fetching.link import Link
-from longline.jobs.checkpoints import Checkpoints
-from longline.jobs.finished import tell_finished
-from longline.jobs.progress import ProgressTracker
-from longline.jobs.report import JobReport
-from longline.jobs.watch import OnProgress, Watch
-from longline.model import OPEN_STATES, Job, JobState
-from longline.resilience.breaker import Phase
-from longline.sources.load import load_source
-from longline.stores.journal import fact
-from longline.stores.store import Store
+from longline.core.clock import Clock
+from longline.core.model import OPEN_STATES, Job, JobState
+from longline.engine.checkpoints import Checkpoints
+from longline.engine.local import LocalEngine
+from longline.engine.options import options_of
+from longline.engine.progress import ProgressTracker
+from longline.engine.report import JobReport
+from longline.engine.tasks import tell_finished
+from longline.engine.watch import OnProgress, Watch
+from longline.http.middleware.base import Link
+from longline.http.transports.aiohttp import ConnectionLimit
+from longline.limits.breaker import Phase
+from longline.sources.loader import load_source
+from longline.storage.events import fact
+from longline.storage.store import Store
 from longline.wiring import Fetching, open_collector, open_keepers, user_agent_of
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
@@ -131,7 +131,7 @@ class JobRun:
 
     async def on_cluster(self) -> JobReport:
         """Have workers run the job, and watch them."""
-        from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
+        from longline.distributed.client import open_cluster  # noqa: PLC0415  # an optional part
 
         around = self._around
         self._report_not_run_by_workers()
@@ -143,7 +143,7 @@ class JobRun:
 
     async def handed_over(self) -> None:
         """Have workers run the job, and leave it to them."""
-        from longline.cluster.client import open_cluster  # noqa: PLC0415  # an optional part
+        from longline.distributed.client import open_cluster  # noqa: PLC0415  # an optional part
 
         around = self._around
         self._report_not_run_by_workers()
@@ -223,7 +223,7 @@ async def check_ground(settings: Settings, store: Store, clock: Clock, engine: s
         LonglineError: it lacks something; what workers share is waited for if it is only away.
     """
     if engine == "celery":
-        from longline.cluster.client import check_cluster  # noqa: PLC0415  # an optional part
+        from longline.distributed.client import check_cluster  # noqa: PLC0415  # an optional part
 
         await check_cluster(settings)
         return

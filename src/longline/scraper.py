@@ -15,14 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from longline.clock import Clock
-from longline.errors import LonglineError
-from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.core.clock import Clock
+from longline.core.errors import LonglineError
+from longline.core.model import ItemState, JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Metadata
-from longline.stores.ledger import LedgerQuery
-from longline.stores.records import RecordQuery
+from longline.storage.queue.failures import LedgerQuery
+from longline.storage.records.records import RecordQuery
 
 _BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
 

@@ -9,51 +9,52 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from longline.clock import Clock
 from longline.config.identity import check_cookies, merge_headers
+from longline.config.job_spec import BudgetSpec, JobSpec, make_spec
 from longline.config.manifests.browser import BrowserSpec
 from longline.config.settings import Settings
-from longline.config.spec import BudgetSpec, JobSpec, make_spec
-from longline.errors import BadOption, LayerFailed, MissingExtra
-from longline.fetching.addresses import AddressPolicy, JobStart
-from longline.fetching.archives.base import Archive
-from longline.fetching.archives.warc import open_warc
-from longline.fetching.cache.base import HttpCache
-from longline.fetching.cache.sqlite import SqliteCache
-from longline.fetching.chain import Manners, Policies, build_chain
-from longline.fetching.connections import ConnectionLimit
-from longline.fetching.identity import user_agent
-from longline.fetching.link import Link
-from longline.fetching.robots_rules import RobotsText
-from longline.fetching.robots_text import robots_agent
-from longline.fetching.subrequests import Subrequests
-from longline.fetching.transports.browser import BrowserTransport
-from longline.fetching.transports.browser_options import BrowserOptions, is_remote
-from longline.fetching.transports.choosing import Choosing
-from longline.fetching.transports.http import HttpOptions, HttpTransport, ssl_context
-from longline.fetching.transports.resolving import Resolver
-from longline.jobs.collector import Collector
-from longline.jobs.finished import note_teardown, tear_down
-from longline.resilience.budget import Budget, Budgets, Spent
-from longline.resilience.circuit import CircuitBreaker
-from longline.resilience.doorman import Doorman
-from longline.resilience.handler import RetryHandler
-from longline.resilience.keepers.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
-from longline.resilience.keepers.cells import Cells
-from longline.resilience.keepers.sqlite import (
+from longline.core.clock import Clock
+from longline.core.errors import BadOption, LayerFailed, MissingExtra
+from longline.engine.extractor import Collector
+from longline.engine.tasks import note_teardown, tear_down
+from longline.http.address_policy import AddressPolicy, JobStart
+from longline.http.archive.base import Archive
+from longline.http.archive.warc import open_warc
+from longline.http.cache.base import HttpCache
+from longline.http.cache.sqlite import SqliteCache
+from longline.http.chain import Manners, Policies, build_chain
+from longline.http.middleware.base import Link
+from longline.http.middleware.identity import user_agent
+from longline.http.middleware.subrequests import Subrequests
+from longline.http.robots_rules import RobotsText, robots_agent
+from longline.http.transports.aiohttp import (
+    ConnectionLimit,
+    HttpOptions,
+    HttpTransport,
+    Resolver,
+    ssl_context,
+)
+from longline.http.transports.browser.options import BrowserOptions, is_remote
+from longline.http.transports.browser.transport import BrowserTransport
+from longline.http.transports.choosing import Choosing
+from longline.limits.backends.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
+from longline.limits.backends.cells import Cells
+from longline.limits.backends.sqlite import (
     SqliteBreakerKeeper,
     SqliteCells,
     SqliteConcurrencyKeeper,
     SqlitePaceKeeper,
 )
-from longline.resilience.learning import Learned
-from longline.resilience.limiter import RateLimiter
-from longline.resilience.refusals import Refusals
-from longline.sources.adapters.api_bookmarks import Bookmark, Bookmarks, CellBookmarks
+from longline.limits.budget import Budget, Budgets, Spent
+from longline.limits.circuit import CircuitBreaker
+from longline.limits.in_flight import Doorman
+from longline.limits.learning import Learned
+from longline.limits.limiter import RateLimiter, Refusals
+from longline.limits.retry import RetryHandler
+from longline.sources.api.source import Bookmark, Bookmarks, CellBookmarks
 from longline.sources.base import Source
-from longline.sources.load import load_source
-from longline.sources.needs import check_needs
-from longline.stores.store import Store, open_store
+from longline.sources.loader import check_needs, load_source
+from longline.storage.store import Store, open_store
 
 _PATIENCE = 60.0  # seconds to wait for a Redis that is away
 
@@ -99,7 +100,7 @@ async def open_keepers(
             return
         store = store or ends.enter_context(open_store(settings.database))
         try:
-            from longline.resilience.keepers.redis import open_redis_keepers  # noqa: PLC0415
+            from longline.limits.backends.redis import open_redis_keepers  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtra("cluster", "Redis") from error
         shared = await ends.enter_async_context(

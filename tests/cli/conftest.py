@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import SHOP, Terminal
+from tests.cli.terminal import SHOP, Terminal
 
 
 @pytest.fixture

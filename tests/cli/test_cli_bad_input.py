@@ -11,8 +11,7 @@ from typing import TypeVar
 import click
 import pytest
 
-from cli.terminal import Answer, Terminal
-from longline.errors import (
+from longline.core.errors import (
     BadFile,
     BadOption,
     BadSource,
@@ -28,6 +27,7 @@ from longline.errors import (
     UnknownRecord,
     UnknownSource,
 )
+from tests.cli.terminal import Answer, Terminal
 
 LAYER = "    @layer()\n    async def page(self, visit):\n        return {}\n"
 DISCOVER = "    async def discover(self, visit):\n        yield Item('1', 'https://a.test')\n"
@@ -411,7 +411,7 @@ def test_the_address_of_a_site_leads_to_sources_new(
 
 BROKEN_LIST = """
 from longline import Item, Source, layer
-from longline.errors import DiscoveryFailed
+from longline.core.errors import DiscoveryFailed
 
 
 class Shop(Source):

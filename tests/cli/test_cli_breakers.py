@@ -11,11 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from longline.cli.breakers import command
-from longline.clock import SystemClock
+from longline.cli.commands.sites.breakers import command
 from longline.config.settings import load_settings, prepare_home
-from longline.errors import BadOption
-from longline.resilience.breaker import BreakerPolicy, Health
+from longline.core.clock import SystemClock
+from longline.core.errors import BadOption
+from longline.limits.breaker import BreakerPolicy, Health
 from longline.wiring import open_keepers
 
 

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.cli.cache import command
-from longline.errors import HomeReadOnly
-from longline.fetching.cache.base import Entry
-from longline.fetching.cache.sqlite import SqliteCache
-from small_disk import read_only_view
+from longline.cli.commands.sites.cache import command
+from longline.core.errors import HomeReadOnly
+from longline.http.cache.base import Entry
+from longline.http.cache.sqlite import SqliteCache
+from tests.small_disk import read_only_view
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import BadFile, BadOption
+from longline.core.errors import BadFile, BadOption
+from tests.cli.terminal import Terminal
 
 SHOP = """# the shop around the corner
 manifest: html

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 from sqlalchemy import Column, Text
 
-from hostile_world import World, attacking_site, make_world
-from invocations import ForkServer, Result
-from longline.stores.columns import Checked, Choice, Json, Number, Time
-from longline.stores.schema import metadata
+from longline.storage.columns import Checked, Choice, Json, Number, Time
+from longline.storage.schema import metadata
+from tests.hostile_world import World, attacking_site, make_world
+from tests.invocations import ForkServer, Result
 
 DATABASE = "longline.sqlite"
 JOB = ("jobs", "JOB")

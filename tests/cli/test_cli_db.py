@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import NotCopied, NothingYet
-from servers import PostgresServer
+from longline.core.errors import NotCopied, NothingYet
+from tests.cli.terminal import Terminal
+from tests.servers import PostgresServer
 
 
 @pytest.fixture

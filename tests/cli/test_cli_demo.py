@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
+from tests.cli.terminal import Terminal
 
 
 @pytest.mark.real_time

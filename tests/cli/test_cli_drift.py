@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.terminal import Terminal
-from longline.cli.drift import command
-from longline.errors import BadOption, UnknownJob
+from longline.cli.commands.inspect.drift import command
+from longline.core.errors import BadOption, UnknownJob
+from tests.cli.terminal import Terminal
 
 SHOP = '''
 """A shop that may lose its prices."""

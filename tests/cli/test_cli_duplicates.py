@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import BadFile, BadOption, LonglineError, UnknownRecord
-from longline.stores.store import open_store
-from matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
+from longline.core.errors import BadFile, BadOption, LonglineError, UnknownRecord
+from longline.storage.store import open_store
+from tests.analysis.matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
+from tests.cli.terminal import Terminal
 
 LONG = "an-address-as-long-as-sites-make-them-when-they-put-the-title-into-it-"
 KEYS = (f"{IMOTI}/1", f"{HOMES}/2")

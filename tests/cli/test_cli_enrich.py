@@ -15,9 +15,9 @@ from threading import Thread
 import click
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import BadFile, BadOption, LonglineError, MissingExtra, UnknownRecord
+from longline.core.errors import BadFile, BadOption, LonglineError, MissingExtra, UnknownRecord
 from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
+from tests.cli.terminal import Terminal
 
 TASK = """\
 enrich: moods

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cli.terminal import Terminal
-from exports.answers_of import answered
 from longline.config.settings import Settings, prepare_home
-from longline.errors import BadOption
-from longline.stores.store import Store, open_store
-from stores.given import record
-from virtual import EPOCH
+from longline.core.errors import BadOption
+from longline.storage.store import Store, open_store
+from tests.cli.terminal import Terminal
+from tests.export.answers_of import answered
+from tests.storage.given import record
+from tests.virtual import EPOCH
 
 TOLD = ("state", "model", "prompt_version", "answered_at")
 MOOD = {"mood": "eager \x1b[31m[/b]"}

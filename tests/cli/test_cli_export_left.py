@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.terminal import Terminal
 from longline.config.settings import Settings
-from longline.errors import BadOption, UnknownJob
-from longline.stores.orders import Order
-from longline.stores.store import open_store
-from servers import RedisServer
+from longline.core.errors import BadOption, UnknownJob
+from longline.storage.queue.tasks import Order
+from longline.storage.store import open_store
+from tests.cli.terminal import Terminal
+from tests.servers import RedisServer
 
 
 def orders(home: Path) -> list[Order]:

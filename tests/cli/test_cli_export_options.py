@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from cli.terminal import SHOP, Terminal
-from longline.errors import BadOption
-from longline.exports.destinations import Wish
-from longline.exports.ordered import for_later
+from longline.core.errors import BadOption
+from longline.export.destinations.base import Wish
+from longline.export.tasks import for_later
+from tests.cli.terminal import SHOP, Terminal
 
 MANIFEST = """
 manifest: api

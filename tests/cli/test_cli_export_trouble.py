@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
 from longline.config.settings import Settings, prepare_home
-from longline.errors import DestinationUnwritable
-from longline.stores.database import open_database
-from longline.stores.records import store_records
-from stores.given import record
-from virtual import EPOCH
+from longline.core.errors import DestinationUnwritable
+from longline.storage.database import open_database
+from longline.storage.records.records import store_records
+from tests.cli.terminal import Terminal
+from tests.storage.given import record
+from tests.virtual import EPOCH
 
 EXPORT = (str(Path(sys.executable).with_name("longline")), "export", "--no-schema", "-o")
 MANY = 8_000

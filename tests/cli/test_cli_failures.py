@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import NothingToRetry, UnknownJob
+from longline.core.errors import NothingToRetry, UnknownJob
+from tests.cli.terminal import Terminal
 
 TROUBLED = """
 from pathlib import Path
 
 from longline import Item, Source, layer
-from longline.errors import TimedOut, UnexpectedShape
+from longline.core.errors import TimedOut, UnexpectedShape
 
 class Troubled(Source):
     name = "troubled"

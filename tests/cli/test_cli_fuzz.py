@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from command_tree import commands
-from fuzzer import CODES, HOMES, Case, Fuzzer, problems
-from hostile_world import attacking_site, make_world
-from invocations import ForkServer, Invocation, Result
+from tests.command_tree import commands
+from tests.fuzzer import CODES, HOMES, Case, Fuzzer, problems
+from tests.hostile_world import attacking_site, make_world
+from tests.invocations import ForkServer, Invocation, Result
 
 SEED = 11
 PARTS = 10

@@ -12,15 +12,15 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.terminal import Terminal
-from longline.cli.main import COMMANDS
+from longline.cli.main import COMMANDS, module_of
 from longline.cli.options import JOB
+from tests.cli.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 
 
 def command_of(name: str) -> click.Command:
-    command = importlib.import_module(f"longline.cli.{name}").command
+    command = importlib.import_module(module_of(name)).command
     assert isinstance(command, click.Command)
     return command
 

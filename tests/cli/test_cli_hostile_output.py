@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from command_tree import commands
-from hostile_world import ATTACK, World, attacking_site, make_world
-from invocations import ForkServer, Result
+from tests.command_tree import commands
+from tests.hostile_world import ATTACK, World, attacking_site, make_world
+from tests.invocations import ForkServer, Result
 
 KEY = f"0{ATTACK}\nspoofed line"
 OTHER = f"1{ATTACK}\nspoofed line"

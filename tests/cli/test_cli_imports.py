@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.served import served
 from longline.sandbox.web import PracticeWeb
+from tests.cli.served import served
 
 RUN = """
 import sys

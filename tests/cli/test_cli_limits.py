@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.clock import SystemClock
 from longline.config.settings import load_settings, prepare_home
-from longline.errors import BadOption
-from longline.resilience import learning
-from longline.resilience.learning import Learned
+from longline.core.clock import SystemClock
+from longline.core.errors import BadOption
+from longline.limits import learning
+from longline.limits.learning import Learned
 from longline.wiring import open_keepers
+from tests.cli.terminal import Terminal
 
 
 def learn(home: Path, domain: str, state: Learned) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import SHOP, Terminal
-from longline.jobs.owner import this_host
-from longline.stores.store import open_store
-from stores.given import leased, queued, record
+from longline.engine.owner import this_host
+from longline.storage.store import open_store
+from tests.cli.terminal import SHOP, Terminal
+from tests.storage.given import leased, queued, record
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import traceback
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.config.addresses import shown_address
 from longline.config.settings import Settings
-from longline.errors import LonglineError
-from longline.lifecycle.starting import Wish, up
-from longline.stores.database import open_database
+from longline.core.errors import LonglineError
+from longline.core.server_urls import shown_address
+from longline.services.up import Wish, up
+from longline.storage.database import open_database
+from tests.cli.terminal import Terminal
 
 SECRET = "Gehe-im"  # noqa: S105  # what may not be seen
 DATABASES = [

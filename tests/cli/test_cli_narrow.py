@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from cli.terminal import Terminal
-from longline.cli.fitting import Fitting
-from longline.cli.running_many import Board
-from longline.cli.sites_table import SiteRow, sites_table
-from longline.cli.top import short_names
-from longline.stores.journal import fact
-from longline.stores.store import open_store
-from stores.given import queued
-from virtual import EPOCH
+from longline.cli.commands.inspect.top import short_names
+from longline.cli.site_runs import Board
+from longline.cli.tables import Fitting, SiteRow, sites_table
+from longline.storage.events import fact
+from longline.storage.store import open_store
+from tests.cli.terminal import Terminal
+from tests.storage.given import queued
+from tests.virtual import EPOCH
 
 LONG_ID = "boat-listings-of-bulgaria-20261116-002303-094f"
 

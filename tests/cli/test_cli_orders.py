@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from cli.terminal import Terminal
 from longline.config.settings import Settings
-from longline.errors import BadOption, UnknownJob
-from longline.jobs.owner import this_run
-from longline.stores.orders import Order, OrderClaim, OrderKind
-from longline.stores.store import open_store
-from servers import RedisServer
+from longline.core.errors import BadOption, UnknownJob
+from longline.engine.owner import this_run
+from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.store import open_store
+from tests.cli.terminal import Terminal
+from tests.servers import RedisServer
 
 
 @pytest.fixture

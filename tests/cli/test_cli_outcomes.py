@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hostile_world import env_of
-from invocations import ForkServer, Result
 from longline.sandbox.web import PracticeWeb, WebOptions
+from tests.hostile_world import env_of
+from tests.invocations import ForkServer, Result
 
 
 @dataclass

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.served import served
-from longline.cli.plan import command, duration
+from longline.cli.commands.run.plan import command, duration
 from longline.sandbox.web import PracticeWeb
+from tests.cli.served import served
 
 
 @pytest.fixture(scope="module")

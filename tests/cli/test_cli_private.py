@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.served import served
-from cli.terminal import Terminal
 from longline.sandbox.web import PracticeWeb
+from tests.cli.served import served
+from tests.cli.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from longline.cli.main import cli
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import BadFile, BadOption, UnknownJob
+from longline.core.errors import BadFile, BadOption, UnknownJob
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
+from tests.cli.terminal import Terminal
+from tests.scripted_site import ScriptedSite
 
 GOODS = [
     {"sku": "a", "title": "Hook [/b]", "price": 5},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.terminal import Terminal
+from tests.cli.terminal import Terminal
 
 HUGE = "99999999999999999999"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import BadOption
-from longline.stores.store import open_store
-from stores.given import record
-from virtual import EPOCH
+from longline.core.errors import BadOption
+from longline.storage.store import open_store
+from tests.cli.terminal import Terminal
+from tests.storage.given import record
+from tests.virtual import EPOCH
 
 
 async def fill(home: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.terminal import SHOP, Terminal
-from longline.errors import BadOption, UnknownJob, UnknownRecord
+from longline.core.errors import BadOption, UnknownJob, UnknownRecord
+from tests.cli.terminal import SHOP, Terminal
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import BadOption
-from longline.stores.store import open_store
-from stores.given import record
+from longline.core.errors import BadOption
+from longline.storage.store import open_store
+from tests.cli.terminal import Terminal
+from tests.storage.given import record
 
 DAY = 86_400.0
 HATS: tuple[tuple[str, dict[str, Any]], ...] = (

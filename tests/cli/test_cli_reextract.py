@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from archived_jobs import collected
-from cli.terminal import Terminal
-from longline.clock import SystemClock
-from longline.errors import NothingArchived
-from longline.fetching.archives.files import packed
-from longline.fetching.archives.warc import open_warc
+from longline.core.clock import SystemClock
+from longline.core.errors import NothingArchived
+from longline.http.archive.files import packed
+from longline.http.archive.warc import open_warc
 from longline.orchestrator import Orchestrator
-from longline.stores.store import open_store
-from scripted_site import ScriptedSite
+from longline.storage.store import open_store
+from tests.archived_jobs import collected
+from tests.cli.terminal import Terminal
+from tests.scripted_site import ScriptedSite
 
 LOUDER = """
-from little import Little
+from tests.little import Little
 from longline import layer
 
 
@@ -32,7 +32,7 @@ class Louder(Little):
         return {"text": found["text"].upper() if visit.item.key == "1" else found["text"]}
 """
 STRICT = """
-from little import Little
+from tests.little import Little
 from longline import layer
 
 
@@ -54,7 +54,9 @@ def job(home: Path) -> str:
                 for number in range(3):
                     site.says(f"/item/{number}", f"page [/b] {number}")
                 options = {"site": site.url, "count": 3}
-                found = await collected(store, archive, "little:Little", options, SystemClock())
+                found = await collected(
+                    store, archive, "tests.little:Little", options, SystemClock()
+                )
                 return found.id
 
     return asyncio.run(collect())

@@ -11,8 +11,8 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner, Result
 
-from longline.cli.robots import command
-from longline.errors import BadOption
+from longline.cli.commands.sites.robots import command
+from longline.core.errors import BadOption
 
 TEXT = """User-agent: *
 Disallow: /closed

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.cli.running import run_shown
+from longline.cli.job_runs import run_shown
 from longline.config.settings import Settings
-from longline.jobs.report import JobReport
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from virtual import VirtualClock
+from tests.cli.terminal import Terminal
+from tests.virtual import VirtualClock
 
 FIELDS = {
     *("job", "source", "state", "discovered", "stored", "unchanged", "skipped", "failed"),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from servers import RedisServer, free_port
+from tests.cli.terminal import Terminal
+from tests.servers import RedisServer, free_port
 
 LEFT = ("--engine", "celery", "--detach")
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.served import served
-from cli.terminal import Terminal
-from longline.authoring.bench import SINGLE
-from longline.authoring.shell import PageShell
-from longline.cli.shell import command
+from longline.cli.commands.sources.shell import command
+from longline.config.job_spec import make_spec
 from longline.config.settings import load_settings
-from longline.config.spec import make_spec
-from longline.errors import RobotsDisallowed
+from longline.core.errors import RobotsDisallowed
+from longline.devtools.bench import SINGLE
+from longline.devtools.shell import PageShell
 from longline.sandbox.web import PracticeWeb
+from tests.cli.served import served
+from tests.cli.terminal import Terminal
 
 
 @pytest.fixture(scope="module")

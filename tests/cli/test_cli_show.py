@@ -11,11 +11,19 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from longline.cli.display import (
+    Display,
+    duration,
+    eta_text,
+    line,
+    pace_text,
+    picture,
+    print_summary,
+)
 from longline.cli.options import values_of
-from longline.cli.show import Display, duration, eta_text, line, pace_text, picture, print_summary
-from longline.jobs.progress import PaceStatus, Progress
-from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.core.model import ItemState, JobState
+from longline.engine.progress import PaceStatus, Progress
+from longline.engine.report import JobReport
 
 COUNTS = dict.fromkeys(ItemState, 0) | {
     ItemState.STORED: 6,

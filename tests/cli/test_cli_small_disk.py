@@ -10,10 +10,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from cli.terminal import Terminal
-from longline.errors import HomeReadOnly, StoreFull, StoreReadOnly
-from longline.stores import migrate
-from small_disk import SmallDisk, small_disk
+from longline.core.errors import HomeReadOnly, StoreFull, StoreReadOnly
+from longline.storage import migrate
+from tests.cli.terminal import Terminal
+from tests.small_disk import SmallDisk, small_disk
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.served import served
-from cli.terminal import Terminal
-from longline.cli.sources import command
-from longline.errors import BadOption
+from longline.cli.commands.sources.sources import command
+from longline.core.errors import BadOption
 from longline.sandbox.web import PracticeWeb
+from tests.cli.served import served
+from tests.cli.terminal import Terminal
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from authoring.made_sites import HOST, LAYOUTS, MadeSite
-from cli.terminal import Terminal
+from tests.cli.terminal import Terminal
+from tests.devtools.made_sites import HOST, LAYOUTS, MadeSite
 
 Serve = Callable[[MadeSite], str]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import Terminal
-from longline.errors import NotResumable
+from longline.core.errors import NotResumable
+from tests.cli.terminal import Terminal
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cli.terminal import Terminal
+from tests.cli.terminal import Terminal
 
 
 def test_an_error_is_one_sentence_with_what_to_do(longline: Terminal) -> None:

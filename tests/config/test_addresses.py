@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.config.addresses import without_password
+from longline.core.server_urls import without_password
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from config.messages import absent
-from longline.config.auth import BearerAuth, OAuth2Auth, make_auth, mark_of
-from longline.config.login import LoginAuth
+from longline.config.auth import BearerAuth, LoginAuth, OAuth2Auth, make_auth, mark_of
 from longline.config.secrets import SecretRef
-from longline.errors import BadOption, UnknownSecret
+from longline.core.errors import BadOption, UnknownSecret
+from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
 HOSTS = {"hosts": ["api.shop.test"]}

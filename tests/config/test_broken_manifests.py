@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from config.messages import absent
-from longline.config.library_entries import check_secrets, read_entry
-from longline.errors import BadFile
+from longline.config.library import check_secrets, read_entry
+from longline.core.errors import BadFile
+from tests.config.messages import absent
 
 FILES = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 REPEATED = "x: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"

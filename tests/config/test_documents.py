@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from config.messages import absent
 from longline.config.documents import Document, check, parse_document, read_document
 from longline.config.written import Written
-from longline.errors import BadFile
+from longline.core.errors import BadFile
+from tests.config.messages import absent
 
 
 class Price(Written):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from config.messages import absent
-from longline.config.enriching import EnrichTask, LocalTask, read_task
-from longline.errors import BadFile
+from longline.config.enrichment import EnrichTask, LocalTask, read_task
+from longline.core.errors import BadFile
+from tests.config.messages import absent
 
 ROOT = Path(__file__).parents[2]
 GOOD = """\

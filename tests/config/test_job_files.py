@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from config.messages import absent
-from longline.config.files import read_file
-from longline.config.spec import read_spec
-from longline.errors import BadFile
+from longline.config.job_spec import read_spec
+from longline.config.run_files import read_file
+from longline.core.errors import BadFile
+from tests.config.messages import absent
 
 KNOWN = "source set params limit rate burst at_once concurrency timeout ignore_robots"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from config.messages import absent
-from longline.config.spec import make_spec
-from longline.errors import BadOption
+from longline.config.job_spec import make_spec
+from longline.core.errors import BadOption
+from tests.config.messages import absent
 
 
 @pytest.mark.parametrize(

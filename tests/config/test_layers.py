@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from config.messages import absent
 from longline.config.settings import Settings, explain_settings, load_settings
-from longline.errors import BadFile, BadOption
+from longline.core.errors import BadFile, BadOption
+from tests.config.messages import absent
 
 FILE = """# of this folder
 home: data

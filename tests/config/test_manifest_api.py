@@ -9,10 +9,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from config.messages import absent
 from longline.config.documents import check, parse_document
 from longline.config.manifests.api import ApiManifest
-from longline.errors import BadFile
+from longline.core.errors import BadFile
+from tests.config.messages import absent
 
 LIST: dict[str, Any] = {"path": "/products", "records": "items", "key": "id"}
 INCREMENTAL = {"field": "updated_at", "parameter": "since", "start": "2020-01-01"}

@@ -8,9 +8,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from config.messages import absent
-from longline.config.manifests.browser import BLOCKED, BrowserSpec
-from longline.config.manifests.browser_actions import Click, Fill, Scroll, WaitFor
+from longline.config.manifests.browser import BLOCKED, BrowserSpec, Click, Fill, Scroll, WaitFor
+from tests.config.messages import absent
 
 WHOLE = """
 wait: .item

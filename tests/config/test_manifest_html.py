@@ -7,8 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from config.messages import absent
 from longline.config.manifests.html import HtmlManifest
+from tests.config.messages import absent
 
 WHOLE = """
 manifest: html

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from config.messages import absent
 from longline.config.matching import Rules, Tolerance, read_rules
-from longline.errors import BadFile
+from longline.core.errors import BadFile
+from tests.config.messages import absent
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "listings_match.yaml"
 GOOD = """\

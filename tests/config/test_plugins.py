@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from config.messages import absent
 from longline.config.plugins import SOURCES, Plugin, found_plugins, load_plugin, plugin_names
-from longline.errors import BadSource
+from longline.core.errors import BadSource
+from tests.config.messages import absent
 
 Install = Callable[..., None]
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from config.messages import absent
-from longline.config.library import Library, Snapshot
-from longline.config.library_entries import Entry, read_entry
+from longline.config.library import Entry, Library, Snapshot, read_entry
 from longline.config.settings import Settings
-from longline.errors import BadFile, BadOption, ConfigError
+from longline.core.errors import BadFile, BadOption, ConfigError
+from tests.config.messages import absent
 
 HALF = "manifest: html\nname: {name}\nversion: v{version}\nstart: https://{name}.test/\n"
 # What is required stands last: no half of the file is sound.

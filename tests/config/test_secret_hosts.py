@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from config.messages import absent
-from longline.config.hosts import Hosts, Reach, is_loopback
+from longline.config.secrets import Hosts, Reach, is_loopback
+from tests.config.messages import absent
 
 HOSTS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Hosts)
 

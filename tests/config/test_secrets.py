@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from config.messages import absent
 from longline.config.secrets import SecretRef, TextOrRef, plain
-from longline.errors import MissingExtra, UnknownSecret
+from longline.core.errors import MissingExtra, UnknownSecret
+from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings, load_settings, prepare_home
-from longline.errors import BadOption, HomeUnwritable
-from longline.stores.store import open_store
+from longline.core.errors import BadOption, HomeUnwritable
+from longline.storage.store import open_store
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ import pytest
 
 from longline.config.manifests.json_schema import validator_of
 from longline.config.patterns import user_pattern
-from longline.errors import BadOption, UnexpectedShape
-from longline.model import ItemState
+from longline.core.errors import BadOption, UnexpectedShape
+from longline.core.model import ItemState
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 ENDLESS = r"(?:a|aa)+$"
 TEXT = "a" * 60 + "!"

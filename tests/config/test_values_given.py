@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from longline.config.documents_words import sentence_on_value
+from longline.config.documents import sentence_on_value
 
 
 class _Wanted(BaseModel):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from scripted_site import ScriptedSite, drop
+from tests.scripted_site import ScriptedSite, drop
 
 _BAN = "<title>Shop</title><h1>You have been blocked</h1><p>Your IP has been blocked.</p>"
 

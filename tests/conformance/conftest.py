@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from conformance.asked_site import AskedSite
-from conformance.grounds import EngineOn, Ground, write_source
 from longline.config.settings import Settings, prepare_home
 from longline.orchestrator import Orchestrator
-from servers import RedisServer
+from tests.conformance.asked_site import AskedSite
+from tests.conformance.grounds import EngineOn, Ground, write_source
+from tests.servers import RedisServer
 
 _CHUNK = 10  # items: a job of a test has several
 _NUMBERS = count()

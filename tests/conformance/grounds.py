@@ -18,18 +18,18 @@ from typing import Any, Literal
 
 from sqlalchemy import select
 
-from conformance.asked_site import AskedSite
-from longline.clock import SystemClock
+from longline.analysis.job_report import audit
 from longline.config.settings import Settings
-from longline.jobs.audit import audit
-from longline.jobs.progress import ProgressTracker
-from longline.jobs.report import JobReport
-from longline.model import ItemState, Job, JobState
+from longline.core.clock import SystemClock
+from longline.core.model import ItemState, Job, JobState
+from longline.engine.progress import ProgressTracker
+from longline.engine.report import JobReport
+from longline.limits.breaker import Phase
 from longline.orchestrator import Orchestrator
-from longline.resilience.breaker import Phase
-from longline.stores.database import open_database
-from longline.stores.schema import items
+from longline.storage.database import open_database
+from longline.storage.schema import items
 from longline.wiring import Keepers, open_keepers
+from tests.conformance.asked_site import AskedSite
 
 PATIENCE = 30.0  # seconds for whatever a test waits for
 PROCESSES = 2

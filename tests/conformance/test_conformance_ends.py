@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.grounds import EngineOn, until
-from longline.model import JobState
+from longline.core.model import JobState
+from tests.conformance.grounds import EngineOn, until
 
 pytestmark = pytest.mark.real_time
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.asked_site import excess
-from conformance.grounds import EngineOn
-from longline.model import JobState
+from longline.core.model import JobState
+from tests.conformance.asked_site import excess
+from tests.conformance.grounds import EngineOn
 
 pytestmark = pytest.mark.real_time
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from conformance.grounds import AT_ONCE, EngineOn
-from longline.model import JobState
-from longline.stores.leases import BY_HAND
+from longline.core.model import JobState
+from longline.storage.queue.leases import BY_HAND
+from tests.conformance.grounds import AT_ONCE, EngineOn
 
 pytestmark = pytest.mark.real_time
 

@@ -11,8 +11,8 @@ import pytest
 
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 Serve = Callable[..., contextlib.AbstractAsyncContextManager[PracticeWeb]]
 Collect = Callable[..., contextlib.AbstractAsyncContextManager[Orchestrator]]
@@ -56,7 +56,7 @@ def little_of(
 
     def make(count: int = 10, **spec: Any) -> Orchestrator:
         options = {"site": site.url, "count": count}
-        return Orchestrator("little:Little", options, home=tmp_path, clock=clock, **spec)
+        return Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock, **spec)
 
     return make
 

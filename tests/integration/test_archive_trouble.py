@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from longline.errors import StoreFull
-from longline.fetching.archives.files import WarcFile
-from longline.fetching.archives.warc import open_warc
-from longline.fetching.messages import Request
-from longline.model import OPEN_STATES, ItemState
+from longline.core.errors import StoreFull
+from longline.core.model import OPEN_STATES, ItemState
+from longline.http.archive.files import WarcFile
+from longline.http.archive.warc import open_warc
+from longline.http.messages import Request
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
+from tests.scripted_site import ScriptedSite
 
 
 async def test_a_full_archive_stops_the_job_and_fails_no_item(

@@ -6,11 +6,11 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-from integration.conftest import Collect, Serve
-from longline.model import ItemState
+from longline.core.model import ItemState
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.integration.conftest import Collect, Serve
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 FAST: dict[str, Any] = {"rate": "unlimited", "cache": True}
 
@@ -39,7 +39,7 @@ async def test_a_fresh_answer_costs_neither_a_request_nor_a_token(
         site.says(f"/item/{number}", f"page {number}", headers=headers)
     spec: dict[str, Any] = {"rate": 1.0, "burst": 1, "cache": True}
     async with Orchestrator(
-        "little:Little", {"site": site.url}, home=tmp_path, clock=clock, **spec
+        "tests.little:Little", {"site": site.url}, home=tmp_path, clock=clock, **spec
     ) as longline:
         await longline.execute()
         asked = sum(site.hits.values())
@@ -58,7 +58,7 @@ async def test_without_the_cache_everything_is_fetched_again(
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}", headers={"cache-control": "max-age=3600"})
     async with Orchestrator(
-        "little:Little", {"site": site.url}, home=tmp_path, clock=clock, rate="unlimited"
+        "tests.little:Little", {"site": site.url}, home=tmp_path, clock=clock, rate="unlimited"
     ) as longline:
         await longline.execute()
         await longline.execute()

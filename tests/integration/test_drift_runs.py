@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from little import Little
-from longline.jobs.drifting import accept
-from longline.jobs.report import JobReport
-from longline.model import Event, ItemState, JobState
+from longline.core.model import Event, ItemState, JobState
+from longline.drift.watch import accept
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.little import Little
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 LOTS = """
 manifest: html

@@ -11,19 +11,19 @@ import orjson
 import pytest
 import yaml
 
-from fetching.browsing import skip_without_browser
 from longline.config.auth import KINDS as AUTH_KINDS
-from longline.config.manifests.api_handlers import Step
-from longline.config.manifests.api_pages import PAGINATIONS as API_PAGES
-from longline.config.manifests.html_pages import KINDS as HTML_PAGES
-from longline.errors import UnknownSecret
-from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.config.manifests.api import PAGINATIONS as API_PAGES
+from longline.config.manifests.api import Step
+from longline.config.manifests.html import KINDS as HTML_PAGES
+from longline.core.errors import UnknownSecret
+from longline.core.model import ItemState, JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.errands import Mood, mood_of
 from longline.sandbox.web import PracticeWeb, WebOptions
-from longline.stores.records import RecordQuery
-from virtual import VirtualClock
+from longline.storage.records.records import RecordQuery
+from tests.http.browsing import skip_without_browser
+from tests.virtual import VirtualClock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECRETS = {

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from longline.jobs.report import JobReport
-from longline.model import JobState
+from longline.core.model import JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.hostile import HostileSite, Temper
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 COUNT = {Temper.DRIPPING: 3, Temper.CIRCLING: 5, Temper.BOMBING: 3}
 BOMB = 300_000_000
@@ -36,7 +36,7 @@ async def serving(
 async def collected(home: Path, clock: VirtualClock, site: HostileSite) -> JobReport:
     options = {"site": site.url, "count": COUNT.get(site.temper, 60)}
     spec: dict[str, Any] = {"rate": 5.0, "burst": 5, "timeout": 10.0}
-    async with Orchestrator("little:Little", options, home=home, clock=clock, **spec) as one:
+    async with Orchestrator("tests.little:Little", options, home=home, clock=clock, **spec) as one:
         return await one.execute(fresh=True)
 
 
@@ -107,7 +107,7 @@ async def test_the_ledger_says_what_a_site_did(
     async with serving(clock, temper) as sites:
         report = await collected(tmp_path, clock, sites[temper])
     options = {"site": "http://127.0.0.1:9"}
-    async with Orchestrator("little:Little", options, home=tmp_path, clock=clock) as one:
+    async with Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock) as one:
         kinds = await one.store.ledger.by_kind(report.job)
 
     assert kinds[kind][state] == COUNT[temper]

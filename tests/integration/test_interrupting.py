@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from longline.jobs.progress import Progress
-from longline.jobs.report import JobReport
-from longline.model import Item, JobState
+from longline.core.model import Item, JobState
+from longline.engine.progress import Progress
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 Make = Callable[..., Orchestrator]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from longline.errors import FailureKind
-from longline.model import ItemState
+from longline.core.errors import FailureKind
+from longline.core.model import ItemState
 from longline.orchestrator import Orchestrator
-from longline.stores.ledger import LedgerQuery
-from virtual import VirtualClock
+from longline.storage.queue.failures import LedgerQuery
+from tests.virtual import VirtualClock
 
 Outcomes = dict[str, ItemState]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from longline import wiring
-from longline.errors import FailureKind
-from longline.fetching.addresses import Address, AddressPolicy, Scope, scope_of
-from longline.model import ItemState
+from longline.core.errors import FailureKind
+from longline.core.model import ItemState
+from longline.http.address_policy import Address, AddressPolicy, Scope, scope_of
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from sources.manifested import linked
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.sources.manifested import linked
+from tests.virtual import VirtualClock
 
 PUBLIC = "127.0.0.2"
 PASSWORD = "planted-pass-word"  # noqa: S105  # what a site writes into its links

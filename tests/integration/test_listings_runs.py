@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.core.model import ItemState, JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.listings_ads import SITES
 from longline.sandbox.web import PracticeWeb, WebOptions
-from longline.stores.records import RecordQuery
-from virtual import VirtualClock
+from longline.storage.records.records import RecordQuery
+from tests.virtual import VirtualClock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOT_COLLECTED = {"site", "key", "path", "property"}

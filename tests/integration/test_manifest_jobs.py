@@ -9,13 +9,13 @@ import pytest
 
 from longline.config.library import Library
 from longline.config.settings import Settings
-from longline.errors import BadFile
-from longline.jobs.report import JobReport
-from longline.model import JobState
+from longline.core.errors import BadFile
+from longline.core.model import JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.stores.records import RecordQuery
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from longline.storage.records.records import RecordQuery
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 HTML = {"Content-Type": "text/html"}
 MANIFEST = """

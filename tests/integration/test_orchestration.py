@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from integration.conftest import Collect, Serve
-from longline.errors import BadOption
-from longline.model import Item, JobState
+from longline.core.errors import BadOption
+from longline.core.model import Item, JobState
 from longline.sandbox.web import PracticeWeb
-from longline.stores.records import RecordQuery
+from longline.storage.records.records import RecordQuery
+from tests.integration.conftest import Collect, Serve
 
 LAYERS = ["metadata", "workflow", "content", "media", "transcripts"]
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal import SHOP, Terminal
-from exports.answers_of import answered
 from longline.config.settings import Settings
 from longline.orchestrator import Orchestrator
-from longline.stores.store import Store, open_store
-from matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
-from servers import PostgresServer
+from longline.storage.store import Store, open_store
+from tests.analysis.matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
+from tests.cli.terminal import SHOP, Terminal
+from tests.export.answers_of import answered
+from tests.servers import PostgresServer
 
 FLATS = (f"{IMOTI}/1", f"{HOMES}/2")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from longline.errors import BadOption, NotResumable, UnknownCheckpoint, UnknownJob
-from longline.jobs.progress import Progress, ProgressTracker
-from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.core.errors import BadOption, NotResumable, UnknownCheckpoint, UnknownJob
+from longline.core.model import ItemState, JobState
+from longline.engine.progress import Progress, ProgressTracker
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 Make = Callable[..., Orchestrator]
 
@@ -62,7 +62,7 @@ async def test_the_eta_counts_what_items_ask_for_and_not_what_finding_them_took(
     etas: list[float] = []
     options = {"site": site.url, "count": 40, "fails_at": 0}  # robots.txt, /trouble, 40 items
 
-    async with Orchestrator("little:Little", options, home=tmp_path, clock=clock) as longline:
+    async with Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock) as longline:
         await longline.execute(on_progress=lambda one: etas.append(one.eta or 0.0))
 
     # Of the burst of 5, three were items: 37 are left, one request each, two a second.

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from integration.conftest import Collect, Serve
-from longline.model import JobState
-from longline.resilience.limiter import RateLimiter
-from virtual import VirtualClock
+from longline.core.model import JobState
+from longline.limits.limiter import RateLimiter
+from tests.integration.conftest import Collect, Serve
+from tests.virtual import VirtualClock
 
 
 async def test_the_limit_is_kept_and_used_to_the_full(

@@ -10,21 +10,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from archived_jobs import collected
-from integration.conftest import Serve
-from longline.fetching.archives.warc import WarcArchive, open_warc
-from longline.jobs.comparison import Finding
-from longline.jobs.reextraction import reextract, source_for
-from longline.model import Job
-from longline.stores.records import RecordQuery
-from longline.stores.store import Store, open_store
-from virtual import VirtualClock
+from longline.analysis.reextract import Finding, reextract, source_for
+from longline.core.model import Job
+from longline.http.archive.warc import WarcArchive, open_warc
+from longline.storage.records.records import RecordQuery
+from longline.storage.store import Store, open_store
+from tests.archived_jobs import collected
+from tests.integration.conftest import Serve
+from tests.virtual import VirtualClock
 
 ITEMS = 500
 CHANGED = '''
 """The catalogue, but every tenth template has its title read in another way."""
 
-from longline.sources.catalogue.n8n import N8n
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.base import layer
 
 

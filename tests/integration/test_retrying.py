@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from longline.errors import ConnectFailed, Refused, ServerFailed, TimedOut
-from longline.model import ItemState, JobState
+from longline.core.errors import ConnectFailed, Refused, ServerFailed, TimedOut
+from longline.core.model import ItemState, JobState
+from longline.limits.retry import RetryHandler
 from longline.orchestrator import Orchestrator
-from longline.resilience.handler import RetryHandler
-from scripted_site import ScriptedSite, drop
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite, drop
+from tests.virtual import VirtualClock
 
 
 @pytest.fixture

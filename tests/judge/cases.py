@@ -8,8 +8,7 @@ from typing import Any
 
 import orjson
 
-from judge.client import basic
-from longline.errors import (
+from longline.core.errors import (
     BadAnswer,
     Gone,
     Refused,
@@ -18,7 +17,8 @@ from longline.errors import (
     Throttled,
     TimedOut,
 )
-from longline.fetching.messages import Page
+from longline.http.messages import Page
+from tests.judge.client import basic
 
 LONG_AGO = "Thu, 01 Jan 2015 00:00:00 GMT"
 JSON = {"Content-Type": "application/json"}

@@ -6,15 +6,15 @@ import base64
 from types import TracebackType
 from typing import Any, Self
 
-from longline.clock import SystemClock
 from longline.config.settings import Settings
-from longline.fetching.chain import Policies, build_chain
-from longline.fetching.messages import Page, Request
-from longline.fetching.transports.http import HttpOptions, HttpTransport
-from longline.model import Account
-from longline.resilience.circuit import CircuitBreaker
-from longline.resilience.handler import RetryHandler
-from longline.resilience.limiter import RateLimiter
+from longline.core.clock import SystemClock
+from longline.core.model import Account
+from longline.http.chain import Policies, build_chain
+from longline.http.messages import Page, Request
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.circuit import CircuitBreaker
+from longline.limits.limiter import RateLimiter
+from longline.limits.retry import RetryHandler
 from longline.wiring import user_agent_of
 
 

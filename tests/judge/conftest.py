@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from judge.client import Client
+from tests.judge.client import Client
 
 PATIENCE = 30.0  # seconds for gunicorn to come up on a busy machine
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from judge.cases import RIGHT, WRONG, Case, Failing
-from judge.client import Client
-from longline.errors import Throttled
+from longline.core.errors import Throttled
+from tests.judge.cases import RIGHT, WRONG, Case, Failing
+from tests.judge.client import Client
 
 pytestmark = pytest.mark.real_time
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from longline.model import Note
+from longline.core.model import Note
 from longline.pipeline.stages import Draft
 
 URL = "https://shop.test/7"

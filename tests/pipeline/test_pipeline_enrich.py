@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from longline.config.manifests.pipeline import Enrichers
-from longline.errors import BadFile, BadOption
+from longline.core.errors import BadFile, BadOption
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.enrichers.geocode import GeocodeEnricher
-from pipeline.drafts import draft
+from tests.pipeline.drafts import draft
 
 RATES: dict[str, Any] = {"to": "EUR", "rates": {"BGN": 0.51129, "USD": 0.9}, "date": "2026-01-02"}
 TABLE = [
@@ -199,7 +199,7 @@ def test_an_enricher_may_come_from_a_package(
     folder = tmp_path / "loudness-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: loudness\nVersion: 1\n")
-    entry = "[longline.stages]\nloud = pipeline.test_pipeline_enrich:Shouting\n"
+    entry = "[longline.stages]\nloud = tests.pipeline.test_pipeline_enrich:Shouting\n"
     (folder / "entry_points.txt").write_text(entry)
 
     written = Enrichers.model_validate({"loud": {}})

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from longline.config.manifests.pipeline import Enrichers
-from longline.errors import BadOption, MissingExtra
+from longline.core.errors import BadOption, MissingExtra
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.language import LanguageEnricher
-from pipeline.drafts import draft
+from tests.pipeline.drafts import draft
 
 GERMAN = "Helle Zweizimmerwohnung mit Balkon, frisch renoviert, nahe am Park."
 FRENCH = "Appartement lumineux avec deux chambres et un grand balcon, près du parc."

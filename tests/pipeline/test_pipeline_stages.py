@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.errors import BadOption, NothingToStore, UnexpectedShape
-from longline.model import Note
+from longline.core.errors import BadOption, NothingToStore, UnexpectedShape
+from longline.core.model import Note
 from longline.pipeline.filter import Filter
-from longline.pipeline.frozen import FrozenDict, FrozenList, frozen
 from longline.pipeline.map import Map
-from longline.pipeline.stages import Draft
-from pipeline.drafts import draft
+from longline.pipeline.stages import Draft, FrozenDict, FrozenList, frozen
+from tests.pipeline.drafts import draft
 
 FLAT = {
     "title": "Flat",

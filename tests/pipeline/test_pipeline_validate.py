@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from longline.errors import BadFile, BadOption, Misfit
+from longline.core.errors import BadFile, BadOption, Misfit
 from longline.pipeline.validate import Validate
-from pipeline.drafts import draft
+from tests.pipeline.drafts import draft
 
 SCHEMA = {
     "type": "object",

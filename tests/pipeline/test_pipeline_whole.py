@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from longline.config.manifests.kinds import make_manifest, read_manifest
 from longline.config.manifests.pipeline import with_files
-from longline.errors import BadFile, BadSource, Misfit, NothingToStore, StageFailed
-from longline.model import Item, Note, Record
+from longline.core.errors import BadFile, BadSource, Misfit, NothingToStore, StageFailed
+from longline.core.model import Item, Note, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.filter import Filter
@@ -22,8 +22,8 @@ from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.pipeline.stages import Draft
 from longline.pipeline.validate import Validate
-from longline.sources.adapters.html import html_source
 from longline.sources.base import Source, layer
+from longline.sources.html.source import html_source
 from longline.sources.visit import Visit
 
 ITEM = Item("7", "https://shop.test/7")

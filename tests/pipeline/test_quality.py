@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.model import Note
+from longline.core.model import Note
 from longline.pipeline.quality import grade_of, score
-from longline.sources.base import Source, layer
-from longline.sources.catalogue.n8n_quality import RULES
-from longline.sources.quality_rules import CrossCheck, Expect, QualityRules, is_filled
+from longline.sources.base import CrossCheck, Expect, QualityRules, Source, is_filled, layer
+from longline.sources.catalogue.n8n.record import RULES
 from longline.sources.visit import Visit
 
 FIELDS = ("title", "author", "body", "count")

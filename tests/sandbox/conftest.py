@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientSession
 
-from asking import open_client
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.asking import open_client
+from tests.virtual import VirtualClock
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from longline.sandbox.language_answers import fitting
 from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -7,9 +7,9 @@ import re
 import pytest
 from aiohttp import ClientSession
 
-from asking import status_at
 from longline.sandbox.sites.listings_ads import SITES
 from longline.sandbox.web import PracticeWeb
+from tests.asking import status_at
 
 
 @pytest.fixture

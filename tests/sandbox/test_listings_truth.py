@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.sandbox.sites.listings import SITES, Ad, changes, make_ads
 from longline.sandbox.sites.listings_board import Board
 from longline.sandbox.sites.listings_properties import Property, make_property

@@ -11,7 +11,7 @@ from aiohttp import ClientSession, encode_basic_auth
 from longline.sandbox.sites.doors import CLIENT, CLIENT_SECRET, KEY, PASSWORD, TOKEN, USER
 from longline.sandbox.sites.errands import Mood, mood_of
 from longline.sandbox.web import PracticeWeb
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 BASIC = {"authorization": encode_basic_auth(USER, PASSWORD)}

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import ClientSession
 from selectolax.lexbor import LexborHTMLParser
 
-from asking import status_at
 from longline.sandbox.sites.formats import written_date, written_money
 from longline.sandbox.sites.looks import Frame, Look, Pager
 from longline.sandbox.web import PracticeWeb, WebOptions
+from tests.asking import status_at
 
 
 async def tree_at(client: ClientSession, url: str) -> LexborHTMLParser:

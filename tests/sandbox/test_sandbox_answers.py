@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from asking import status_at
 from longline.sandbox.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.asking import status_at
+from tests.virtual import VirtualClock
 
 DETAIL_FIELDS = {
     "id", "name", "views", "recentViews", "totalViews", "createdAt", "description", "workflow",

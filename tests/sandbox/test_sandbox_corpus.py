@@ -10,10 +10,10 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
-from longline.errors import BadFile
+from longline.core.errors import BadFile
 from longline.sandbox.corpus import CorpusShelf
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 
 def row(number: int) -> dict[str, Any]:

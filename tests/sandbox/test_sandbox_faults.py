@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from asking import open_client
 from longline.sandbox.faults import Fault, FaultPlan
 from longline.sandbox.titles import is_cyrillic
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.asking import open_client
+from tests.virtual import VirtualClock
 
 ALL_FAULTY = WebOptions(items=800, faults=1.0)
 

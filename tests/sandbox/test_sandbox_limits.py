@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longline.sandbox.limits import Limits, TokenBucket
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 gaps = st.lists(st.floats(0.0, 5.0), min_size=1, max_size=40)
 rates = st.floats(0.1, 50.0)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 
 @pytest.mark.parametrize(

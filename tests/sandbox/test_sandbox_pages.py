@@ -8,10 +8,10 @@ import pytest
 from aiohttp import ClientSession
 from selectolax.lexbor import LexborHTMLParser
 
-from asking import status_at
 from longline.sandbox.markdown import to_html, to_text
 from longline.sandbox.web import PracticeWeb, WebOptions
-from virtual import VirtualClock
+from tests.asking import status_at
+from tests.virtual import VirtualClock
 
 
 async def text_at(client: ClientSession, url: str) -> str:

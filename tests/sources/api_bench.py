@@ -9,21 +9,20 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from longline.clock import Clock
 from longline.config.auth import Auth
 from longline.config.documents import parse_document
 from longline.config.manifests.api import ApiManifest
-from longline.fetching.chain import Manners, Policies, build_chain
-from longline.fetching.transports.http import HttpOptions, HttpTransport
-from longline.jobs.collector import Collector, Extraction
-from longline.model import Account, Cursor, Item
-from longline.resilience.circuit import CircuitBreaker
-from longline.resilience.handler import RetryHandler
-from longline.resilience.limiter import RateLimiter
-from longline.sources.adapters.api import ApiSource, api_source
-from longline.sources.adapters.api_bookmarks import Bookmarks
+from longline.core.clock import Clock
+from longline.core.model import Account, Cursor, Item
+from longline.engine.extractor import Collector, Extraction
+from longline.http.chain import Manners, Policies, build_chain
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.circuit import CircuitBreaker
+from longline.limits.limiter import RateLimiter
+from longline.limits.retry import RetryHandler
+from longline.sources.api.source import ApiSource, Bookmarks, api_source
 from longline.sources.visit import Visit
-from scripted_site import ScriptedSite
+from tests.scripted_site import ScriptedSite
 
 
 class ApiSite:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scripted_site import ScriptedSite
-from sources.api_bench import ApiSite, Bench
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.sources.api_bench import ApiSite, Bench
+from tests.virtual import VirtualClock
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import yaml
 
 from longline.config.manifests.html import HtmlManifest
-from longline.fetching.messages import Page
-from longline.model import Item
-from longline.sources.adapters.html import html_source
+from longline.core.model import Item
+from longline.http.messages import Page
 from longline.sources.base import Source
+from longline.sources.html.source import html_source
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, collect, discovered
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, collect, discovered
+from tests.virtual import VirtualClock
 
 SITE = "https://shop.test"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from scripted_site import ScriptedSite
+from tests.scripted_site import ScriptedSite
 
 PAGES = 40
 

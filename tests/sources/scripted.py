@@ -8,11 +8,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from longline.clock import Clock
-from longline.errors import FetchError, bad_status
-from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
-from longline.model import Account, Cursor, Item
+from longline.core.clock import Clock
+from longline.core.errors import FetchError, bad_status
+from longline.core.model import Account, Cursor, Item
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
 from longline.sources.base import Source
 from longline.sources.visit import Visit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from longline.model import Item
+from longline.core.model import Item
 
 SITE = "https://n8n.io"
 API = "https://api.n8n.io/api"

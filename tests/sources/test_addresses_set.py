@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from longline.config.manifests.api import ApiManifest
-from longline.errors import BadOption
-from longline.sources.adapters.api import api_source
-from sources.manifested import source_of
+from longline.core.errors import BadOption
+from longline.sources.api.source import api_source
+from tests.sources.manifested import source_of
 
 PROBLEMS = [
     ("https://me:pw@shop.test", "user|password"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longline.errors import DiscoveryFailed
-from sources.api_bench import ApiSite, Bench
+from longline.core.errors import DiscoveryFailed
+from tests.sources.api_bench import ApiSite, Bench
 
 
 def listing(more: str = "") -> str:

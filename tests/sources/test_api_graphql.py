@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.errors import Rejected
-from sources.api_bench import ApiSite, Bench
+from longline.core.errors import Rejected
+from tests.sources.api_bench import ApiSite, Bench
 
 
 async def found(bench: Bench, text: str) -> list[str]:

@@ -8,17 +8,12 @@ from typing import Any
 
 import pytest
 
-from longline.errors import DiscoveryFailed
-from longline.model import Item
-from longline.resilience.keepers.sqlite import SqliteCells
-from longline.sources.adapters.api_bookmarks import (
-    Bookmark,
-    Bookmarks,
-    CellBookmarks,
-    MemoryBookmarks,
-)
-from sources.api_bench import ApiSite, Bench
-from virtual import VirtualClock
+from longline.core.errors import DiscoveryFailed
+from longline.core.model import Item
+from longline.limits.backends.sqlite import SqliteCells
+from longline.sources.api.source import Bookmark, Bookmarks, CellBookmarks, MemoryBookmarks
+from tests.sources.api_bench import ApiSite, Bench
+from tests.virtual import VirtualClock
 
 
 @pytest.fixture

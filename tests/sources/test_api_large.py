@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from longline.fetching.json_text import read_json
-from scripted_site import ScriptedSite
-from sources.api_bench import Bench
-from virtual import VirtualClock
+from longline.core.json_text import read_json
+from tests.scripted_site import ScriptedSite
+from tests.sources.api_bench import Bench
+from tests.virtual import VirtualClock
 
 MANIFEST = """
 endpoints:
@@ -32,7 +32,7 @@ async def test_only_a_large_answer_is_parsed_in_a_thread(
         threads.add(threading.get_ident())
         return read_json(text)
 
-    monkeypatch.setattr("longline.fetching.messages.read_json", read)
+    monkeypatch.setattr("longline.http.messages.read_json", read)
     records = ",".join(f'{{"id":{number}}}' for number in range(count))
     site.says("/items", f'{{"items":[{records}]}}')
     bench = Bench(site, clock)

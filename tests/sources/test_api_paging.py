@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.errors import UnexpectedShape
-from sources.api_bench import ApiSite, Bench
+from longline.core.errors import UnexpectedShape
+from tests.sources.api_bench import ApiSite, Bench
 
 PRODUCTS = [{"id": number, "name": f"product {number}"} for number in range(1, 8)]
 Reply = Callable[[dict[str, str], bytes], Any]

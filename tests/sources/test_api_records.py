@@ -8,9 +8,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from longline.errors import Gone, Postponed, UnexpectedShape
-from longline.model import Item, Verdict
-from sources.api_bench import ApiSite, Bench
+from longline.core.errors import Gone, Postponed, UnexpectedShape
+from longline.core.model import Item, Verdict
+from tests.sources.api_bench import ApiSite, Bench
 
 
 def listing(more: str = "") -> str:

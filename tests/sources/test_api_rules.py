@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from longline.errors import FailureKind, Postponed, Refused, Rejected, ServerFailed, SkipItem
-from longline.fetching.messages import Page, Request
-from longline.model import Account, Verdict
-from longline.sources.adapters.api_asking import Asker
-from longline.sources.adapters.api_requests import Call
+from longline.core.errors import FailureKind, Postponed, Refused, Rejected, ServerFailed, SkipItem
+from longline.core.model import Account, Verdict
+from longline.http.messages import Page, Request
+from longline.sources.api.requests import Asker, Call
 from longline.sources.visit import Visit
-from scripted_site import ScriptedSite
-from sources.api_bench import ApiSite, Bench
-from sources.scripted import ScriptedWeb
-from virtual import EPOCH, VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.sources.api_bench import ApiSite, Bench
+from tests.sources.scripted import ScriptedWeb
+from tests.virtual import EPOCH, VirtualClock
 
 GOOD = {"items": [{"id": 1}]}
 BUSY = {"error": {"code": "busy"}, "items": []}

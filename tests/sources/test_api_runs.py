@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.model import JobState
+from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from sources.api_bench import ApiSite
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.sources.api_bench import ApiSite
+from tests.virtual import VirtualClock
 
 MANIFEST = """
 manifest: api

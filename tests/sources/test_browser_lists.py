@@ -9,13 +9,13 @@ import pytest
 import yaml
 from aiohttp import web
 
-from fetching.browsing import skip_without_browser
-from longline.jobs.report import JobReport
-from longline.model import JobState
+from longline.core.model import JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.stores.records import RecordQuery
-from scripted_site import ScriptedSite
-from sources.clicked_site import PAGES, SIZE, build, rows_of
+from longline.storage.records.records import RecordQuery
+from tests.http.browsing import skip_without_browser
+from tests.scripted_site import ScriptedSite
+from tests.sources.clicked_site import PAGES, SIZE, build, rows_of
 
 pytestmark = pytest.mark.real_time
 ALL = sorted(row for page in range(1, PAGES + 1) for row in rows_of(page))

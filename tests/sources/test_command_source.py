@@ -17,15 +17,14 @@ import yaml
 from pydantic import ValidationError
 
 from longline.config.manifests.command import CommandManifest
-from longline.errors import BadSource, DiscoveryFailed, UnexpectedShape
-from longline.model import Item, ItemState, JobState
+from longline.core.errors import BadSource, DiscoveryFailed, UnexpectedShape
+from longline.core.model import Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.adapters.command import command_source, source_of_command
-from longline.sources.adapters.processes import Overlong, lines_of
+from longline.sources.adapters.command import Overlong, command_source, lines_of, source_of_command
 from longline.sources.base import Source
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, collect, discovered
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, collect, discovered
+from tests.virtual import VirtualClock
 
 pytestmark = pytest.mark.real_time  # a process takes its time
 
@@ -168,7 +167,7 @@ time.sleep(60)
 async def test_a_cancellation_ends_the_command_and_all_it_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("longline.sources.adapters.processes._GRACE", 0.2)
+    monkeypatch.setattr("longline.sources.adapters.command._GRACE", 0.2)
     line: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
 
     async def read() -> None:
@@ -190,7 +189,7 @@ async def test_a_cancellation_ends_the_command_and_all_it_started(
 
 READER = """
 import asyncio, sys
-from longline.sources.adapters.processes import lines_of
+from longline.sources.adapters.command import lines_of
 
 async def read():
     async for line in lines_of([sys.executable, "-c", sys.argv[1]]):

@@ -9,18 +9,18 @@ import pytest
 import scrapy
 from scrapy.http import Response
 
-from longline.errors import NothingToStore
-from longline.model import CUT, WARNING, Cursor, Item
-from longline.sources.adapters.scrapy import scrapy_source
-from longline.sources.adapters.scrapy_packing import pack_request
-from longline.sources.catalogue.n8n import N8n
+from longline.core.errors import NothingToStore
+from longline.core.model import CUT, WARNING, Cursor, Item
+from longline.sources.adapters.scrapy.messages import pack_request
+from longline.sources.adapters.scrapy.source import scrapy_source
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit
-from sources.api_bench import ApiSite, Bench
-from sources.manifested import SITE, linked, source_of
-from sources.scripted import ScriptedWeb
-from sources.test_api_paging import manifest
-from sources.test_n8n_discovery import SEARCHING, ShiftingList
-from virtual import VirtualClock
+from tests.sources.api_bench import ApiSite, Bench
+from tests.sources.manifested import SITE, linked, source_of
+from tests.sources.scripted import ScriptedWeb
+from tests.sources.test_api_paging import manifest
+from tests.sources.test_n8n_discovery import SEARCHING, ShiftingList
+from tests.virtual import VirtualClock
 
 LIST = f"{SITE}/list"
 

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import requests
 
-from longline.errors import BadOption, BadSource, ServerFailed, UnexpectedShape
-from longline.fetching.messages import Page
-from longline.model import Item, ItemState, JobState
+from longline.core.errors import BadOption, BadSource, ServerFailed, UnexpectedShape
+from longline.core.model import Item, ItemState, JobState
+from longline.http.messages import Page
 from longline.orchestrator import Orchestrator
 from longline.sources.adapters.function import function_source
 from longline.sources.visit import Visit
-from longline.stores.records import RecordQuery
-from scripted_site import ScriptedSite
-from sources.scripted import ScriptedWeb, collect, discovered
-from virtual import VirtualClock
+from longline.storage.records.records import RecordQuery
+from tests.scripted_site import ScriptedSite
+from tests.sources.scripted import ScriptedWeb, collect, discovered
+from tests.virtual import VirtualClock
 
 SITE = "http://shop.test"
 

@@ -8,20 +8,20 @@ import pytest
 from pydantic import ValidationError
 
 from longline.config.manifests.html import HtmlManifest
-from longline.fetching.link import Link
-from longline.fetching.messages import Page, Request
-from longline.fetching.transports.browser_page import (
+from longline.core.model import Account, Cursor, Item
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.transports.browser.page import (
     BrowserPage,
     Clicked,
     Shown,
     clicked_in,
     with_clicked,
 )
-from longline.model import Account, Cursor, Item
-from longline.sources.adapters.html import html_source
+from longline.sources.html.source import html_source
 from longline.sources.visit import Visit
-from sources.manifested import SITE
-from virtual import VirtualClock
+from tests.sources.manifested import SITE
+from tests.virtual import VirtualClock
 
 MANIFEST: dict[str, Any] = {
     "name": "shop",

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from longline.errors import DiscoveryFailed, Gone, UnexpectedShape
-from longline.model import Cursor, Item
+from longline.core.errors import DiscoveryFailed, Gone, UnexpectedShape
+from longline.core.model import Cursor, Item
 from longline.sources.visit import Visit
-from sources.manifested import SITE, found_keys, linked, source_of
-from sources.scripted import ScriptedWeb, collect, discovered, notes_on
-from virtual import VirtualClock
+from tests.sources.manifested import SITE, found_keys, linked, source_of
+from tests.sources.scripted import ScriptedWeb, collect, discovered, notes_on
+from tests.virtual import VirtualClock
 
 LINKS = f"start: {SITE}/list\nitems: h3 a"
 QUOTES = f"""

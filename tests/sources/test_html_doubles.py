@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from longline.sources.visit import Visit
-from sources.manifested import SITE, source_of
-from sources.scripted import ScriptedWeb, discovered, notes_on
-from virtual import VirtualClock
+from tests.sources.manifested import SITE, source_of
+from tests.sources.scripted import ScriptedWeb, discovered, notes_on
+from tests.virtual import VirtualClock
 
 
 async def test_elements_that_share_a_key_have_the_same_names_after_a_crash(

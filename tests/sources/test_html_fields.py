@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from longline.errors import UnexpectedShape
-from sources.manifested import SITE, read
-from sources.scripted import notes_on, unexplained
-from virtual import VirtualClock
+from longline.core.errors import UnexpectedShape
+from tests.sources.manifested import SITE, read
+from tests.sources.scripted import notes_on, unexplained
+from tests.virtual import VirtualClock
 
 PAGE = """
 <html><head><base href="/shop/">

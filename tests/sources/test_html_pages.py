@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from longline.model import Item
+from longline.core.model import Item
 from longline.sources.visit import Visit
-from sources.manifested import SITE, found_keys, linked, source_of
-from sources.scripted import ScriptedWeb, discovered
-from virtual import VirtualClock
+from tests.sources.manifested import SITE, found_keys, linked, source_of
+from tests.sources.scripted import ScriptedWeb, discovered
+from tests.virtual import VirtualClock
 
 LIST = f"{SITE}/list"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from longline.config.manifests.html import HtmlManifest
-from longline.fetching.messages import Page
-from longline.sources.adapters.html_items import ItemFinder
-from longline.sources.adapters.html_scope import PageScope
+from longline.http.messages import Page
+from longline.sources.html.fields import PageScope
+from longline.sources.html.items import ItemFinder
 
 URL = "http://shop.test/list"
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from longline.model import ItemState
+from longline.core.model import ItemState
 from longline.orchestrator import Orchestrator
-from scripted_site import ScriptedSite
-from sources.manifested import SITE, linked, source_of
-from sources.scripted import ScriptedWeb, collect, discovered
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.sources.manifested import SITE, linked, source_of
+from tests.sources.scripted import ScriptedWeb, collect, discovered
+from tests.virtual import VirtualClock
 
 SHOP = """
 manifest: html

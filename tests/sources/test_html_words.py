@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from sources.manifested import manifest_of, read
-from sources.scripted import notes_on
-from virtual import VirtualClock
+from tests.sources.manifested import manifest_of, read
+from tests.sources.scripted import notes_on
+from tests.virtual import VirtualClock
 
 PAGE = "<h1>Продава  Двустаен апартамент</h1><p>Prefabricated  PANELS</p><i>1</i><i>?</i>"
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from longline.errors import Gone, Refused, SkipItem, UnexpectedShape
-from longline.model import Item
-from longline.sources.catalogue.n8n import N8n
-from sources.scripted import ScriptedWeb, collect, notes_on, unexplained
-from sources.templates import (
+from longline.core.errors import Gone, Refused, SkipItem, UnexpectedShape
+from longline.core.model import Item
+from longline.sources.catalogue.n8n.source import N8n
+from tests.sources.scripted import ScriptedWeb, collect, notes_on, unexplained
+from tests.sources.templates import (
     API,
     FIRST,
     FLAT,
@@ -22,7 +22,7 @@ from sources.templates import (
     strapi_answer,
     workflow,
 )
-from virtual import VirtualClock
+from tests.virtual import VirtualClock
 
 FLAT_ANSWER = {"id": 42, "name": "Send a letter", "workflow": workflow()}
 

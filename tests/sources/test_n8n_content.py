@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.errors import ConnectFailed, Throttled
-from longline.fetching.messages import Page
-from longline.sources.catalogue.markdown import read_markdown
-from longline.sources.catalogue.n8n import N8n
-from longline.sources.catalogue.videos import find_videos
+from longline.core.errors import ConnectFailed, Throttled
+from longline.http.messages import Page
+from longline.sources.catalogue.n8n.markdown import find_videos, read_markdown
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, collect, notes_on, status, unexplained
-from sources.templates import FIRST, ITEM, SITE, first_answer, node, sticky, workflow
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, collect, notes_on, status, unexplained
+from tests.sources.templates import FIRST, ITEM, SITE, first_answer, node, sticky, workflow
+from tests.virtual import VirtualClock
 
 VIDEO = "dQw4w9WgXcQ"
 QUIET = {"transcripts": False}

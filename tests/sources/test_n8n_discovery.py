@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from longline.errors import (
+from longline.core.errors import (
     BadOption,
     ConnectFailed,
     DiscoveryFailed,
     RobotsDisallowed,
     UnexpectedShape,
 )
-from longline.fetching.messages import Page, Request
-from longline.model import Account, Cursor
-from longline.sources.catalogue.n8n import N8n
+from longline.core.model import Account, Cursor
+from longline.http.messages import Page, Request
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, discovered, query_of, status
-from sources.templates import API, SITE
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, discovered, query_of, status
+from tests.sources.templates import API, SITE
+from tests.virtual import VirtualClock
 
 INDEX = f"{SITE}/sitemap_index.xml"
 SITEMAP = f"{SITE}/sitemap-workflows.xml"

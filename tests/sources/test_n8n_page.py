@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from longline.errors import Gone, SkipItem, UnexpectedShape
-from longline.fetching.messages import Page
-from longline.sources.catalogue.n8n import N8n
+from longline.core.errors import Gone, SkipItem, UnexpectedShape
+from longline.http.messages import Page
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, collect, notes_on, unexplained
-from sources.templates import ITEM, PAGE, SITE
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, collect, notes_on, unexplained
+from tests.sources.templates import ITEM, PAGE, SITE
+from tests.virtual import VirtualClock
 
 OPTIONS = {"detail": "pages", "transcripts": False}
 HTML = """<html><head>

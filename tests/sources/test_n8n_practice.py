@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from longline.errors import Gone, RobotsDisallowed
-from longline.fetching.link import Link
-from longline.fetching.robots import Robots
-from longline.fetching.statuses import Statuses
-from longline.fetching.transports.http import HttpOptions, HttpTransport
+from longline.core.errors import Gone, RobotsDisallowed
+from longline.http.middleware.base import Link
+from longline.http.middleware.responses import Statuses
+from longline.http.middleware.robots import Robots
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.pipeline.quality import score
 from longline.sandbox.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.sandbox.youtube import VideoOutcome, find_video
-from longline.sources.catalogue.n8n import N8n
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.catalogue.transcripts import Transcripts
 from longline.sources.visit import Visit
-from sources.scripted import collect, discovered, unexplained
-from virtual import VirtualClock
+from tests.sources.scripted import collect, discovered, unexplained
+from tests.virtual import VirtualClock
 
 ITEMS = 60
 

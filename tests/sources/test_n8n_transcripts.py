@@ -6,20 +6,15 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.errors import (
-    CircuitOpen,
-    ConnectFailed,
-    RobotsDisallowed,
-    Throttled,
-)
-from longline.fetching.messages import Page, Request
-from longline.model import Account
-from longline.sources.catalogue.n8n import N8n
+from longline.core.errors import CircuitOpen, ConnectFailed, RobotsDisallowed, Throttled
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.catalogue.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, collect, status
-from sources.templates import FIRST, ITEM, first_answer
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, collect, status
+from tests.sources.templates import FIRST, ITEM, first_answer
+from tests.virtual import VirtualClock
 
 YOUTUBE = "https://www.youtube.com"
 VIDEO = "dQw4w9WgXcQ"

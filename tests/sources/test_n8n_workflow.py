@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from longline.errors import UnexpectedShape
-from longline.sources.catalogue.n8n import N8n
+from longline.core.errors import UnexpectedShape
+from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit
-from sources.scripted import ScriptedWeb, collect, notes_on, unexplained
-from sources.templates import FIRST, ITEM, first_answer, node, sticky, to, workflow
-from virtual import VirtualClock
+from tests.sources.scripted import ScriptedWeb, collect, notes_on, unexplained
+from tests.sources.templates import FIRST, ITEM, first_answer, node, sticky, to, workflow
+from tests.virtual import VirtualClock
 
 
 async def read(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from longline.errors import UnexpectedShape
-from longline.fetching.json_text import read_json
-from longline.fetching.messages import Page
-from longline.model import ItemState
+from longline.core.errors import UnexpectedShape
+from longline.core.json_text import read_json
+from longline.core.model import ItemState
+from longline.http.messages import Page
 from longline.orchestrator import Orchestrator
 from longline.sources.catalogue.sitemap import read_sitemap
-from scripted_site import ScriptedSite
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
 
 MANIFEST = """
 manifest: api

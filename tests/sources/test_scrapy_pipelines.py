@@ -11,18 +11,18 @@ import scrapy
 from scrapy.exceptions import DropItem
 from scrapy.http import Response
 
-from longline.errors import BadSource, NothingToStore, SkipItem, UnexpectedShape
-from longline.model import ItemState, JobState
+from longline.core.errors import BadSource, NothingToStore, SkipItem, UnexpectedShape
+from longline.core.model import ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.adapters.scrapy import scrapy_source
+from longline.sources.adapters.scrapy.source import scrapy_source
 from longline.sources.base import Source
-from longline.sources.load import load_source
+from longline.sources.loader import load_source
 from longline.sources.visit import Visit
-from scripted_site import ScriptedSite
-from sources.scrapy_site import build
-from sources.scripted import ScriptedWeb, discovered
-from sources.test_scrapy_source import PROJECT, SPIDERS, items_of_scrapy, run
-from virtual import VirtualClock
+from tests.scripted_site import ScriptedSite
+from tests.sources.scrapy_site import build
+from tests.sources.scripted import ScriptedWeb, discovered
+from tests.sources.test_scrapy_source import PROJECT, SPIDERS, items_of_scrapy, run
+from tests.virtual import VirtualClock
 
 SITE = "http://shop.test"
 

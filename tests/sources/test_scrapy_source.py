@@ -14,12 +14,12 @@ import orjson
 import pytest
 from aiohttp import web
 
-from longline.jobs.report import JobReport
-from longline.model import ItemState, JobState
+from longline.core.model import ItemState, JobState
+from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.stores.records import RecordQuery
-from scripted_site import ScriptedSite
-from sources.scrapy_site import PAGES, build
+from longline.storage.records.records import RecordQuery
+from tests.scripted_site import ScriptedSite
+from tests.sources.scrapy_site import PAGES, build
 
 PROJECT = Path(__file__).parent / "scrapy_project"
 SPIDERS = {

@@ -16,7 +16,7 @@ from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
-from longline.errors import (
+from longline.core.errors import (
     BadSource,
     CircuitOpen,
     ConnectFailed,
@@ -27,15 +27,15 @@ from longline.errors import (
     TimedOut,
     UnexpectedShape,
 )
-from longline.fetching.messages import Page
-from longline.model import Item
-from longline.sources.adapters.scrapy import scrapy_source
-from longline.sources.adapters.scrapy_packing import pack, pack_request, unpack, unpack_request
+from longline.core.model import Item
+from longline.http.messages import Page
+from longline.sources.adapters.scrapy.messages import pack, pack_request, unpack, unpack_request
+from longline.sources.adapters.scrapy.source import scrapy_source
 from longline.sources.base import Source
 from longline.sources.visit import Visit
-from sources.scrapy_project.chandlery.spiders.goods import Anchor, Compass, Lamp, Rope
-from sources.scripted import ScriptedWeb, discovered, status
-from virtual import VirtualClock
+from tests.sources.scrapy_project.chandlery.spiders.goods import Anchor, Compass, Lamp, Rope
+from tests.sources.scripted import ScriptedWeb, discovered, status
+from tests.virtual import VirtualClock
 
 SITE = "http://shop.test"
 

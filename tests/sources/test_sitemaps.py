@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longline.errors import (
+from longline.core.errors import (
     BodyCut,
     CircuitOpen,
     DiscoveryFailed,
@@ -16,14 +16,14 @@ from longline.errors import (
     ServerFailed,
     UnexpectedShape,
 )
-from longline.fetching.messages import Page
-from longline.model import Item
+from longline.core.model import Item
+from longline.http.messages import Page
 from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
-from sources.manifested import SITE, source_of
-from sources.scripted import ScriptedWeb
-from sources.test_html_discovery import urlset
-from virtual import VirtualClock
+from tests.sources.manifested import SITE, source_of
+from tests.sources.scripted import ScriptedWeb
+from tests.sources.test_html_discovery import urlset
+from tests.virtual import VirtualClock
 
 ALL = f"start: {SITE}\nitems: {{sitemap: true}}"
 NAMED = f"items: {{sitemap: ['{SITE}/a.xml', '{SITE}/b.xml']}}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from longline.sources.parsing.values import read_value
 from longline.sources.plain import to_json
-from longline.sources.values import read_value
-from sources.manifested import read
-from sources.scripted import notes_on
-from virtual import VirtualClock
+from tests.sources.manifested import read
+from tests.sources.scripted import notes_on
+from tests.virtual import VirtualClock
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.sources.adapters.structured_data import Microdata, open_graph_of, read_json_ld
-from sources.manifested import SITE, manifest_of, read
-from sources.scripted import notes_on
-from virtual import VirtualClock
+from longline.sources.html.structured_data import Microdata, open_graph_of, read_json_ld
+from tests.sources.manifested import SITE, manifest_of, read
+from tests.sources.scripted import notes_on
+from tests.virtual import VirtualClock
 
 SHOP = """
 <head><meta property="og:title" content="Cod line"><meta property="og:image" content="/1.jpg">

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.sources.values import read_value
+from longline.sources.parsing.values import read_value
 
 
 @pytest.mark.parametrize(

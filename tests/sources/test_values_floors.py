@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longline.sources.values import read_value
+from longline.sources.parsing.values import read_value
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.config.manifests.api_paths import ValueKind
-from longline.sources.values import KINDS, read_value
+from longline.config.manifests.json_paths import ValueKind
+from longline.sources.parsing.values import KINDS, read_value
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from longline.config.cldr import MARKS
 from longline.config.locales import decimal_mark
-from longline.sources.adapters.html_text import text_of
-from longline.sources.values import read_value
+from longline.sources.html.text import text_of
+from longline.sources.parsing.values import read_value
 
 _LOCALES = """
     en_US en_GB en_AU en_IN de_DE de_AT de_CH fr_FR fr_CA fr_CH es_ES es_MX es_AR it_IT pt_BR pt_PT

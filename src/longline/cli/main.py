@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from longline.cli.leaving import give_up_stdout
-from longline.output import OutputFailed, protected_output, sanitize, sanitize_error
+from longline.cli.closed_pipe import give_up_stdout
+from longline.core.output import OutputFailed, protected_output, sanitize, sanitize_error
 
 FAILED, INTERRUPTED = 1, 130
 _TRACEBACK = "LONGLINE_TRACEBACK"
@@ -24,43 +24,64 @@ _NO_MEMORY = (
     "limits of its container). What was stored is safe: raise the limit and run it again"
 )
 
-COMMANDS = {
-    "run": "Collect from SOURCE; run the same command again to resume it.",
-    "resume": "Go on with an unfinished job.",
-    "failures": "Show what went wrong in JOB: items, kinds, reasons, attempts.",
-    "retry": "Queue failed items of JOB again, exactly those that fit, and run it.",
-    "pause": "Have whoever works on JOB stop, on this machine or another.",
-    "cancel": "End JOB for good, wherever it is worked on.",
-    "jobs": "List jobs, or show one with its settings, counts and events.",
-    "checkpoints": "List checkpoint documents, of all jobs or of one.",
-    "records": "Look at what was collected.",
-    "quarantine": "Look at what did not fit, and run it through mended rules without a request.",
-    "duplicates": "Find records of several sites that are the same thing, and look at them.",
-    "enrich": "Ask a language model, or an enricher here, about records; look at the answers.",
-    "drift": "Show how fields of sources have changed, or accept what they look like now.",
-    "export": "Write records to a file, a database or a bucket.",
-    "report": "Write a performance and validation report of a job.",
-    "reextract": "Extract a job's items again from archived answers, and compare.",
-    "robots": "Explain whether robots.txt allows URL; exit with 4 when it does not.",
-    "limits": "List the limits that are known of domains; pin one, or forget it.",
-    "breakers": "Show which sites are left alone, why and until when, or ask one again now.",
-    "cache": "Look at the HTTP cache, or empty it.",
-    "archive": "Look at the answers that jobs have kept.",
-    "sources": "List sources, or show the settings and layers of one.",
-    "plan": "Say what a run of SOURCE would take: requests, pace, time; store nothing.",
-    "shell": "Fetch URL politely and open a Python prompt on it: page, fetch, css, text, json.",
-    "config": "Look at settings, manifests and job files, check them, or set a value.",
-    "plugins": "List what other packages add: sources, transports, stages and exporters.",
-    "worker": "Work on the jobs of a cluster until told to stop.",
-    "top": "Watch all jobs and workers live; ctrl-c ends it and nothing else.",
-    "up": "Start what a cluster on this machine needs: Redis, PostgreSQL, workers.",
-    "down": "Stop what `up` has started, and nothing else.",
-    "status": "Show what runs for this home, and whether it is well.",
-    "doctor": "Look for what is wrong with this installation, and say how to mend it.",
-    "db": "Look at the database, or move all data to another one.",
-    "sandbox": "Start a practice web to collect from.",
-    "demo": "See it all work: collect 500 templates from a practice web with faults.",
+GROUPS = {  # the folder of each group in commands/, and its commands
+    "run": {
+        "run": "Collect from SOURCE; run the same command again to resume it.",
+        "resume": "Go on with an unfinished job.",
+        "retry": "Queue failed items of JOB again, exactly those that fit, and run it.",
+        "pause": "Have whoever works on JOB stop, on this machine or another.",
+        "cancel": "End JOB for good, wherever it is worked on.",
+        "plan": "Say what a run of SOURCE would take: requests, pace, time; store nothing.",
+    },
+    "inspect": {
+        "jobs": "List jobs, or show one with its settings, counts and events.",
+        "failures": "Show what went wrong in JOB: items, kinds, reasons, attempts.",
+        "checkpoints": "List checkpoint documents, of all jobs or of one.",
+        "report": "Write a performance and validation report of a job.",
+        "top": "Watch all jobs and workers live; ctrl-c ends it and nothing else.",
+        "drift": "Show how fields of sources have changed, or accept what they look like now.",
+    },
+    "data": {
+        "records": "Look at what was collected.",
+        "export": "Write records to a file, a database or a bucket.",
+        "quarantine": "Show quarantined items, or process them again without a request.",
+        "duplicates": "Find records of several sites that are the same thing, and look at them.",
+        "enrich": "Ask a language model, or an enricher here, about records; look at the answers.",
+        "reextract": "Extract a job's items again from archived answers, and compare.",
+    },
+    "sources": {
+        "sources": "List sources, or show the settings and layers of one.",
+        "shell": "Fetch URL politely and open a Python prompt on it: page, fetch, css, text, json.",
+        "config": "Look at settings, manifests and job files, check them, or set a value.",
+        "plugins": "List what other packages add: sources, transports, stages and exporters.",
+    },
+    "sites": {
+        "robots": "Explain whether robots.txt allows URL; exit with 4 when it does not.",
+        "limits": "List the limits that are known of domains; pin one, or forget it.",
+        "breakers": "Show which sites are left alone, why and until when, or ask one again now.",
+        "cache": "Look at the HTTP cache, or empty it.",
+        "archive": "Look at the answers that jobs have kept.",
+    },
+    "cluster": {
+        "worker": "Work on the jobs of a cluster until told to stop.",
+        "up": "Start what a cluster on this machine needs: Redis, PostgreSQL, workers.",
+        "down": "Stop what `up` has started, and nothing else.",
+        "status": "Show what runs for this home, and whether it is well.",
+        "db": "Look at the database, or move all data to another one.",
+    },
+    "tools": {
+        "demo": "See it all work: collect 500 templates from a practice web with faults.",
+        "sandbox": "Start a practice web to collect from.",
+        "doctor": "Look for what is wrong with this installation, and say how to mend it.",
+    },
 }
+COMMANDS = {name: purpose for group in GROUPS.values() for name, purpose in group.items()}
+
+
+def module_of(command: str) -> str:
+    """Return the name of the module that a command is in."""
+    group = next(group for group, names in GROUPS.items() if command in names)
+    return f"longline.cli.commands.{group}.{command}"
 
 
 class _LazyGroup(click.Group):
@@ -74,7 +95,7 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"longline.cli.{cmd_name}")
+        module = importlib.import_module(module_of(cmd_name))
         command: click.Command = module.command
         return command
 
@@ -89,8 +110,9 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, commands in GROUPS.items():
+            with formatter.section(group.capitalize()):
+                formatter.write_dl(list(commands.items()))
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -109,9 +131,9 @@ def _own_server_away(error: Exception, context: click.Context) -> str | None:
     """Return what to do when it is this home's own PostgreSQL that is away; None: it is not."""
     # Imported only now, so that --help stays quick.
     from longline.cli.options import settings_used  # noqa: PLC0415
-    from longline.config.addresses import without_password  # noqa: PLC0415
-    from longline.config.services import read_services  # noqa: PLC0415
-    from longline.errors import StoreUnreachable  # noqa: PLC0415
+    from longline.config.settings import read_services  # noqa: PLC0415
+    from longline.core.errors import StoreUnreachable  # noqa: PLC0415
+    from longline.core.server_urls import without_password  # noqa: PLC0415
 
     settings = settings_used(context)
     if not isinstance(error, StoreUnreachable) or settings is None or settings.database_url:
@@ -184,7 +206,7 @@ def _check_arguments() -> None:
 def _explain(error: BaseException) -> int:
     """Print what happened as one sentence; return the exit code."""
     # Imported only now, so that --help stays quick.
-    from longline.errors import LonglineError  # noqa: PLC0415
+    from longline.core.errors import LonglineError  # noqa: PLC0415
 
     if isinstance(error, OutputFailed):
         return _output_failed(error, FAILED)

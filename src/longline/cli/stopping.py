@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from longline.cli.options import print_json, settings_of
-from longline.model import Job
+from longline.core.model import Job
 from longline.orchestrator import Orchestrator
 
 Stop = Callable[[Orchestrator, str], Awaitable[Job]]

@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 
 from longline.config.documents import Document, parse_document
-from longline.config.documents_tree import Node
-from longline.errors import BadFile, DestinationUnwritable
+from longline.config.yaml_tree import Node
+from longline.core.errors import BadFile, DestinationUnwritable
 
 Check = Callable[[Document], object]
 """Raises BadFile when a document cannot be used."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
-from longline.config.hosts import pattern_of
-from longline.config.secrets import SecretRef, is_reference, text_or_reference
+from longline.config.secrets import SecretRef, is_reference, pattern_of, text_or_reference
 from longline.config.written import wrong
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -114,3 +114,45 @@ Cookies = Annotated[
     PlainSerializer(_dump),
 ]
 """False: keep none. Otherwise those to begin with, by host; values are text or references."""
+
+
+# ---------------- `private_hosts`: the hosts that an operator allows requests to reach at private
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_NAME = re.compile(r"(?!-)[\w-]+(\.[\w-]+)*")
+_NUMERIC = re.compile(r"(0x)?[0-9a-f]+(\.(0x)?[0-9a-f]+)*")
+_EXAMPLES = "a host is written as wiki.corp, 10.0.0.7 or 10.0.0.0/8"
+
+
+def normalized(host: str) -> str:
+    """Return a host name as names are compared: in lower case, without a final dot."""
+    return host.lower().rstrip(".")
+
+
+def network_of(text: str) -> Network | None:
+    """Return an address or a network in CIDR notation; None when the text is neither."""
+    try:
+        return ipaddress.ip_network(text.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _checked(value: object) -> str:
+    text = normalized(value.strip()) if isinstance(value, str) else ""
+    if network_of(text) is not None:
+        return text.strip("[]")
+    if not _NAME.fullmatch(text) or (_NUMERIC.fullmatch(text) and any(map(str.isdigit, text))):
+        raise wrong(f"{_EXAMPLES}, without scheme and port")
+    return text
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    hosts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(hosts, Iterable):
+        raise wrong(f"private_hosts is a list; {_EXAMPLES}")
+    return tuple(dict.fromkeys(_checked(one) for one in hosts))
+
+
+PrivateHosts = Annotated[tuple[str, ...], BeforeValidator(_several)]
+"""Host names, addresses and networks; a text holds several with commas between them."""

@@ -5,17 +5,186 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from longline.config.documents import read_content
-from longline.config.documents_words import nearest
-from longline.config.layers import settings_file
-from longline.config.library_entries import Entry, check_secrets, read_entry, written_files
-from longline.config.settings import Settings, load_settings
-from longline.errors import BadFile, BadOption, ConfigError
+from longline.config.documents import (
+    Document,
+    Location,
+    check,
+    nearest,
+    read_content,
+    read_document,
+    written_as,
+)
+from longline.config.job_spec import JobSpec, make_spec
+from longline.config.manifests.base import Manifest
+from longline.config.manifests.kinds import KEY, manifest_in
+from longline.config.secrets import SecretRef
+from longline.config.settings import Explained, Settings, load_settings, settings_file
+from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra, UnknownSecret
+
+# ---------------- What two configurations say differently, value by value
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value that is not the same; `change` tells a None that was said from one that was not."""
+
+    path: str
+    before: Any
+    after: Any
+    change: str
+    """added, removed or changed."""
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return what must be done to `before` to make it `after`, in the order of the names."""
+    old, new = dict(leaves(before)), dict(leaves(after))
+    return [
+        Difference(written_as(loc), old.get(loc), new.get(loc), _change(loc in old, loc in new))
+        for loc in [*old, *(loc for loc in new if loc not in old)]
+        if (loc in old, old.get(loc)) != (loc in new, new.get(loc))
+    ]
+
+
+def leaves(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Yield every value that holds no other, with its location."""
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from leaves(below, (*loc, str(name)))
+    elif isinstance(value, list | tuple) and value:
+        for number, below in enumerate(value):
+            yield from leaves(below, (*loc, number))
+    else:
+        yield loc, value
+
+
+def _change(was: bool, is_now: bool) -> str:  # noqa: FBT001  # two claims, named
+    if was and is_now:
+        return "changed"
+    return "added" if is_now else "removed"
+
+
+# ---------------- One manifest or job file of a library: what it is called, what it says, whether
+
+SUFFIXES = (".yaml", ".yml")
+JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file that was read and found sound."""
+
+    name: str
+    kind: str
+    """html, api, command, or job."""
+    document: Document
+    model: Manifest | JobSpec
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the file says, anew each time."""
+        return self.document.values
+
+    @property
+    def about(self) -> str:
+        """One sentence on what it is for."""
+        if isinstance(self.model, JobSpec):
+            return f"a job of {self.model.source}"
+        return self.model.about
+
+
+def read_entry(path: Path) -> Entry:
+    """Read one manifest or job file.
+
+    Raises:
+        BadFile: it is broken; with line, column, and what would be right.
+    """
+    return entry_in(read_document(path))
+
+
+def entry_in(document: Document) -> Entry:
+    """Return what a document stands for.
+
+    Raises:
+        BadFile: it is broken; with line, column, and what would be right.
+    """
+    if document.node((KEY,)) is not None:
+        manifest = manifest_in(document)
+        return Entry(manifest.name, document.values[KEY], document, manifest)
+    check(document, JobSpec)
+    try:
+        spec = make_spec(document.values)
+    except BadOption as error:
+        raise document.wrong(error.option.split("."), error.problem) from error
+    return Entry(document.path.stem, JOB, document, spec)
+
+
+def explain_entry(entry: Entry) -> list[Explained]:
+    """Say of every value where it comes from: a line of the file, or a default."""
+    path = entry.document.path
+    said = [
+        Explained(written_as(loc), value, f"{path}:{entry.document.place(loc)[0]}")
+        for loc, value in leaves(entry.values)
+    ]
+    every = entry.model.model_dump(mode="json", by_alias=True)
+    names = (name for name in every if entry.document.node((name,)) is None and name != KEY)
+    return [*said, *(Explained(name, every[name], "default") for name in names)]
+
+
+def written_files(places: Iterable[Path]) -> Iterator[Path]:
+    """Yield the YAML files of folders, in order; a file that is named itself is one of them."""
+    for place in places:
+        if not place.is_dir():
+            yield from (place,) if place.suffix in SUFFIXES else ()
+            continue
+        # What begins with . or # is what an editor keeps for itself.
+        names = (one for one in place.iterdir() if not one.name.startswith((".", "#")))
+        yield from sorted(one for one in names if one.suffix in SUFFIXES)
+
+
+def check_secrets(entry: Entry) -> None:
+    """See that every secret that a file refers to can be read.
+
+    Raises:
+        BadFile: one cannot; says where it is referred to.
+    """
+    for reference in _references(entry.model):
+        try:
+            reference.check()
+        except (UnknownSecret, MissingExtra) as error:
+            loc = _place_of(reference, entry.document)
+            raise entry.document.wrong(loc, str(error)) from None
+
+
+def _references(model: Manifest | JobSpec) -> Iterator[SecretRef]:
+    if model.auth is not None:
+        yield from model.auth.references()
+    hosts = model.cookies.values() if isinstance(model.cookies, Mapping) else ()
+    values = (value for cookies in hosts for value in cookies.values())
+    yield from (value for value in values if isinstance(value, SecretRef))
+
+
+def _place_of(reference: SecretRef, document: Document) -> Location:
+    """Return where a secret is referred to: as `env:NAME`, or as {env: NAME}."""
+    for loc, text in document.texts():
+        if _is(reference, text):
+            return loc
+        if _is(reference, {str(loc[-1]): text}):
+            return loc[:-1]
+    return ("auth",)
+
+
+def _is(reference: SecretRef, written: object) -> bool:
+    try:
+        return SecretRef.parse(written) == reference
+    except (ValueError, RuntimeError):  # it is another text; RuntimeError: no home for a ~
+        return False
+
 
 _TRIES = 5
 _QUIET = 200  # milliseconds without another change before files are read

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import regex
 
-from longline.errors import UnexpectedShape
+from longline.core.errors import UnexpectedShape
 
 SECONDS = 0.25
 """Processor time that one search may take."""

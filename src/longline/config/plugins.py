@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Any
 
-from longline.errors import BadSource
+from longline.core.errors import BadSource
 
 SOURCES = "longline.sources"
 GROUPS = (SOURCES, "longline.transports", "longline.stages", "longline.exporters")

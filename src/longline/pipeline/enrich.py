@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from longline.config.manifests.pipeline import Enrichers
-from longline.model import Note
+from longline.core.model import Note
 from longline.pipeline.enrichers.base import Enricher
 from longline.pipeline.enrichers.making import make_enricher
 from longline.pipeline.stages import Draft

@@ -8,10 +8,9 @@ from typing import Any
 
 from longline.config.manifests.pipeline import Condition, Step
 from longline.config.patterns import user_pattern
-from longline.errors import NothingToStore, UnexpectedShape
-from longline.pipeline.paths import look_up
-from longline.pipeline.stages import Draft
-from longline.pipeline.written import checked_step
+from longline.core.errors import NothingToStore, UnexpectedShape
+from longline.pipeline.map import look_up
+from longline.pipeline.stages import Draft, checked_step
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _WORDS = {

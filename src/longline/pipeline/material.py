@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from longline.errors import Misfit, text_of
-from longline.model import Note
+from longline.core.errors import Misfit, text_of
+from longline.core.model import Note
 from longline.sources.plain import NoData, kind_of_value, to_json
 
 _FORMAT = 2  # the first had only the results, and no name for them

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+import orjson
+
 from longline.config.manifests.pipeline import Step
-from longline.errors import BadSource, LonglineError, Misfit, StageFailed, text_of
-from longline.model import Item, Record
+from longline.core.errors import BadSource, LonglineError, Misfit, StageFailed, text_of
+from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.filter import Filter
-from longline.pipeline.fingerprint import fingerprint
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material
 from longline.pipeline.quality import score
 from longline.pipeline.stages import Draft, Stage
 from longline.pipeline.validate import Validate, validated
 from longline.sources.base import Source
+from longline.sources.plain import to_json
+
+# ---------------- The stage that tells whether a record is still the same
+
+
+def fingerprint(data: Mapping[str, Any], *, volatile: AbstractSet[str] = frozenset()) -> str:
+    """Return a short hash of the data without its volatile fields, whatever the fields' order.
+
+    Raises:
+        TypeError: a field, volatile or not, cannot be stored; it is named.
+    """
+    steady = {n: v for n, v in data.items() if n not in volatile} if volatile else dict(data)
+    if volatile:
+        to_json({n: v for n, v in data.items() if n in volatile})
+    text = to_json(steady, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 class Pipeline:

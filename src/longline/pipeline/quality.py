@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from longline.model import Note, Quality, QualityPart
-from longline.sources.base import Source
-from longline.sources.quality_rules import CrossCheck, Expect, QualityRules, is_filled
+from longline.core.model import Note, Quality, QualityPart
+from longline.sources.base import CrossCheck, Expect, QualityRules, Source, is_filled
 
 GRADES = ((90.0, "Excellent"), (75.0, "Good"), (60.0, "Fair"), (0.0, "Poor"))
 """The least score of each class, best first."""

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from longline.errors import Misfit
+from longline.core.errors import Misfit
 from longline.pipeline.stages import Draft
 from longline.sources.plain import to_json
 
@@ -60,7 +60,7 @@ def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str
 def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]]:
     # Imported only where somebody writes a schema: most sources have none.
     from longline.config.manifests.json_schema import read_schema  # noqa: PLC0415
-    from longline.pipeline.validate_schema import SchemaCheck  # noqa: PLC0415  # the same
+    from longline.pipeline.json_schema import SchemaCheck  # noqa: PLC0415  # the same
 
     is_named = isinstance(rules, Mapping) and set(rules) == {"file"}
     path = Path(rules["file"]) if is_named and isinstance(rules, Mapping) else rules

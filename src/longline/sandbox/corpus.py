@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from longline.errors import BadFile
+from longline.core.errors import BadFile
 from longline.sandbox.shelf import Shelf, Summary, Template
 
 _DEFLATED = b"\x1f\x8b"

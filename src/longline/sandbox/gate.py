@@ -9,7 +9,7 @@ from typing import cast
 
 from aiohttp import web
 
-from longline.clock import Clock
+from longline.core.clock import Clock
 from longline.sandbox.faults import FaultPlan
 from longline.sandbox.limits import Limits
 from longline.sandbox.misbehaviour import spoil, status_under

@@ -8,7 +8,7 @@ from itertools import count, islice
 from random import Random
 from typing import Any
 
-from longline.clock import moment
+from longline.core.clock import moment
 from longline.sandbox import words
 from longline.sandbox.descriptions import make_description, make_video_id
 from longline.sandbox.draws import Picks, chance, draw, stream

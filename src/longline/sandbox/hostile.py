@@ -12,7 +12,7 @@ from typing import Self
 
 from aiohttp import web
 
-from longline.clock import Clock, SystemClock
+from longline.core.clock import Clock, SystemClock
 
 _BAN_AFTER = 30
 _OUTAGE = 20.0

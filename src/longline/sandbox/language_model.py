@@ -12,7 +12,7 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
-from longline.clock import Clock, SystemClock
+from longline.core.clock import Clock, SystemClock
 from longline.sandbox.draws import Picks, chance, draw
 from longline.sandbox.language_answers import fitting
 from longline.sandbox.site import reply

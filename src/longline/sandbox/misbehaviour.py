@@ -6,7 +6,7 @@ from typing import cast
 
 from aiohttp import web
 
-from longline.clock import Clock
+from longline.core.clock import Clock
 from longline.sandbox.faults import Fault
 
 DRIP_CHUNKS = 20

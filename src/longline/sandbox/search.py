@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.sandbox.answers import search_item
 from longline.sandbox.catalogue import Catalogue
 from longline.sandbox.shelf import Summary

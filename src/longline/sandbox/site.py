@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.sandbox import answers, pages
 from longline.sandbox.catalogue import Catalogue, Form
 from longline.sandbox.search import Query, Search

@@ -9,8 +9,8 @@ from typing import Self
 
 from aiohttp import web
 
-from longline.clock import Clock, SystemClock
-from longline.errors import BadOption
+from longline.core.clock import Clock, SystemClock
+from longline.core.errors import BadOption
 from longline.sandbox.catalogue import Catalogue
 from longline.sandbox.corpus import CorpusShelf
 from longline.sandbox.faults import FaultPlan

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from longline.clock import Clock
-from longline.fetching.link import Link
-from longline.fetching.messages import Clicks, Page, Request, with_query
-from longline.model import CUT, WARNING, Account, Item, Note
+from longline.core.clock import Clock
+from longline.core.model import CUT, WARNING, Account, Item, Note
+from longline.http.messages import Clicks, Page, Request, with_query
+from longline.http.middleware.base import Link
 
 T = TypeVar("T")
 

@@ -6,9 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from longline.config.manifests.api_paths import JsonPath
-from longline.config.manifests.base import Manifest
-from longline.config.manifests.templates import names_in
+from longline.config.manifests.base import Manifest, names_in
+from longline.config.manifests.json_paths import JsonPath
 from longline.config.written import wrong
 
 

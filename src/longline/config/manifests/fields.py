@@ -10,9 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-from longline.config.forms import check_form
-from longline.config.locales import is_known
-from longline.config.manifests.api_paths import JsonPath, ValueKind, check_path
+from longline.config.locales import check_form, is_known
+from longline.config.manifests.json_paths import JsonPath, ValueKind, check_path
 from longline.config.patterns import user_pattern
 from longline.config.written import Written, wrong
 

@@ -18,7 +18,7 @@ from referencing.jsonschema import DRAFT202012
 
 from longline.config.documents import read_content
 from longline.config.patterns import user_pattern
-from longline.errors import BadFile, BadOption
+from longline.core.errors import BadFile, BadOption
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples"})

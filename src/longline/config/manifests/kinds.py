@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from longline.config.documents import Document, check, read_document
 from longline.config.manifests.base import Manifest
-from longline.errors import BadFile, BadOption
+from longline.core.errors import BadFile, BadOption
 
 # Imported only when one is used: a run of one kind does not pay for the others.
 _MODELS = {

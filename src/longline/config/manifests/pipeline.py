@@ -9,11 +9,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from longline.config.manifests.api_paths import JsonPath
 from longline.config.manifests.fields import Pattern
+from longline.config.manifests.json_paths import JsonPath
 from longline.config.plugins import plugin_names
 from longline.config.written import Written, wrong
-from longline.errors import ConfigError
+from longline.core.errors import ConfigError
 
 REST = "*"
 """In a map, the name for all other fields: `"*": "*"` keeps them as they are."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from longline.model import Note
+from longline.core.model import Note
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from longline.config.manifests.pipeline import Currency
 from longline.pipeline.enrichers.base import Addition, nothing
-from longline.pipeline.written import checked_step
+from longline.pipeline.stages import checked_step
 
 
 class CurrencyEnricher:

@@ -15,9 +15,9 @@ from pydantic_core import PydanticCustomError
 
 from longline.config.documents import read_content
 from longline.config.manifests.pipeline import Geocode, check_row
-from longline.errors import BadFile
+from longline.core.errors import BadFile
 from longline.pipeline.enrichers.base import Addition, nothing
-from longline.pipeline.written import checked_step
+from longline.pipeline.stages import checked_step
 
 _NUMBERS = ("lat", "lon")
 Name = tuple[str, ...]

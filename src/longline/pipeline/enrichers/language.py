@@ -9,9 +9,9 @@ from importlib.metadata import version
 from typing import Any
 
 from longline.config.manifests.pipeline import SURE, Language
-from longline.errors import BadOption, MissingExtra
+from longline.core.errors import BadOption, MissingExtra
 from longline.pipeline.enrichers.base import Addition, nothing
-from longline.pipeline.written import checked_step
+from longline.pipeline.stages import checked_step
 
 _LIBRARY = "py3langid"
 # Addresses are written in no language, and look English to whoever counts letters.

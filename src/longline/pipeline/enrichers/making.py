@@ -7,7 +7,7 @@ from typing import Any
 
 from longline.config.manifests.pipeline import ENRICHERS
 from longline.config.plugins import load_plugin
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.pipeline.enrichers.base import Enricher
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.enrichers.geocode import GeocodeEnricher

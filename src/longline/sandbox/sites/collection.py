@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from longline.clock import Clock
+from longline.core.clock import Clock
 from longline.sandbox.site import reply
 from longline.sandbox.sites.app import App
 from longline.sandbox.sites.base import PracticeSite

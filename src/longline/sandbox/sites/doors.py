@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from longline.clock import Clock
+from longline.core.clock import Clock
 from longline.sandbox.draws import draw
 from longline.sandbox.site import reply
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longline.errors import BadOption
+from longline.core.errors import BadOption
 from longline.sandbox.sites.base import Rows
 from longline.sandbox.sites.listings import ADS, PROPERTIES, Ad, Changes, changes, make_ads
 

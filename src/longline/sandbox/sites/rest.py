@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.clock import Clock
+from longline.core.clock import Clock
 from longline.sandbox.site import reply
 from longline.sandbox.sites import doors, ledgers
 from longline.sandbox.sites.base import PracticeSite, Rows, Truth, number

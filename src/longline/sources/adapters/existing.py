@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from longline.errors import BadSource
+from longline.core.errors import BadSource
 from longline.sources.base import Source
 
 
@@ -19,7 +19,7 @@ def as_source(reference: str, found: Any) -> type[Source]:
         return found
     if is_spider(found):
         # Only now: whoever has a spider has Scrapy, and nobody else needs it.
-        from longline.sources.adapters.scrapy import scrapy_source  # noqa: PLC0415
+        from longline.sources.adapters.scrapy.source import scrapy_source  # noqa: PLC0415
 
         return scrapy_source(found)
     if callable(found) and not isinstance(found, type):

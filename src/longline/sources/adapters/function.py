@@ -20,10 +20,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
-from longline.errors import BadSource, NothingToStore
-from longline.model import Cursor, Item
-from longline.resilience.foreign import translated
-from longline.resilience.handler import RetryHandler
+from longline.core.errors import BadSource, NothingToStore
+from longline.core.model import Cursor, Item
+from longline.limits.retry import RetryHandler, translated
 from longline.sources.adapters.records import Key, Keying, RecordSource
 from longline.sources.adapters.threads import (
     ThreadFetch,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from pydantic import Field, create_model
 
 from longline.config.manifests.base import Manifest, Parameter
+from longline.core.errors import DiscoveryFailed
+from longline.core.model import Cursor, Item
 from longline.sources.base import Options
 
 _TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
@@ -48,3 +51,29 @@ def options_of(parameters: Mapping[str, Parameter]) -> type[Options]:
 def _field(parameter: Parameter) -> tuple[Any, Any]:
     default: Any = ... if parameter.default is None else parameter.default
     return _TYPES[parameter.type], Field(default=default, description=parameter.about or None)
+
+
+# ---------------- A list without a single item: a failure for every kind of manifest, unless it
+
+Found = AsyncGenerator[Item | Cursor, None]
+
+
+async def not_empty(found: Found, source: str, advice: str) -> Found:
+    """Yield what discovery finds.
+
+    Args:
+        found: the items and cursors.
+        source: its name.
+        advice: what to look at when nothing is found.
+
+    Raises:
+        DiscoveryFailed: there was no item.
+    """
+    is_empty = True
+    async with aclosing(found) as stream:
+        async for one in stream:
+            is_empty = is_empty and isinstance(one, Cursor)
+            yield one
+    if is_empty:
+        problem = f"no item was found: {advice}, or write may_be_empty: true"
+        raise DiscoveryFailed(source, problem)

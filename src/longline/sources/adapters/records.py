@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from longline.errors import UnexpectedShape
-from longline.model import Item
+from longline.core.errors import UnexpectedShape
+from longline.core.model import Item
 from longline.sources.base import Source, layer
 from longline.sources.plain import plain, to_json
 from longline.sources.visit import Visit

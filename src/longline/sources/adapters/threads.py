@@ -28,9 +28,9 @@ import requests
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from longline.errors import UnexpectedShape
-from longline.fetching.messages import Page, Request, with_query
-from longline.resilience.retry import RETRIED_STATUSES
+from longline.core.errors import UnexpectedShape
+from longline.http.messages import Page, Request, with_query
+from longline.limits.retry import RETRIED_STATUSES
 from longline.sources.visit import Visit
 
 _LONGEST = 0.1  # seconds that a thread goes on by itself before it waits to be asked again

@@ -1,5 +1,5 @@
 """The sources that come with longline."""
 
-from longline.sources.catalogue.n8n import N8n
+from longline.sources.catalogue.n8n.source import N8n
 
 __all__ = ["N8n"]

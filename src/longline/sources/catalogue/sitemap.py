@@ -15,8 +15,8 @@ from defusedxml.ElementTree import (  # type: ignore[import-untyped]  # ships no
     iterparse,
 )
 
-from longline.errors import UnexpectedShape
-from longline.fetching.messages import Page
+from longline.core.errors import UnexpectedShape
+from longline.http.messages import Page
 
 _BOM = "\ufeff"
 _REPLACED = "\ufffd"

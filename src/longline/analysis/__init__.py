@@ -1,0 +1,1 @@
+"""What finished jobs are asked: changes, reports, statistics, re-extraction, duplicates."""

@@ -1,0 +1,386 @@
+"""Quarantined items processed again with a changed source, without a request.
+
+Items of manifests are read again from archived pages, from discovery on. Of other sources, and of
+jobs without an archive, compose and pipeline run again on what the layers left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from longline.analysis.rediscovery import (
+    ROUNDING,
+    Pairs,
+    Rediscovery,
+    Timeline,
+    is_manifest,
+    pair,
+    rediscover,
+)
+from longline.analysis.reextract import missing_answer, source_for
+from longline.config.job_spec import make_spec
+from longline.config.manifests.base import Manifest
+from longline.core.clock import Clock
+from longline.core.errors import BadOption, ConfigError, LeaseLost, NotArchived
+from longline.core.model import Account, ItemState, Job, JobState, Outcome, Verdict
+from longline.drift.watch import Drifting
+from longline.engine.extractor import Collector, refusal
+from longline.http.archive.base import Archive
+from longline.http.messages import Page, Request
+from longline.http.transports.replay import build_replay
+from longline.pipeline.material import Material, material_of
+from longline.pipeline.pipeline import Pipeline
+from longline.sources.base import Source
+from longline.sources.loader import load_source
+from longline.storage.columns import kept_key
+from longline.storage.events import fact
+from longline.storage.queue.quarantine import UNENDED, Held, Mended
+from longline.storage.store import Store
+
+_BATCH = 200  # items in one transaction
+_EXIT_PARTIAL = 3
+_EXIT_CODES = {JobState.COMPLETE: 0, JobState.FAILED: 1, JobState.PARTIAL: _EXIT_PARTIAL}
+_EXIT_OPEN = 4
+_HELD = (ItemState.QUARANTINED, ItemState.FAILED)
+_UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
+_NOT_RULES = {  # what of a manifest decides neither what is asked for nor how answers are read
+    *("about", "version", "rate", "burst", "at_once", "headers", "cookies", "auth", "cache"),
+    *("expects", "pipeline"),
+}
+_KEPT_NO_PAGES = (
+    "the manifest reads it differently now, and the job kept no pages to read again; run the "
+    "source again, with --archive to be able to replay later"
+)
+_NOT_FOUND = "the source does not find it any more; `longline reextract` shows what it finds"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of the quarantined items of a job.
+
+    `left` says of each that could not be looked at, by its key, why; `still` of each that does not
+    fit, what is wrong now. `others` counts those that another replay has settled meanwhile.
+    `renamed` has the new key of each item that the changed source gives another one.
+    """
+
+    job: str
+    source: str
+    state: JobState
+    is_dry: bool = False
+    ends: Mapping[str, int] = field(default_factory=dict)
+    still: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+    others: int = 0
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def items(self) -> int:
+        """How many items there were."""
+        return sum(self.ends.values()) + len(self.left) + self.others
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line exits with: as a run that left the job in this state.
+
+        One that changed nothing: 3 when something would still be in quarantine.
+        """
+        if self.is_dry:
+            return _EXIT_PARTIAL if self.still or self.left else 0
+        return _EXIT_CODES.get(self.state, _EXIT_OPEN)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        states = ("stored", "unchanged", "skipped", "failed", "quarantined")
+        return {
+            "job": self.job,
+            "source": self.source,
+            "state": self.state.value,
+            "dry_run": self.is_dry,
+            "items": self.items,
+            **{name: self.ends.get(name, 0) for name in states},
+            "left": len(self.left),
+            "settled_by_others": self.others,
+            "requests": 0,
+            "reasons": dict(self.still),
+            "not_replayed": dict(self.left),
+            "renamed": dict(self.renamed),
+        }
+
+
+def source_now(job: Job, reference: str | None) -> Source:
+    """Return the source of a job as it is now: the one that is named, or the job's own.
+
+    A manifest is read from its file again, if that is still there; else the job's copy counts.
+
+    Raises:
+        ConfigError: there is no such source, or it is another one than the job's.
+    """
+    source = source_for(job, reference, {})
+    if source.name != job.source:
+        problem = f"job {job.id} is one of {job.source!r}, and this source is {source.name!r}"
+        raise BadOption("--source", problem)
+    return source
+
+
+async def replay(
+    store: Store,
+    job: Job,
+    source: Source,
+    clock: Clock,
+    *,
+    archive: Archive | None = None,
+    keys: Sequence[str] = (),
+    dry_run: bool = False,
+) -> Replay:
+    """Make records of what is quarantined in a job, without a request; end the job anew.
+
+    Every batch of items is committed whole, so that whoever is killed here goes on later.
+
+    Args:
+        store: where the job and its records are.
+        job: whose items.
+        source: what they are made with now; of the job's name.
+        clock: says when it happened.
+        archive: where the answers of the job are, if it kept them.
+        keys: only these items.
+        dry_run: change nothing, and say what would come of it.
+
+    Raises:
+        BadOption: a key is not in quarantine, or the job is running.
+    """
+    if not dry_run and (await store.jobs.get(job.id)).state is JobState.RUNNING:
+        problem = "is running; replay it when it has ended, or resume it if it was killed"
+        raise BadOption("JOB", f"{job.id} {problem}")
+    has_answers = archive is not None and await archive.count(job.id) > 0
+    replayer = _Replayer(
+        store, job, source, clock, archive=archive if has_answers else None, is_dry=dry_run
+    )
+    for key in keys:
+        await store.quarantine.get(job.id, key)  # a wrong one is told before anything is done
+    await replayer.run(keys)
+    if not dry_run:
+        await replayer.finish()
+    ended = await store.jobs.get(job.id)
+    return Replay(
+        job.id,
+        source.name,
+        ended.state,
+        dry_run,
+        replayer.ends,
+        replayer.still,
+        replayer.left,
+        replayer.others,
+        replayer.renamed,
+    )
+
+
+class _Replayer:
+    """Goes through the quarantine of one job."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: Job,
+        source: Source,
+        clock: Clock,
+        *,
+        archive: Archive | None,
+        is_dry: bool,
+    ) -> None:
+        self._store = store
+        self._job = job
+        self._source = source
+        self._clock = clock
+        self._archive = archive if is_manifest(source) else None
+        self._again = Rediscovery(is_repeated=False)
+        self._pairs = Pairs()
+        self._keys: set[str] = set()
+        self._params = job.settings.get("params") or {}
+        self._is_dry = is_dry
+        self._pipeline = Pipeline(source)
+        self._needed = [layer.name for layer in source.layers() if not layer.is_optional]
+        self.ends: Counter[str] = Counter()
+        self.still: dict[str, str] = {}
+        self.left: dict[str, str] = {}
+        self.others = 0
+        self.renamed: dict[str, str] = {}
+
+    async def run(self, keys: Sequence[str]) -> None:
+        """Look at every item once."""
+        if self._archive is not None and await self._store.quarantine.held(self._job.id, limit=1):
+            await self._rediscover(self._archive)
+        last = 0
+        while batch := await self._store.quarantine.held(
+            self._job.id, keys=keys, after=last, limit=_BATCH
+        ):
+            last = batch[-1].id
+            looked_at = [await self._look(held) for held in batch]
+            await self._commit([one for one in looked_at if one is not None])
+
+    async def _rediscover(self, archive: Archive) -> None:
+        rows = await self._store.queue.rows(self._job.id)
+        self._again = await rediscover(self._store, archive, self._job, self._source, rows)
+        limit = self._job.settings.get("limit")
+        self._pairs = pair(self._source, rows, self._again.items, limit)
+        self._keys = {row["key"] for row in rows}
+
+    async def finish(self) -> None:
+        """Say what was done, and end the job if nothing of it is left to do."""
+        jobs, now = self._store.jobs, self._clock.now()
+        # Whoever was killed after the last item has left only this to do.
+        is_unended = (await jobs.get(self._job.id)).reason == UNENDED
+        if not (self.ends or is_unended or await jobs.is_over(self._job.id)):
+            return
+        ends = dict(self.ends)
+        told = fact(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
+        drift = Drifting(self._store, self._source, self._clock)
+        await drift.begin(self._job)
+        await self._store.quarantine.end(self._job.id, now, await drift.ending(), [told])
+
+    async def _commit(self, mended: list[Mended]) -> None:
+        if not mended:
+            return
+        quarantine = self._store.quarantine
+        if self._is_dry:
+            self._count(zip(mended, await quarantine.foresee(mended), strict=True))
+            return
+        ends = await quarantine.settle(mended, self._clock.now())
+        pairs = list(zip(mended, ends, strict=True))
+        self._count((one, end) for one, end in pairs if not isinstance(end, LeaseLost))
+        lost = [one for one, end in pairs if isinstance(end, LeaseLost)]
+        self._count_lost(zip(lost, await quarantine.states(lost), strict=True))
+
+    def _count(self, ends: Iterable[tuple[Mended, ItemState]]) -> None:
+        for mended, end in ends:
+            self.ends[end.value] += 1
+            if end in _HELD:
+                self.still[mended.held.item.key] = mended.outcome.reason or "it cannot be stored"
+
+    def _count_lost(self, states: Iterable[tuple[Mended, ItemState]]) -> None:
+        for mended, state in states:
+            if state in _HELD:
+                self.left[mended.held.item.key] = "somebody else has looked at it meanwhile"
+            elif state in _UNFINISHED:
+                self.left[mended.held.item.key] = "it is collected again"
+            else:
+                self.others += 1
+
+    async def _look(self, held: Held) -> Mended | None:
+        """Return what comes of an item now; None when that cannot be known without a request."""
+        if self._archive is not None:
+            mended, problem = await self._look_into(self._archive, held)
+            # What the layers left is only as good as the rules that read it.
+            if mended is not None or not self._is_read_as_before:
+                self._leave(held, problem)
+                return mended
+        elif _manifest_of(self._source) is not None and not self._is_read_as_before:
+            return await self._look_at_record(held)
+        material = material_of(held.raw)
+        missing = [name for name in self._needed if name not in material.results]
+        if not missing:
+            return Mended(held, self._made(held, material))
+        problem = (
+            f"layer {', '.join(missing)} left nothing to work with; `longline retry` asks for it"
+        )
+        # Layers of manifests ask only through the visit, which can be refused; others' may not.
+        mended = await self._look_without_asking(held) if is_manifest(self._source) else None
+        self._leave(held, problem if mended is None else None)
+        return mended
+
+    async def _look_into(self, archive: Archive, held: Held) -> tuple[Mended | None, str | None]:
+        """Return what the archived answers give, or why they give nothing."""
+        old, found = held.item.key, self._pairs.items.get(held.item.key)
+        if found is None:
+            return None, self._again.problem or _NOT_FOUND
+        item = replace(found, key=kept_key(found.key))
+        if item.key != old and item.key in self._keys:
+            return None, f"its key would be {item.key}, which another item of the job has"
+        seat = Timeline().take_seat()
+        until = held.finished_at + ROUNDING
+        link = build_replay(archive, self._job.id, seat, until=until, arrive=seat.reach)
+        collector = Collector(self._source, link, seat, self._params)
+        extraction = await collector.collect(item, tries=held.tries)
+        if problem := missing_answer(extraction):
+            return None, problem
+        if extraction.outcome.verdict is Verdict.LATER:
+            return None, extraction.outcome.reason
+        if item.key != old:
+            self.renamed[old] = item.key
+        return Mended(replace(held, item=item), extraction.outcome), None
+
+    async def _look_at_record(self, held: Held) -> Mended | None:
+        """Read again the record that an item carries, if only its fields are read differently."""
+        is_enough = self._is_listed_as_before and "record" in held.item.data
+        mended = await self._look_without_asking(held) if is_enough else None
+        self._leave(held, _KEPT_NO_PAGES if mended is None else None)
+        return mended
+
+    def _leave(self, held: Held, problem: str | None) -> None:
+        if problem is not None:
+            self.left[held.item.key] = problem
+
+    @cached_property
+    def _is_read_as_before(self) -> bool:
+        """Whether the manifest asks for and reads the same as the one the job was run with."""
+        return self._rules_of_job is not None and _rules(self._source) == self._rules_of_job
+
+    @cached_property
+    def _is_listed_as_before(self) -> bool:
+        """Whether the manifest differs in the fields of records at most."""
+        return self._rules_of_job is not None and _without_fields(
+            _rules(self._source)
+        ) == _without_fields(self._rules_of_job)
+
+    @cached_property
+    def _rules_of_job(self) -> dict[str, Any] | None:
+        manifest = make_spec(self._job.settings).manifest
+        try:
+            return None if manifest is None else _rules(load_source(self._source.name, manifest))
+        except ConfigError:
+            return None  # an older version wrote it
+
+    def _made(self, held: Held, material: Material) -> Outcome:
+        try:
+            record = self._pipeline.record(held.item, material)
+        except Exception as error:  # noqa: BLE001  # the edge of an item: others are still to come
+            return refusal(error, material, is_whole=True)
+        return Outcome(Verdict.STORE, record=record, raw=material.as_raw())
+
+    async def _look_without_asking(self, held: Held) -> Mended | None:
+        """Run the layers again on what the item carries; None when they need a request."""
+        refusing = _Refusing()
+        collector = Collector(self._source, refusing, self._clock, self._params)
+        extraction = await collector.collect(held.item, tries=held.tries)
+        return None if refusing.was_asked else Mended(held, extraction.outcome)
+
+
+def _manifest_of(source: Source | type[Source]) -> Manifest | None:
+    found = getattr(source, "manifest", None)
+    return found if isinstance(found, Manifest) else None
+
+
+def _rules(source: Source | type[Source]) -> dict[str, Any] | None:
+    """Return what a manifest says about what is asked for and how answers are read."""
+    manifest = _manifest_of(source)
+    return None if manifest is None else manifest.model_dump(exclude=_NOT_RULES)
+
+
+def _without_fields(rules: Mapping[str, Any] | None) -> dict[str, Any]:
+    endpoints: Mapping[str, Mapping[str, Any]] = (rules or {}).get("endpoints", {})
+    others = {name: {**one, "fields": None} for name, one in endpoints.items()}
+    return {**(rules or {}), "fields": None, "endpoints": others}
+
+
+class _Refusing:
+    """A request chain that answers nothing."""
+
+    was_asked = False
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        self.was_asked = True
+        raise NotArchived(request.url, request.method)

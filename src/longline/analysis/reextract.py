@@ -1,0 +1,431 @@
+"""Extraction once more, from archived answers: what a source makes of them now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from longline.analysis.rediscovery import (
+    ROUNDING,
+    Pairs,
+    Rediscovery,
+    Row,
+    Seat,
+    Timeline,
+    is_manifest,
+    item_of,
+    pair,
+    rediscover,
+)
+from longline.config.job_spec import make_spec
+from longline.config.run_files import SUFFIXES, read_file
+from longline.core.clock import Clock
+from longline.core.errors import LonglineError, NotArchived, NothingArchived
+from longline.core.model import FINAL_STATES, Item, ItemState, Job, Record, Verdict
+from longline.engine.extractor import Collector, Extraction
+from longline.http.archive.base import Archive
+from longline.http.transports.replay import MISSING, build_replay
+from longline.sources.base import Source
+from longline.sources.loader import load_source
+from longline.storage.bulk import as_json
+from longline.storage.columns import kept_key
+from longline.storage.events import fact
+from longline.storage.records.records import RecordQuery
+from longline.storage.store import Store
+
+# ---------------- What extracting again came to: item by item, field by field
+
+
+class Finding(StrEnum):
+    """What came of extracting an item again."""
+
+    SAME = "same"
+    CHANGED = "changed"
+    NEW = "new"
+    REMOVED = "removed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A field that differs; `old` or `new` is missing from `as_dict` where there was no field."""
+
+    field: str
+    values: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {"field": self.field, **self.values}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One item: what was found, the fields that differ, why it failed.
+
+    `new_key` is the key that the source gives it now, if that is another one.
+    `is_superseded` says that a later job has seen the record since: it is compared with what that
+    one stored, but for the volatile fields, and never replaced.
+    """
+
+    key: str
+    finding: Finding
+    changes: tuple[Change, ...] = ()
+    reason: str | None = None
+    is_superseded: bool = False
+    requests: int = 0
+    new_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reextraction:
+    """What came of extracting the items of a job again.
+
+    Attributes:
+        job: its id.
+        comparisons: one of each item, those that only the source of now finds included.
+        written: how many records were written.
+        unfinished: how many items of the job were never finished, and are not compared.
+        discovery_problem: why it is unknown whether the source finds other items now.
+        is_discovery_repeated: whether discovery was repeated; if not, nothing is known of items
+            that the source would find now.
+    """
+
+    job: str
+    comparisons: tuple[Comparison, ...]
+    written: int = 0
+    unfinished: int = 0
+    discovery_problem: str | None = None
+    is_discovery_repeated: bool = True
+
+    @property
+    def requests(self) -> int:
+        """How many requests were made, as counted by the chain."""
+        return sum(one.requests for one in self.comparisons)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all could be extracted and compared, 3 when some could not."""
+        lacking = self.of(Finding.FAILED) + self.of(Finding.REMOVED)
+        return 3 if lacking or self.unfinished or self.discovery_problem else 0
+
+    def of(self, finding: Finding) -> list[Comparison]:
+        """Return the items of which this was found."""
+        return [one for one in self.comparisons if one.finding is finding]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the object that `--json` prints."""
+        return {
+            "job": self.job,
+            "items": len(self.comparisons),
+            **{finding.value: len(self.of(finding)) for finding in Finding},
+            "superseded": sum(one.is_superseded for one in self.comparisons),
+            "written": self.written,
+            "requests": self.requests,
+            "unfinished": self.unfinished,
+            "discovery": {
+                "repeated": self.is_discovery_repeated,
+                "problem": self.discovery_problem,
+            },
+            "changes": {
+                one.key: [change.as_dict() for change in one.changes]
+                for one in self.of(Finding.CHANGED)
+            },
+            "renamed": {one.key: one.new_key for one in self.comparisons if one.new_key},
+            "failures": {one.key: one.reason for one in self.of(Finding.FAILED)},
+            "not_found": {one.key: one.reason for one in self.of(Finding.REMOVED)},
+        }
+
+
+def changes_between(
+    old: Mapping[str, Any], new: Mapping[str, Any], ignored: frozenset[str] = frozenset()
+) -> tuple[Change, ...]:
+    """Return the fields that differ between stored data and new data, but for the ignored ones."""
+    new = _plain(new)
+    return tuple(
+        Change(
+            name, {side: data[name] for side, data in (("old", old), ("new", new)) if name in data}
+        )
+        for name in dict.fromkeys([*old, *new])
+        if name not in ignored and _text(old, name) != _text(new, name)
+    )
+
+
+def _text(data: Mapping[str, Any], name: str) -> bytes | None:
+    """Return a field as text: unlike `==`, it tells 1 from 1.0 and from true."""
+    return orjson.dumps(data[name], option=orjson.OPT_SORT_KEYS) if name in data else None
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data as the database would give it back."""
+    plain: dict[str, Any] = orjson.loads(as_json(data))
+    return plain
+
+
+_GOOD = frozenset({ItemState.STORED, ItemState.UNCHANGED})
+_MADE_ELSEWHERE = (
+    "it carries values that cannot be extracted again from the archive; run the source again"
+)
+_NOT_FOUND = "the source does not find it any more, or only under the key of another item"
+
+
+def source_for(job: Job, reference: str | None, options: Mapping[str, Any]) -> Source:
+    """Return the source to extract with: the job's own, or another, with the job's settings.
+
+    The job's own manifest is read again from its file; if that is gone, the job's copy is used.
+
+    Args:
+        job: whose settings count, since they decide which addresses are asked for.
+        reference: another source, or a job file, whose own settings count then.
+        options: settings that differ.
+
+    Raises:
+        ConfigError: there is no such source, or a setting does not fit it.
+    """
+    spec = make_spec(job.settings)
+    reference = reference or manifest_file(job)
+    if reference and reference.endswith(SUFFIXES):
+        spec = make_spec({"set": spec.options, **read_file(Path(reference))})
+        reference = None
+    kind = load_source(reference) if reference else load_source(spec.source, spec.manifest)
+    return kind.with_options({**spec.options, **options})
+
+
+def manifest_file(job: Job) -> str | None:
+    """Return the path of the manifest that a job was run with, if the file is still there."""
+    spec = make_spec(job.settings)
+    is_there = spec.source.endswith(SUFFIXES) and Path(spec.source).is_file()
+    return spec.source if is_there else None
+
+
+def copy_notice(job: Job) -> str | None:
+    """Return that the job's copy of its manifest is used, if the file is not there any more."""
+    spec = make_spec(job.settings)
+    if spec.manifest is None or manifest_file(job) is not None:
+        return None
+    return f"{spec.source} is not there any more; the job's own copy of it is used"
+
+
+async def reextract(
+    store: Store,
+    archive: Archive,
+    job: Job,
+    source: Source,
+    clock: Clock,
+    *,
+    limit: int | None = None,
+    write: bool = False,
+) -> Reextraction:
+    """Take the finished items of a job through a source again and compare; make no request.
+
+    Args:
+        store: where the job and its records are.
+        archive: where its answers are.
+        job: whose items.
+        source: what extracts; a fresh object.
+        clock: says when new versions were written.
+        limit: take only so many of the items, in the order they were found.
+        write: store what is new or changed.
+
+    Raises:
+        NothingArchived: the job kept no answers.
+    """
+    if not await archive.count(job.id):
+        raise NothingArchived(job.id)
+    rows = await store.queue.rows(job.id)
+    again = await rediscover(store, archive, job, source, rows)
+    pairs = pair(source, rows, again.items, job.settings.get("limit"))
+    tried = [row for row in rows if row["state"] in FINAL_STATES and row["finished_at"] is not None]
+    found = _Reextractor(
+        store,
+        archive,
+        job,
+        source,
+        again=again,
+        pairs=pairs,
+        written_at=clock.now() if write else None,
+    )
+    comparisons = await found.run(tried[:limit])
+    if limit is None:
+        comparisons += await found.run_new(tried)
+    result = Reextraction(
+        job.id,
+        tuple(comparisons),
+        found.written,
+        unfinished=len(rows) - len(tried),
+        discovery_problem=again.problem,
+        is_discovery_repeated=again.is_repeated,
+    )
+    if write:
+        event = fact(job.id, clock.now(), "job.reextracted", written=result.written)
+        await store.journal.append(event)
+    return result
+
+
+class _Reextractor:
+    """Takes items through their layers, at the times at which it happened."""
+
+    def __init__(
+        self,
+        store: Store,
+        archive: Archive,
+        job: Job,
+        source: Source,
+        *,
+        again: Rediscovery,
+        pairs: Pairs,
+        written_at: float | None,
+    ) -> None:
+        self._store = store
+        self._archive = archive
+        self._job = job
+        self._source = source
+        self._again = again
+        self._pairs = pairs
+        self._params = job.settings.get("params") or {}
+        self._written_at = written_at
+        self._added: dict[str, Item] = {}
+        self.written = 0
+
+    async def run(self, rows: Sequence[Row]) -> list[Comparison]:
+        """Return what came of the rows, in their order."""
+        done: dict[str, Comparison] = {}
+        waiting = list(rows)
+        # Layers may add items, and those again others: each wave has what the one before added.
+        while ready := [(row, item) for row in waiting if (item := self._item(row)) is not None]:
+            done |= await self._run_all(ready)
+            waiting = [row for row in waiting if row["key"] not in done]
+        done |= {row["key"]: self._unextracted(row) for row in waiting}
+        return [done[row["key"]] for row in rows]
+
+    async def run_new(self, rows: Sequence[Row]) -> list[Comparison]:
+        """Return what came of the items that the job did not have; `rows` are those it had."""
+        now = max((row["finished_at"] for row in rows), default=0.0)
+        told = {"state": None, "tries": 1, "seconds": 0.0, "finished_at": now}
+        ready = [({"key": kept_key(one.key), **told}, one) for one in self._pairs.new]
+        return list((await self._run_all(ready)).values())
+
+    def _item(self, row: Row) -> Item | None:
+        """Return the item of a row as the source finds it now; None if it does not, or not yet."""
+        key, stored = row["key"], item_of(row)
+        if self._source.obstacle_to_repeat(stored) is not None:
+            return None
+        if (item := self._pairs.items.get(key) or self._added.get(key)) is not None:
+            return item
+        if self._again.is_repeated and is_manifest(self._source):
+            is_lost = self._again.is_unarchived and not stored.data
+            return stored if is_lost else None
+        return None if self._source.carries_values(stored) else stored
+
+    def _unextracted(self, row: Row) -> Comparison:
+        key, again = row["key"], self._again
+        if (obstacle := self._source.obstacle_to_repeat(item_of(row))) is not None:
+            return Comparison(key, Finding.FAILED, reason=obstacle)
+        if again.problem is not None:
+            problem = f"cannot be extracted again: discovery ended with {again.problem}"
+            return Comparison(key, Finding.FAILED, reason=problem)
+        if again.is_repeated and is_manifest(self._source):
+            return Comparison(key, Finding.REMOVED, reason=_NOT_FOUND)
+        return Comparison(key, Finding.FAILED, reason=_MADE_ELSEWHERE)
+
+    async def _run_all(self, ready: Sequence[tuple[Row, Item]]) -> dict[str, Comparison]:
+        timeline = Timeline()
+        own = timeline.take_seat()
+        tasks: dict[str, asyncio.Task[Comparison]] = {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for row, item in sorted(ready, key=lambda one: _start(one[0])):
+                    await own.reach(_start(row))
+                    repeat = self._repeat(row, item, timeline.take_seat())
+                    tasks[row["key"]] = group.create_task(repeat)
+                own.leave()
+        except* LonglineError as several:
+            raise several.exceptions[0] from several
+        return {row["key"]: tasks[row["key"]].result() for row, _ in ready}
+
+    async def _repeat(self, row: Row, item: Item, seat: Seat) -> Comparison:
+        try:
+            extraction = await self._extract(row, item, seat)
+        finally:
+            seat.leave()
+        self._added.update({kept_key(one.key): one for one in extraction.found})
+        new_key = kept_key(item.key)
+        # A record that was written under its new key before is what this one is compared with.
+        stored = await self._stored(new_key)
+        is_renamed = new_key != row["key"]
+        if is_renamed and stored is None:
+            stored = await self._stored(row["key"])
+        else:
+            is_renamed = False
+        found = self._compared(row, extraction, stored, is_renamed=is_renamed)
+        if found.finding in {Finding.NEW, Finding.CHANGED} and not found.is_superseded:
+            await self._write(extraction.record)
+        if is_renamed and extraction.record is not None:
+            found = replace(found, new_key=new_key)
+        return replace(found, requests=extraction.account.requests)
+
+    async def _stored(self, key: str) -> Row | None:
+        rows = await self._store.records.list(
+            RecordQuery(source=self._job.source, key=key, limit=1)
+        )
+        return rows[0] if rows else None
+
+    async def _extract(self, row: Row, item: Item, seat: Seat) -> Extraction:
+        until = row["finished_at"] + ROUNDING
+        link = build_replay(self._archive, self._job.id, seat, until=until, arrive=seat.reach)
+        collector = Collector(self._source, link, seat, self._params)
+        return await collector.collect(item, tries=row["tries"])
+
+    def _compared(
+        self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
+    ) -> Comparison:
+        key, was_good = row["key"], row["state"] in _GOOD or row["state"] is None
+        if missing := missing_answer(
+            extraction
+        ):  # without it, nothing can be said about the others
+            return Comparison(key, Finding.FAILED, reason=missing)
+        if extraction.record is None:
+            was_stored = row["state"] in _GOOD
+            is_skipped = not was_stored and extraction.outcome.verdict is Verdict.SKIP
+            finding = Finding.SKIPPED if is_skipped else Finding.FAILED
+            return Comparison(key, finding, reason=extraction.outcome.reason)
+        is_superseded = self._is_superseded(row, stored)
+        if stored is None or not was_good:
+            return Comparison(key, Finding.NEW, is_superseded=is_superseded)
+        ignored = self._source.volatile if is_superseded else frozenset()
+        changes = changes_between(stored["data"], extraction.record.data, ignored)
+        finding = Finding.CHANGED if changes or is_renamed else Finding.SAME
+        return Comparison(key, finding, changes, is_superseded=is_superseded)
+
+    def _is_superseded(self, row: Row, stored: Row | None) -> bool:
+        if stored is None or stored["job_id"] == self._job.id:
+            return False
+        is_later: bool = stored["seen_at"] > row["finished_at"]
+        return is_later
+
+    async def _write(self, record: Record | None) -> None:
+        if record is None or self._written_at is None:
+            return
+        # A changed source may have another name; these are still the records of the job's.
+        ours = replace(record, source=self._job.source)
+        await self._store.records.create(ours, at=self._written_at, job=self._job.id)
+        self.written += 1
+
+
+def _start(row: Row) -> float:
+    moment: float = row["finished_at"] - (row["seconds"] or 0.0)
+    return moment
+
+
+def missing_answer(extraction: Extraction) -> str | None:
+    """Return which answer an extraction asked for that the archive does not hold."""
+    for happening in extraction.account.happenings:
+        if happening.kind == MISSING:
+            return str(NotArchived(**happening.data))
+    return None

@@ -1,0 +1,1 @@
+"""The commands, in a folder for each group of the help."""

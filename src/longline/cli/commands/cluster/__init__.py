@@ -1,0 +1,1 @@
+"""Commands for a cluster: worker, up, down, status, db."""

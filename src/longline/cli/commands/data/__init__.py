@@ -1,0 +1,1 @@
+"""Commands for records: records, export, quarantine, duplicates, enrich, reextract."""

@@ -1,0 +1,1 @@
+"""Commands that show jobs: jobs, failures, checkpoints, report, top, drift."""

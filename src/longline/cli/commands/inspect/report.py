@@ -1,0 +1,53 @@
+"""longline report: write a performance and validation report of a job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from longline.analysis.job_report import Audit, as_markdown, audit
+from longline.cli.opening import with_store
+from longline.cli.options import JOB, home_option, json_option, print_json
+from longline.core.clock import SystemClock
+from longline.core.errors import NothingYet
+from longline.engine.progress import ProgressTracker
+from longline.export.base import written_whole
+from longline.storage.store import Store
+
+
+@click.command("report")
+@click.argument("job", type=JOB, required=False)
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown there."
+)
+@home_option
+@json_option
+def command(job: str | None, *, output: Path | None, home: Path | None, as_json: bool) -> None:
+    """Write a performance and validation report of a job.
+
+    Without JOB, of the newest one. Exits with 3 when a check does not hold.
+    """
+    result = with_store(home, lambda store: _audit(store, job))
+    if output:
+        with written_whole(output) as target:
+            target.write(as_markdown(result, SystemClock().now()).encode())
+    if as_json:
+        print_json(result.as_dict())
+    elif output:
+        click.echo(f"report of {result.job} written to {output}")
+    else:
+        click.echo(as_markdown(result, SystemClock().now()), nl=False)
+    sys.exit(0 if result.is_good else 3)
+
+
+async def _audit(store: Store, name: str | None) -> Audit:
+    newest = await store.jobs.list(limit=1)
+    if name is None and not newest:
+        raise NothingYet
+    job = newest[0] if name is None else await store.jobs.get(name)
+    progress = await ProgressTracker(store, job.id).snapshot()
+    findings = await store.findings(job.id, job.source)
+    caveats = await store.jobs.caveats(job.id)
+    return audit(progress, findings, reason=job.reason, caveats=caveats)

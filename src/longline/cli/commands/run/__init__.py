@@ -1,0 +1,1 @@
+"""Commands that run jobs: run, resume, retry, pause, cancel, plan."""

@@ -1,0 +1,73 @@
+"""longline retry: try the items again that failed in a certain way."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+
+from longline.cli.job_runs import run_shown
+from longline.cli.options import (
+    JOB,
+    engine_option,
+    home_option,
+    ignore_robots_option,
+    json_option,
+    settings_of,
+)
+from longline.core.errors import FailureKind
+from longline.core.model import ItemState
+from longline.fleet import EngineName
+from longline.orchestrator import Orchestrator
+
+_KINDS = [kind.value for kind in FailureKind]
+
+
+@click.command("retry")
+@click.argument("job", type=JOB)
+@click.option("--kind", type=click.Choice(_KINDS), help="Only what failed in this way.")
+@click.option(
+    "--state",
+    type=click.Choice(["failed", "quarantined", "skipped"]),
+    help="Only items in this state.",
+)
+@click.option("--key", help="Only this item.")
+@engine_option("as it was run last")
+@ignore_robots_option
+@home_option
+@json_option
+def command(
+    job: str,
+    *,
+    kind: str | None,
+    state: str | None,
+    key: str | None,
+    engine: EngineName | None,
+    ignore_robots: tuple[str, ...],
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Queue failed items of JOB again, exactly those that fit, and run it.
+
+    Without --kind, --state and --key: all that failed or were quarantined or skipped for a reason.
+    """
+    orchestrator = Orchestrator(settings=settings_of(home))
+    sys.exit(
+        asyncio.run(
+            run_shown(
+                orchestrator,
+                lambda hooks: orchestrator.retry(
+                    job,
+                    kind=FailureKind(kind) if kind else None,
+                    state=ItemState(state) if state else None,
+                    key=key,
+                    engine=engine,
+                    ignore_robots=ignore_robots,
+                    **hooks,
+                ),
+                as_json=as_json,
+            )
+        )
+    )

@@ -1,0 +1,1 @@
+"""Commands for sites: robots, limits, breakers, cache, archive."""

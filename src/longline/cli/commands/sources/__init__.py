@@ -1,0 +1,1 @@
+"""Commands for sources and settings: sources, shell, config, plugins."""

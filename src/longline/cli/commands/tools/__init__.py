@@ -1,0 +1,1 @@
+"""Further commands: demo, sandbox, doctor."""

@@ -1,0 +1,121 @@
+"""JobSpec: all that a user says about one run, from the command line, a file or Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
+
+from longline.config.auth import Auth
+from longline.config.documents import read_document
+from longline.config.identity import Cookies, Headers, PrivateHosts
+from longline.config.written import Written
+from longline.core.errors import BadFile, BadOption
+
+Rate = float | Literal["unlimited", "auto"]
+_RATE_PROBLEM = "must be more than 0 requests a second, 'auto' to learn it, or 'unlimited'"
+
+
+class BudgetSpec(Written):
+    """How much may be asked for; what is None is not limited. Sizes may be written as 50MB."""
+
+    requests: int | None = Field(default=None, ge=1)
+    bytes: ByteSize | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+
+
+class JobSpec(BaseModel):
+    """One run of a source. What is None is left to the source or to the settings."""
+
+    # What is wrong may be a secret, written where a reference to it belongs.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    source: str = Field(min_length=1)
+    manifest: dict[str, Any] | None = None
+    """The source itself, when it was read from a manifest: a later edit does not touch the job."""
+    options: dict[str, Any] = Field(default_factory=dict, alias="set")
+    params: dict[str, Any] = Field(default_factory=dict)
+    limit: int | None = Field(default=None, ge=1)
+    rate: Rate | None = None
+    burst: int | None = Field(default=None, ge=1)
+    at_once: int | None = Field(default=None, ge=1)
+    """Requests that may be under way at one domain, over all processes."""
+    concurrency: int | None = Field(default=None, ge=1, le=1000)
+    timeout: float | None = Field(default=None, gt=0)
+    ignore_robots: tuple[str, ...] = ()
+    ca_file: Path | None = None
+    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    private_hosts: PrivateHosts = ()
+    """Hosts that may be reached at private addresses although the job starts at a public one."""
+    headers: Headers = Field(default_factory=dict)
+    cookies: Cookies | None = None
+    auth: Auth | None = None
+    cache: bool | None = None
+    archive: bool = False
+    budget: BudgetSpec = BudgetSpec()
+    budget_per_domain: BudgetSpec = BudgetSpec()
+
+    @field_validator("ignore_robots")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        names = (host.partition("://")[2] or host for host in hosts)
+        return tuple(name.partition("/")[0].strip().lower() for name in names)
+
+    def stated(self) -> dict[str, Any]:
+        """Return what somebody said, and none of the defaults."""
+        return self.model_dump(by_alias=True, mode="json", exclude_unset=True)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what makes two runs the same job: what is collected, not how fast."""
+        # A manifest's file may be named in many ways, and be moved.
+        which = "source" if self.manifest is None else "manifest"
+        return self.model_dump(include={which, "options", "params", "limit"}, mode="json")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything as JSON, to be kept in the job."""
+        return self.model_dump(by_alias=True, mode="json")
+
+
+def make_spec(values: Mapping[str, Any]) -> JobSpec:
+    """Check what a user wrote.
+
+    Raises:
+        BadOption: a name is unknown or a value does not fit.
+    """
+    try:
+        spec = JobSpec.model_validate(values)
+    except ValidationError as error:
+        name, problem = _first(error)
+        raise BadOption(name, problem) from error
+    if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
+        raise BadOption("rate", _RATE_PROBLEM)
+    return spec
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """Read a job file: YAML with the fields of JobSpec.
+
+    Raises:
+        BadFile: it cannot be read, or is not such a file; with line and column where known.
+    """
+    document = read_document(path)
+    values = document.values
+    try:
+        make_spec(values)
+    except BadOption as error:
+        raise BadFile(str(path), str(error), *document.place(error.option.split("."))) from error
+    return values
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"]) or "job"
+    if first["loc"][:1] == ("rate",):  # of a union, pydantic names the member it tried last
+        return "rate", _RATE_PROBLEM
+    if first["type"] == "extra_forbidden":
+        fields = JobSpec.model_fields.items()
+        known = (field.alias or name for name, field in fields if name != "manifest")
+        return name, f"there is no such setting; known are {', '.join(known)}"
+    return name, first["msg"]

@@ -1,0 +1,1 @@
+"""What every package uses: errors, the data model, time, threads, JSON text, files."""

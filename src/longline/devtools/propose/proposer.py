@@ -1,0 +1,445 @@
+"""From an address to a manifest: candidates for the items, their fields, and a trial of both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urljoin, urlsplit
+
+from selectolax.lexbor import LexborHTMLParser
+
+from longline.config.locales import is_known
+from longline.core.clock import Clock
+from longline.core.errors import FetchError, UnexpectedShape
+from longline.core.model import Account
+from longline.devtools.propose.doubts import doubts
+from longline.devtools.propose.fields import (
+    MOST_FIELDS,
+    ProposedField,
+    fields_of_elements,
+    fields_of_pages,
+    value_at,
+    without_clashes,
+)
+from longline.devtools.propose.groups import Group, GroupFinder
+from longline.devtools.propose.pagination import find_pages
+from longline.devtools.propose.proposal import Candidate, Kind, Proposal, Warned
+from longline.devtools.propose.records import (
+    RecordList,
+    endpoints_in,
+    find_embedded,
+    find_pagination,
+    find_records,
+    key_path,
+    record_fields,
+)
+from longline.devtools.propose.trial import MemoryLink, judge, run_trial
+from longline.devtools.propose.values import source_name
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+
+_DETAILS = 3  # pages of items that fields are looked for on
+_TRIED = 4  # candidates that are tried before the best of them is taken
+_HTML = ("text/html", "application/xhtml")
+_SHELL = 250  # characters of text; a page with scripts and less than that is drawn by them
+_LIKELY = 6.0  # score of a group from which it is taken for a list
+_RIVAL = 0.75  # a list of so much of the best one's score makes the choice unsure
+_MOST_ENDPOINTS = 4
+_MOST_SCRIPTS = 3
+_ENABLE = re.compile(r"enable javascript|javascript (?:is )?(?:required|disabled)", re.IGNORECASE)
+
+Transport = Literal["http", "browser"]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found at an address: the page, and what may be its items, most likely first."""
+
+    page: Page
+    candidates: list[Candidate]
+    is_shell: bool = False
+    """Whether scripts draw the page, so that its HTML has next to no text."""
+    notes: list[str] = field(default_factory=list)
+
+
+class Proposer:
+    """Examines an address and proposes a manifest; requests only through the chain."""
+
+    def __init__(
+        self,
+        link: Link,
+        url: str,
+        name: str | None = None,
+        *,
+        clock: Clock,
+        transport: Transport = "http",
+    ) -> None:
+        self._link = MemoryLink(link)
+        self._url = url
+        self._name = name or source_name(url)
+        self._clock = clock
+        self._transport = transport
+
+    async def survey(self) -> Survey:
+        """Fetch the page; return what may be its items.
+
+        Raises:
+            FetchError: it cannot be fetched.
+            UnexpectedShape: it is neither HTML nor JSON, or scripts draw it and hide its data.
+        """
+        page = await self._fetch(self._url)
+        if _is_json(page):
+            return Survey(page, _of_records(page))
+        kind = page.headers.get("content-type", "").lower()
+        if kind and not kind.startswith(_HTML):
+            raise UnexpectedShape(page.url, f"a manifest is proposed for HTML and JSON, not {kind}")
+        finder = GroupFinder(page)
+        groups = [one for one in finder.find() if one.score >= _LIKELY]
+        is_shell = _is_shell(page, finder.text_size)
+        embedded = [_embedded(one) for one in find_embedded(page)[:3]]
+        found = [one for group in groups for one in _of_group(group)]
+        # What scripts draw is not in the HTML: the few elements there are menus and footers.
+        candidates = [*embedded, *found] if is_shell else [*found, *embedded]
+        if is_shell and not embedded:
+            candidates = [*await self._behind(page), *candidates]
+        if is_shell and not candidates:
+            raise UnexpectedShape(page.url, _drawn(self._transport))
+        candidates.append(_page_itself(page))
+        return Survey(page, candidates, is_shell)
+
+    async def propose(self, survey: Survey, candidate: Candidate) -> Proposal:
+        """Return a manifest for these items, tried on further pages, with its warnings.
+
+        Raises:
+            UnexpectedShape: there is nothing to make fields of.
+        """
+        if candidate.kind in {Kind.RECORDS, Kind.SCRIPT}:
+            proposal = await self._of_json(survey, candidate)
+        else:
+            proposal = await self._of_html(survey, candidate)
+        trial = await run_trial(proposal, self._link, self._clock)
+        judged = _with_doubts(judge(proposal, trial, survey.page), survey)
+        return judged.having(tried=list(dict.fromkeys(self._link.addresses)))
+
+    async def best(self, survey: Survey) -> Proposal:
+        """Return the proposal for the first candidate that holds; else the one that is best.
+
+        Raises:
+            UnexpectedShape: there is nothing to make fields of.
+        """
+        proposals: list[Proposal] = []
+        problem: UnexpectedShape | None = None
+        unread: Group | None = None
+        for candidate in survey.candidates[:_TRIED]:
+            try:
+                proposal = await self.propose(survey, candidate)
+            except UnexpectedShape as error:
+                problem = problem or error
+                unread = unread or candidate.group
+                continue
+            if unread is not None and proposal.candidate.group is unread:
+                text = f"{problem}. The fields are those of the list."
+                warned = Warned("pages_unreadable", text)
+                proposal = proposal.having(warnings=[*proposal.warnings, warned])
+            proposals.append(proposal)
+            if not any(one.is_severe for one in proposal.warnings):
+                return _with_rival(proposal, survey)
+        if not proposals:
+            raise problem or UnexpectedShape(survey.page.url, "nothing was found to propose")
+        return min(proposals, key=lambda one: sum(w.is_severe for w in one.warnings))
+
+    async def _of_html(self, survey: Survey, candidate: Candidate) -> Proposal:
+        page = survey.page
+        locale = _locale(page)
+        group = candidate.group
+        notes: list[str] = []
+        listed: list[ProposedField] = []
+        if group is None:
+            fields = fields_of_pages([page.tree], locale)
+        elif candidate.kind is Kind.ELEMENTS:
+            fields = _listed(group, locale)
+        else:
+            trees, notes = await self._item_pages(page, group)
+            fields = fields_of_pages(trees, locale)
+            if group.link is not None and group.link.css:
+                listed = _only_listed(_listed(group, locale), fields)
+        if not fields:
+            raise UnexpectedShape(page.url, "no field was found that could be proposed")
+        pages = find_pages(page, len(group.texts)) if group is not None else None
+        if pages is not None and group is not None and pages["kind"] == "more":
+            pages = await self._with_answer(pages, group)
+        return Proposal(
+            self._name,
+            self._url,
+            candidate,
+            pages,
+            fields,
+            listed,
+            key=_key(candidate, fields),
+            locale=locale,
+            transport=self._transport,
+            notes=notes,
+        )
+
+    async def _with_answer(self, pages: Mapping[str, Any], group: Group) -> Mapping[str, Any]:
+        """Return load-more pages with the place of the HTML, where they answer in JSON."""
+        for answer in await self._tried(str(pages["url"]).replace("{page}", "2")):
+            if not _is_json(answer) or not isinstance(answer.json, dict):
+                continue
+            for name, value in answer.json.items():
+                if isinstance(value, str) and LexborHTMLParser(value).css(group.selector):
+                    return {**pages, "html": name}
+        return pages
+
+    async def _of_json(self, survey: Survey, candidate: Candidate) -> Proposal:
+        records = candidate.records
+        if records is None:
+            raise UnexpectedShape(self._url, "there are no records")
+        pages: Mapping[str, Any] | None = None
+        if candidate.kind is Kind.RECORDS:
+            pages = find_pagination(await self._fetch(candidate.url or self._url), records)
+        elif survey.page.css("body"):
+            pages = find_pages(survey.page, len(records.records))
+        return Proposal(
+            self._name,
+            self._url,
+            candidate,
+            pages,
+            record_fields(records),
+            key=key_path(records),
+            locale=_locale(survey.page) if candidate.kind is Kind.SCRIPT else None,
+            transport=self._transport if candidate.kind is Kind.SCRIPT else "http",
+        )
+
+    async def _item_pages(
+        self, page: Page, group: Group
+    ) -> tuple[list[LexborHTMLParser], list[str]]:
+        """Return pages of items to look for fields on.
+
+        Raises:
+            UnexpectedShape: none could be read.
+        """
+        addresses = group.link.addresses if group.link is not None else []
+        trees, notes = [], []
+        for address in _some(addresses):
+            try:
+                trees.append((await self._fetch(address)).tree)
+            except FetchError as error:
+                notes.append(str(error))
+        if not trees:
+            reason = notes[0] if notes else "there are none"
+            raise UnexpectedShape(page.url, f"no page of an item could be read: {reason}")
+        return trees, notes
+
+    async def _behind(self, page: Page) -> list[Candidate]:
+        """Return the records of APIs that the scripts of a page seem to ask."""
+        scripts = []
+        for node in page.css("script[src]")[:_MOST_SCRIPTS]:
+            address = _script_address(page, node.attributes.get("src") or "")
+            if address is not None:
+                scripts += [one.text for one in await self._tried(address)]
+        found: list[Candidate] = []
+        for address in endpoints_in(page, scripts)[:_MOST_ENDPOINTS]:
+            for answer in await self._tried(address):
+                if _is_json(answer):
+                    found += [_behind(one, answer.url) for one in find_records(answer.json)[:1]]
+        return sorted(found, key=lambda one: one.score, reverse=True)
+
+    async def _tried(self, url: str) -> list[Page]:
+        try:
+            return [await self._link(Request(url), Account())]
+        except FetchError:
+            return []
+
+    async def _fetch(self, url: str) -> Page:
+        is_rendered = self._transport == "browser"
+        return await self._link(Request(url, is_rendered=is_rendered), Account())
+
+
+def _is_json(page: Page) -> bool:
+    kind = page.headers.get("content-type", "").lower()
+    if "json" not in kind and (
+        kind.startswith(_HTML) or page.body.lstrip()[:1] not in (b"{", b"[")
+    ):
+        return False
+    try:
+        return isinstance(page.json, dict | list)
+    except UnexpectedShape:
+        return False
+
+
+def _is_shell(page: Page, text_size: int) -> bool:
+    """Return True if the page has next to no text of its own, and scripts to draw it."""
+    if not page.css("script"):
+        return False
+    if text_size < _SHELL:
+        return True
+    noscript = " ".join(node.text() for node in page.css("noscript"))
+    mounts = page.css("#root, #app, #__next, #__nuxt, [ng-app], app-root")
+    is_empty = any(not node.text(strip=True) for node in mounts)
+    return is_empty and (bool(_ENABLE.search(noscript)) or text_size < 4 * _SHELL)
+
+
+def _drawn(transport: Transport) -> str:
+    if transport == "browser":
+        return "nothing was found to propose, although a browser drew the page"
+    return (
+        "scripts draw this page, and neither data nor the address of an API was found in it; "
+        "add --transport browser to open it in a browser"
+    )
+
+
+def _of_group(group: Group) -> list[Candidate]:
+    """Return what a group of elements may be: items with pages, and items themselves."""
+    shared = [f"{len(group.nodes)} elements of the same structure"]
+    if group.homogeneity < 0.9:  # noqa: PLR2004
+        shared = [f"{len(group.nodes)} elements, {group.homogeneity:.0%} of the structure shared"]
+    shared.append(f"{group.coverage:.0%} of the text of the page")
+    shared.append(f"{group.slots} {'text differs' if group.slots == 1 else 'texts differ'}")
+    if group.has_headings:
+        shared.append("each has a heading")
+    if group.is_aside:
+        shared.append("in a menu, header or side column")
+    count, samples = len(group.nodes), group.texts
+    own = Candidate(
+        Kind.ELEMENTS, count, group.score * 0.9, [*shared, "no page of their own"], samples, group
+    )
+    if group.link is None:
+        return [own]
+    where = f"each links to a page of its own ({group.link.css or 'the element'})"
+    paged = Candidate(Kind.PAGES, count, group.score, [*shared, where], samples, group)
+    plain = Candidate(
+        Kind.ELEMENTS,
+        count,
+        group.score * 0.9,
+        [*shared, "without opening their pages"],
+        samples,
+        group,
+    )
+    return [paged, plain]
+
+
+def _of_records(page: Page) -> list[Candidate]:
+    found = find_records(page.json)
+    if not found:
+        raise UnexpectedShape(page.url, "this is JSON, but it has no list of objects")
+    return [_records(one, Kind.RECORDS, page.url) for one in found[:5]]
+
+
+def _records(found: RecordList, kind: Kind, url: str | None = None) -> Candidate:
+    names = [str(name) for name in found.records[0]][:6]
+    reasons = [f"{len(found.records)} objects at {found.path}", f"with {', '.join(names)}"]
+    samples = [
+        ", ".join(str(v) for v in one.values() if isinstance(v, str | int))
+        for one in found.records[:3]
+    ]
+    return Candidate(kind, len(found.records), found.score, reasons, samples, None, found, url)
+
+
+def _embedded(found: RecordList) -> Candidate:
+    return _records(found, Kind.SCRIPT)
+
+
+def _behind(found: RecordList, url: str) -> Candidate:
+    return _records(found, Kind.RECORDS, url)
+
+
+def _page_itself(page: Page) -> Candidate:
+    title = page.first_text("h1") or page.first_text("title") or page.url
+    return Candidate(Kind.PAGE, 1, 0.0, ["the page itself, without a list"], [title])
+
+
+def _with_rival(proposal: Proposal, survey: Survey) -> Proposal:
+    """Return the proposal with a warning when another list is nearly as likely."""
+    chosen = proposal.candidate
+    if chosen.group is None:
+        return proposal
+    for other in survey.candidates:
+        if other.group is None or other.group is chosen.group:
+            continue
+        if other.group.score >= _RIVAL * chosen.group.score:
+            text = (
+                f"Another list is nearly as likely: {other.count} elements {other.selector} "
+                f"(--candidate {survey.candidates.index(other) + 1})."
+            )
+            return proposal.having(warnings=[*proposal.warnings, Warned("rival_list", text)])
+    return proposal
+
+
+def _with_doubts(proposal: Proposal, survey: Survey) -> Proposal:
+    """Return the proposal with a warning for each reason to doubt that this is the list."""
+    if proposal.candidate.group is None:
+        return proposal
+    others = [one.group for one in survey.candidates if one.group is not None]
+    found = doubts(survey.page, proposal.candidate.group, others)
+    # Where the pages behind the links were read, and name the items, the links are enough.
+    is_read = proposal.candidate.kind is Kind.PAGES
+    warned = [Warned(code, text) for code, text in found if not (is_read and code == "only_links")]
+    return proposal.having(warnings=[*proposal.warnings, *warned])
+
+
+def _listed(group: Group, locale: str | None) -> list[ProposedField]:
+    return fields_of_elements(group.nodes, locale, has_followers=bool(group.followers))
+
+
+def _only_listed(
+    listed: Sequence[ProposedField], fields: Sequence[ProposedField]
+) -> list[ProposedField]:
+    """Return the fields of list elements whose values no field of the item's page has."""
+    known = {text for one in fields for text in one.samples}
+    own = [
+        one
+        for one in listed
+        if one.kind != "url" and not any(_is_within(text, known) for text in one.samples[:1])
+    ]
+    names = len(fields)
+    return without_clashes([*fields, *own])[names : max(names, MOST_FIELDS)]
+
+
+def _is_within(text: str, known: set[str]) -> bool:
+    return any(text == one or (len(text) > 20 and text.rstrip("….")[:60] in one) for one in known)  # noqa: PLR2004
+
+
+def _key(candidate: Candidate, fields: Sequence[ProposedField]) -> str | None:
+    """Return the place of an address that every element has and no two share."""
+    group = candidate.group
+    if candidate.kind is not Kind.ELEMENTS or group is None:
+        return None
+    for one in fields:
+        css = str(one.place.get("css", ""))
+        if not css.endswith("@href"):
+            continue
+        values = [value_at(node, one.place) for node in group.nodes]
+        if None not in values and len(set(values)) == len(values):
+            return css
+    return None
+
+
+def _some(addresses: Sequence[str]) -> list[str]:
+    """Return the first address, one from the middle, and the last."""
+    if not addresses:
+        return []
+    chosen = [addresses[0], addresses[len(addresses) // 2], addresses[-1]]
+    return list(dict.fromkeys(chosen))[:_DETAILS]
+
+
+def _script_address(page: Page, src: str) -> str | None:
+    """Return the whole address of a script of the same host."""
+    try:
+        address = urljoin(page.url, src)
+    except ValueError:
+        return None
+    is_same = urlsplit(address).netloc == urlsplit(page.url).netloc
+    return address if src and is_same else None
+
+
+def _locale(page: Page) -> str | None:
+    """Return the language of a page, where it is one whose numbers and dates can be read."""
+    declared = page.first_attribute("html", "lang") or page.headers.get("content-language", "")
+    language, _, region = declared.partition(",")[0].strip().replace("_", "-").partition("-")
+    for locale in (f"{language.lower()}-{region.upper()}", language.lower()):
+        if is_known(locale):
+            return locale
+    return None

@@ -1,0 +1,415 @@
+"""Lists of records in JSON: an answer of an API, or data that a page carries in its scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+from longline.config.manifests.json_paths import find
+from longline.devtools.propose.fields import MOST_FIELDS, ProposedField, without_clashes
+from longline.devtools.propose.values import field_name
+from longline.http.messages import Page
+
+FEWEST = 2
+_SELDOM = 0.1  # of the records have a value
+_SIDE = re.compile(
+    r"categor|menu|nav|filter|facet|breadcrumb|locale|translation|tags?$|i18n", re.IGNORECASE
+)
+_DEEPEST = 8
+_MOST_WALKED = 20_000
+_SAMPLED = 50
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEYS = ("id", "_id", "uuid", "guid", "key", "sku", "slug", "code", "url", "link", "href", "name")
+_TITLES = ("title", "name", "headline", "label", "text")
+_ASSIGNED = re.compile(
+    r"(?:(?:window|self|globalThis)\.|(?:var|let|const)\s+)([\w$.]+)\s*=\s*(?=[\[{])"
+)
+_DATETIME = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
+)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DECODER = json.JSONDecoder(strict=False)
+_MOST_SCRIPT = 5_000_000
+
+_NEXT_PATHS = (
+    *("next", "next_page_url", "nextPageUrl", "next_url", "nextUrl", "nextPage", "next_page"),
+    *("nextLink", '"@odata.nextLink"', "links.next", "_links.next.href", "links.next.href"),
+    *("paging.next", "pagination.next", "pagination.next_url", "meta.next", "info.next"),
+    *("meta.pagination.links.next", "page.next"),
+)
+_CURSORS = {
+    "next_cursor": "cursor",
+    "nextCursor": "cursor",
+    "cursor": "cursor",
+    "meta.next_cursor": "cursor",
+    "meta.cursor": "cursor",
+    "meta.next": "cursor",
+    "meta.after": "after",
+    "paging.cursors.after": "after",
+    "pagination.next_cursor": "cursor",
+    "pagination.cursor": "cursor",
+    "next_page_token": "page_token",
+    "nextPageToken": "pageToken",
+    "after": "after",
+    "data.after": "after",
+    "next": "cursor",
+}
+_PAGE_PARAMETERS = ("page", "p", "pg", "pageNumber", "page_number", "currentPage", "seite")
+_OFFSET_PARAMETERS = ("offset", "skip", "start", "from", "startIndex")
+_SIZE_PARAMETERS = (
+    "limit",
+    "per_page",
+    "perPage",
+    "page_size",
+    "pageSize",
+    "size",
+    "count",
+    "take",
+)
+_TOTAL_PAGES = (
+    "total_pages",
+    "totalPages",
+    "pages",
+    "last_page",
+    "lastPage",
+    "pageCount",
+    "page_count",
+)
+_TOTALS = ("total", "total_count", "totalCount", "count", "totalResults", "total_results")
+_ENVELOPES = ("", "meta.", "pagination.", "paging.", "info.", "page.", "meta.pagination.", "data.")
+
+_ENDPOINT = re.compile(
+    r"""["'`]((?:https?://[^"'`\s<>]+|/[^"'`\s<>]*|[\w./-]+\.json[^"'`\s<>]*))["'`]"""
+)
+_FETCHED = re.compile(
+    r"""(?:fetch|axios(?:\.get)?|\.get(?:JSON)?|\.ajax|open)\s*\(\s*(?:["']GET["']\s*,\s*)?["'`]([^"'`\s]+)["'`]"""
+)
+_API_WORDS = re.compile(
+    r"(?:/|\b)(?:api|rest|ajax|json|v\d+|data|graphql|search)(?:/|\b|\?)|\.json", re.IGNORECASE
+)
+_NOT_DATA = re.compile(
+    r"\.(?:js|mjs|css|png|jpe?g|gif|svg|webp|ico|woff2?|ttf|map|html?)(?:\?|$)|graphql|manifest\.json|"
+    r"analytics|telemetry|sentry|/log(?:in|out|s)?\b",
+    re.IGNORECASE,
+)
+_DATA_ATTRIBUTES = ("data-api", "data-url", "data-endpoint", "data-src", "data-source", "data-feed")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordList:
+    """A list of objects in JSON: its path (jmespath) and the objects."""
+
+    path: str
+    records: Sequence[Mapping[str, Any]]
+    score: float
+    script: str | None = None
+    """Selector of the script that holds it; None for the answer of an API."""
+    after: str | None = None
+    """In a script, a pattern of what is before the JSON."""
+
+
+def find_records(value: Any) -> list[RecordList]:
+    """Return the lists of objects in a JSON value, the most likely first."""
+    found = [one for path, records in _lists(value) if (one := _judged(path, records)) is not None]
+    found.sort(key=lambda one: one.score, reverse=True)
+    return found
+
+
+def find_embedded(page: Page) -> list[RecordList]:
+    """Return the lists of objects in the scripts of a page, the most likely first."""
+    found = []
+    for script, after, value in _embedded(page):
+        found += [replace(one, script=script, after=after) for one in find_records(value)]
+    found.sort(key=lambda one: one.score, reverse=True)
+    return found
+
+
+def _lists(root: Any) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield every list of objects, and objects whose values are alike, with their paths."""
+    waiting: list[tuple[str, Any, int]] = [("", root, 0)]
+    for _ in range(_MOST_WALKED):
+        if not waiting:
+            return
+        path, value, depth = waiting.pop(0)
+        if isinstance(value, list):
+            if sum(isinstance(one, dict) for one in value) > len(value) / 2:
+                yield path or "@", value
+                yield from _wrapped(path, value)
+        elif isinstance(value, dict) and depth < _DEEPEST:
+            if len(value) > FEWEST and all(isinstance(one, dict) for one in value.values()):
+                yield f"values({path or '@'})", list(value.values())
+            for name, inner in value.items():
+                if isinstance(inner, list | dict):
+                    waiting.append((_joined(path, name), inner, depth + 1))
+
+
+def _wrapped(path: str, records: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the objects inside of wrappers, such as `edges[].node` of GraphQL."""
+    objects = [one for one in records if isinstance(one, dict)]
+    for name in objects[0]:
+        inner = [one.get(name) for one in objects]
+        plain = max(sum(not isinstance(v, dict | list) for v in one.values()) for one in objects)
+        if plain <= 2 and all(isinstance(one, dict) and len(one) > 2 for one in inner):  # noqa: PLR2004
+            yield f"{path}[].{_quoted(name)}" if path else f"[].{_quoted(name)}", inner
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{_quoted(name)}" if path else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else json.dumps(name)
+
+
+def _judged(path: str, records: Sequence[Any]) -> RecordList | None:
+    objects = [one for one in records if isinstance(one, dict) and one]
+    if len(objects) < FEWEST:
+        return None
+    counted = Counter(name for one in objects[:_SAMPLED] for name in one)
+    sampled = min(len(objects), _SAMPLED)
+    shared = [name for name, count in counted.items() if count >= 0.6 * sampled]
+    plain = [n for n in shared if any(_is_plain(one.get(n)) for one in objects[:_SAMPLED])]
+    varying = [n for n in plain if len({str(one.get(n)) for one in objects[:_SAMPLED]}) > 1]
+    if not varying:
+        return None
+    text = sum(
+        min(len(str(one.get(n))), 80)
+        for one in objects[:_SAMPLED]
+        for n in varying
+        if _is_plain(one.get(n))
+    )
+    has_title = any(name.lower() in _TITLES for name in varying)
+    homogeneity = sum(counted[name] for name in shared) / max(1, sum(counted.values()))
+    score = len(objects) ** 0.5 * text / sampled * homogeneity * (1.5 if has_title else 1.0)
+    score *= min(1.0, len(varying) / 3)
+    if _SIDE.search(path):
+        score *= 0.2
+    return RecordList(path, objects, score)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and value != ""
+
+
+def record_fields(found: RecordList) -> list[ProposedField]:
+    """Return the fields of records: plain values, one level of objects, lists of plain values."""
+    sample = found.records[:_SAMPLED]
+    fields = []
+    for path, is_many in _paths(sample):
+        values = [find(path, one) for one in sample]
+        filled = [value for value in values if value not in (None, "", [], {})]
+        if not filled:
+            continue
+        texts = [_text(value) for value in filled]
+        place: dict[str, Any] = {"path": path, **({"many": True} if is_many else {})}
+        kind = None if is_many else _kind(filled)
+        name = field_name(path.replace('"', ""))
+        fields.append(ProposedField(name, place, texts, kind, filled=len(filled) / len(sample)))
+    fields.sort(key=lambda one: one.filled < _SELDOM)  # what is nearly always empty comes last
+    return without_clashes(fields[: 2 * MOST_FIELDS])
+
+
+def _paths(sample: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    names = dict.fromkeys(name for one in sample for name in one)
+    for name in names:
+        values = [one.get(name) for one in sample]
+        if any(_is_plain(value) or isinstance(value, bool) for value in values):
+            yield _quoted(name), False
+        elif any(isinstance(value, list) for value in values):
+            inner = [v for value in values if isinstance(value, list) for v in value]
+            if inner and all(_is_plain(one) for one in inner):
+                yield _quoted(name), True
+        elif any(isinstance(value, dict) for value in values):
+            objects = [value for value in values if isinstance(value, dict)]
+            for below in dict.fromkeys(key for one in objects for key in one):
+                if any(_is_plain(one.get(below)) for one in objects):
+                    yield f"{_quoted(name)}.{_quoted(below)}", False
+
+
+def _kind(values: Sequence[Any]) -> str | None:
+    if all(isinstance(value, str) and _DATETIME.fullmatch(value) for value in values):
+        return "datetime"
+    if all(isinstance(value, str) and _DATE.fullmatch(value) for value in values):
+        return "date"
+    return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def key_path(found: RecordList) -> str | None:
+    """Return the path of a value that every record has and no two share; None without one."""
+    records = found.records
+    names = [name for name in records[0] if _is_plain(records[0].get(name))]
+    first = [name for name in _KEYS if name in names]
+    ids = [name for name in names if re.search(r"(?:^|_)id$|Id$|ID$", name)]
+    for name in dict.fromkeys([*first, *ids]):
+        values = [one.get(name) for one in records]
+        if all(_is_plain(value) for value in values) and len(set(map(str, values))) == len(values):
+            return _quoted(name)
+    return None
+
+
+def find_pagination(page: Page, found: RecordList) -> dict[str, Any] | None:
+    """Return how an API divides the list that this answer is the first page of."""
+    if 'rel="next"' in page.headers.get("link", "").replace(
+        "'", '"'
+    ) or "rel=next" in page.headers.get("link", ""):
+        return {"kind": "link"}
+    body = page.json
+    if not isinstance(body, dict):
+        return _by_query(page.url, len(found.records))
+    for path in _NEXT_PATHS:
+        value = _at(path, body)
+        if isinstance(value, str) and (value.startswith(("http", "/", "?"))):
+            return {"kind": "next", "path": path}
+    by_number = _by_number(page.url, body, len(found.records))
+    if by_number is not None:
+        return by_number
+    for path, parameter in _CURSORS.items():
+        value = _at(path, body)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value):
+            return {"kind": "cursor", "path": path, "parameter": parameter}
+    return _by_query(page.url, len(found.records))
+
+
+def _at(path: str, body: Any) -> Any:
+    try:
+        return find(path, body)
+    except ValueError:
+        return None
+
+
+def _by_number(url: str, body: Mapping[str, Any], size: int) -> dict[str, Any] | None:
+    """Return pages or offsets that the answer itself describes."""
+    query = dict(parse_qsl(urlsplit(url).query))
+    for prefix in _ENVELOPES:
+        pages = next(
+            (f"{prefix}{n}" for n in _TOTAL_PAGES if _is_count(_at(prefix + n, body))), None
+        )
+        if pages is not None and int(_at(pages, body)) > 0:
+            parameter = next((n for n in _PAGE_PARAMETERS if n in query), "page")
+            start = (
+                int(query[parameter])
+                if query.get(parameter, "").isdecimal()
+                else _start(prefix, body)
+            )
+            return {"kind": "page", "parameter": parameter, "start": start, "total_pages": pages}
+    for prefix in _ENVELOPES:
+        total = next((f"{prefix}{n}" for n in _TOTALS if _is_count(_at(prefix + n, body))), None)
+        if total is None or int(_at(total, body)) <= size:
+            continue
+        named = [n for n in _OFFSET_PARAMETERS if n in query or _is_count(_at(prefix + n, body))]
+        if named and "page" not in query:
+            told = {"kind": "offset", "parameter": named[0], "size": size, "total": total}
+            limit = next(
+                (n for n in _SIZE_PARAMETERS if n in query or _is_count(_at(prefix + n, body))),
+                None,
+            )
+            return {**told, "size_parameter": limit} if limit else told
+        if any(_is_count(_at(prefix + n, body)) for n in _PAGE_PARAMETERS) or "page" in query:
+            return {
+                "kind": "page",
+                "parameter": "page",
+                "start": _start(prefix, body),
+                "total": total,
+            }
+    return None
+
+
+def _start(prefix: str, body: Mapping[str, Any]) -> int:
+    values = (_at(prefix + name, body) for name in _PAGE_PARAMETERS)
+    return next((int(one) for one in values if _is_count(one) and one in (0, 1)), 1)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _by_query(url: str, size: int) -> dict[str, Any] | None:
+    query = dict(parse_qsl(urlsplit(url).query))
+    for name in _PAGE_PARAMETERS:
+        if query.get(name, "").isdecimal():
+            return {"kind": "page", "parameter": name, "start": int(query[name])}
+    for name in _OFFSET_PARAMETERS:
+        if query.get(name, "").isdecimal():
+            return {"kind": "offset", "parameter": name, "size": size, "start": int(query[name])}
+    return None
+
+
+def _embedded(page: Page) -> Iterator[tuple[str, str | None, Any]]:
+    """Yield the JSON in the scripts of a page, each with the selector of its script."""
+    for script in page.css("script:not([src])"):
+        text = script.text()
+        if not text or len(text) > _MOST_SCRIPT:
+            continue
+        kind = (script.attributes.get("type") or "").lower()
+        name = script.attributes.get("id")
+        if "json" in kind:
+            value = _decoded(text.strip())
+            if value is not None:
+                yield (
+                    (f"#{name}" if name and _PLAIN.fullmatch(name) else f'script[type="{kind}"]'),
+                    None,
+                    value,
+                )
+            continue
+        for found in _ASSIGNED.finditer(text):
+            value = _decoded(text[found.end() :])
+            if isinstance(value, dict | list) and len(value) > 0:
+                yield "script:not([src])", rf"{re.escape(found[1])}\s*=\s*", value
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return _DECODER.raw_decode(text)[0]
+    except (json.JSONDecodeError, RecursionError):
+        return None
+
+
+def endpoints_in(page: Page, scripts: Sequence[str]) -> list[str]:
+    """Return addresses in a page and its scripts that may answer with JSON, likely ones first."""
+    texts = [*(one.text() for one in page.css("script:not([src])")), *scripts]
+    named = Counter[str]()
+    for text in texts:
+        named.update(dict.fromkeys(_FETCHED.findall(text), 3))
+        named.update(
+            dict.fromkeys((one for one in _ENDPOINT.findall(text) if _API_WORDS.search(one)), 1)
+        )
+    for name in _DATA_ATTRIBUTES:
+        for node in page.css(f"[{name}]"):
+            named[node.attributes.get(name) or ""] += 2
+    for node in page.css("link[rel=preload][as=fetch], link[type='application/json']"):
+        named[node.attributes.get("href") or ""] += 3
+    addresses = Counter[str]()
+    for text, weight in named.items():
+        if text and not _NOT_DATA.search(text) and (address := _whole(page, text)):
+            addresses[address] += weight + bool(_API_WORDS.search(text))
+    return [address for address, _ in addresses.most_common()]
+
+
+def _whole(page: Page, text: str) -> str | None:
+    """Return an address from a script as a request needs it: with 1 for what is computed."""
+    text = re.sub(r"\$\{[^}]*\}", "1", text).replace("\\/", "/")
+    text = f"{text}1" if text.endswith("=") else text
+    try:
+        address = urljoin(page.url, text)
+        parts = urlsplit(address)
+    except ValueError:
+        return None
+    is_near = (
+        parts.netloc.rpartition(":")[0].split(".")[-2:]
+        == urlsplit(page.url).netloc.rpartition(":")[0].split(".")[-2:]
+        or parts.netloc == urlsplit(page.url).netloc
+    )
+    same_site = (parts.hostname or "").split(".")[-2:] == (urlsplit(page.url).hostname or "").split(
+        "."
+    )[-2:]
+    is_same = parts.netloc == urlsplit(page.url).netloc or (is_near and same_site)
+    return address if parts.scheme in {"http", "https"} and is_same else None

@@ -1,0 +1,85 @@
+"""The Celery worker of a supervisor, as a process: `python -m longline.distributed.celery_worker`.
+
+It is a program of its own, so that it forks children from a process that has neither threads nor
+loops nor connections. What it is to do stands in one line of JSON on its standard input, where no
+other user of the machine can read the passwords in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import orjson
+from celery import signals
+
+from longline.config.settings import Settings
+from longline.core.output import protected_output
+from longline.distributed.app import QUEUES, make_app
+from longline.distributed.celery_process import Drain, WorkerPlan, die_with
+from longline.distributed.child import Child
+from longline.distributed.reports import Reports
+from longline.distributed.tasks import add_tasks
+
+_LOG = logging.getLogger("longline.worker")
+
+
+def main() -> int:
+    """Consume until told to stop; return the exit code."""
+    plan = WorkerPlan(**orjson.loads(sys.stdin.readline()))
+    die_with(plan.parent)
+    _log_to_stderr()
+    settings = Settings(**plan.settings)
+    drain = Drain()
+    child = Child(settings, drain, Reports(plan.reports), _LOG.warning, queues=plan.queues)
+    app = make_app(settings)
+    add_tasks(app, child)
+    # Weak references would be gone before the first signal.
+    signals.worker_process_init.connect(_calling(child.begin), weak=False)
+    signals.worker_process_shutdown.connect(_calling(child.end), weak=False)
+    signals.worker_shutting_down.connect(_calling(drain.begin), weak=False)
+    worker = app.Worker(
+        hostname=f"{plan.name}@{os.uname().nodename}",
+        concurrency=plan.processes,
+        queues=[QUEUES[name] for name in plan.queues],
+        pool_cls="prefork",
+        optimization="fair",  # a message goes to a child that is free, never to one that is busy
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        quiet=True,
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _calling(function: Any) -> Any:
+    def call(**_told: Any) -> None:
+        function()
+
+    return call
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
+    )
+    logging.captureWarnings(capture=True)
+    logging.getLogger("py.warnings").setLevel(logging.ERROR)
+    # A child that was killed has no traceback of its own, only Celery's.
+    logging.getLogger("celery.worker.request").addFilter(_without_traceback)
+    # With a receiver, Celery leaves logging alone.
+    signals.setup_logging.connect(_calling(lambda: None), weak=False)
+    sys.__stdout__ = None  # type: ignore[misc]  # Celery says goodbye there, between blank lines
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
+
+
+if __name__ == "__main__":
+    with protected_output():
+        sys.exit(main())

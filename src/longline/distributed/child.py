@@ -1,0 +1,164 @@
+"""A child of a Celery worker: one loop, made after the fork, and all that lasts between messages.
+
+Between messages the loop stands still: nothing runs in a child that is idle. What it has open for
+nothing is closed by an alarm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any
+
+from celery.exceptions import Reject
+
+from longline.config.settings import Settings
+from longline.core.errors import StoreError
+from longline.distributed.app import Messages
+from longline.distributed.celery_process import Drain, die_with
+from longline.distributed.reports import ENDED, Reports
+from longline.distributed.working import Working
+from longline.engine.extractor import is_of_the_process, no_stray_cancellation
+
+_PAUSE = 1.0  # seconds before the next message, when the database does not answer
+_TIDY = 60.0  # seconds between looks at what is open for nothing
+
+
+class Child:
+    """Does what messages ask for; made before the fork, awake from `begin` on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        drain: Drain,
+        reports: Reports,
+        say: Callable[[str], None],
+        *,
+        queues: Collection[str],
+    ) -> None:
+        self._settings = settings
+        self._drain = drain
+        self._reports = reports
+        self._say = say
+        self._queues = queues
+        self._parent = os.getpid()
+        self._runner: asyncio.Runner
+        self._messages: Messages
+        self._working: Working | None = None
+        self._is_at_work = False
+
+    def begin(self) -> None:
+        """Be a process of one's own; loops, threads and clients are made only from here on."""
+        die_with(self._parent)
+        self._runner = asyncio.Runner()
+        self._messages = Messages(self._settings)
+        # Who stops a service may signal every process of it. A child ends when its parent says so.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, self._tidy)
+        signal.setitimer(signal.ITIMER_REAL, _TIDY, _TIDY)
+
+    def end(self) -> None:
+        """Let go of everything; what is committed is safe without it, too."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._run(self._let_go())
+        self._runner.close()
+
+    # ------------------------------------------------------------ the tasks
+
+    def collect(self, chunk: int) -> None:
+        """Work on a chunk."""
+        self._do(lambda working: working.collect(chunk))
+
+    def discover(self, job: str) -> None:
+        """Find the items of a job."""
+        self._do(lambda working: working.discover(job))
+
+    def finish(self, job: str) -> None:
+        """End a job."""
+        self._do(lambda working: working.finish(job))
+
+    def export(self, order: str) -> None:
+        """Write the records of a job."""
+        self._do(lambda working: working.export(order))
+
+    def _do(self, task: Callable[[Working], Awaitable[None]]) -> None:
+        if self._drain.has_begun:
+            # Back into the queue, for another worker; to be acknowledged it would wait for a sweep.
+            raise Reject("the worker is to end", requeue=True)
+        self._is_at_work = True
+        self._reports.message_came()
+        try:
+            self._run(self._answer(task))
+        except (KeyboardInterrupt, SystemExit):
+            self._reports.fall_silent()
+            raise
+        finally:
+            self._reports.tell(ENDED)
+            self._is_at_work = False
+
+    async def _answer(self, task: Callable[[Working], Awaitable[None]]) -> None:
+        try:
+            with no_stray_cancellation():
+                working = await self._awake()
+                async with working.keeping_time():
+                    await task(working)
+        except StoreError as error:
+            # What was committed is safe; the rest is leased until it expires, or offered still.
+            self._say(str(error))
+            await self._begin_anew()
+        except BaseException as error:  # the edge of a message
+            if is_of_the_process(error):
+                raise
+            # Celery would send it to the parent, which knows no class of a source and dies of it.
+            self._say("".join(traceback.format_exception(error)))
+            await self._give_back()
+            await self._begin_anew()
+
+    async def _give_back(self) -> None:
+        """Let others go on with what is in hand, without waiting until it expires."""
+        if self._working is None:
+            return
+        try:
+            await self._working.give_back()
+        except Exception as error:  # noqa: BLE001  # the database may be what the error came from
+            self._say(f"what was in hand is kept from others until it expires: {error!r}")
+
+    async def _begin_anew(self) -> None:
+        await self._let_go()
+        await asyncio.sleep(_PAUSE)
+
+    async def _awake(self) -> Working:
+        if self._working is None:
+            working = Working(
+                self._settings,
+                self._messages,
+                self._drain,
+                self._reports,
+                queues=self._queues,
+                say=self._say,
+            )
+            self._working = await working.__aenter__()
+        return self._working
+
+    async def _let_go(self) -> None:
+        working, self._working = self._working, None
+        if working is not None:
+            await working.__aexit__()
+
+    def _tidy(self, _number: int, _frame: object) -> None:
+        """Close what is open for nothing, if nothing is being done at this moment."""
+        if not self._is_at_work and self._working is not None:
+            self._run(self._tidy_up(self._working))
+
+    async def _tidy_up(self, working: Working) -> None:
+        try:
+            await working.tidy()
+        except Exception as error:  # noqa: BLE001  # an alarm that raises would end the child
+            self._say(f"what is open could not be tidied up: {error!r}")
+            await self._let_go()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._runner.run(work)

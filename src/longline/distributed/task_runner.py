@@ -1,0 +1,139 @@
+"""Carrying out orders: taken by one process, kept by signs of life, gone when they are done."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from longline.core.clock import Clock
+from longline.core.errors import LonglineError, StoreError
+from longline.distributed.open_jobs import OpenJobs
+from longline.engine.committer import beside
+from longline.engine.discovery import HEARTBEAT, LEASE
+from longline.engine.extractor import is_of_the_process, no_stray_cancellation
+from longline.engine.owner import dead_among, killed_among, this_child
+from longline.engine.tasks import in_time, in_words, tell_finished
+from longline.export.tasks import ExportEnd, wish_of, write_job
+from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.store import Store
+
+_UNTOLD = "the source could not be told that the job is complete"
+_NEWER = "this worker cannot read the order, which a newer longline may have written: {!r}"
+
+
+def free_among(orders: Iterable[Order], at: float) -> list[Order]:
+    """Return the orders that nobody holds who may be alive."""
+    found = list(orders)
+    dead = dead_among(_owners(found))
+    return [order for order in found if order.is_free(at, dead)]
+
+
+def _owners(orders: Iterable[Order]) -> list[str]:
+    return [order.owner for order in orders if order.owner is not None]
+
+
+class Carrier:
+    """Carries out the orders that one child has taken."""
+
+    def __init__(
+        self,
+        store: Store,
+        jobs: OpenJobs,
+        clock: Clock,
+        say: Callable[[str], None],
+        *,
+        limit: float,
+    ) -> None:
+        """Make one; a source may take `limit` seconds over what it is told."""
+        self._store = store
+        self._jobs = jobs
+        self._clock = clock
+        self._say = say
+        self._limit = limit
+        self.is_writing = False
+
+    async def take(
+        self, kind: OrderKind, *, wait: float = 0.0, first: str = "", job: str | None = None
+    ) -> Order | None:
+        """Take an order that nobody has come for in `wait` seconds; None when there is none.
+
+        The one with the name `first` comes first. With `job`, only one of that job is taken.
+        """
+        now = self._clock.now()
+        ready = [
+            order
+            for order in await self._store.orders.ready(now - wait)
+            if order.kind is kind and job in (None, order.job)
+        ]
+        for order in sorted(free_among(ready, now), key=lambda order: order.name != first):
+            dead, killed = dead_among(_owners([order])), killed_among(_owners([order]))
+            claim = OrderClaim(order, this_child(), now, now + LEASE, dead, killed)
+            if taken := await self._store.orders.take(claim):
+                return taken
+        return None
+
+    async def export(self, order: Order) -> None:
+        """Write the records of a job; its journal tells what came of it.
+
+        Raises:
+            StoreError: the database does not answer; the order stays.
+        """
+        self.is_writing = True
+        try:
+            async with beside(self._keep(order)):
+                await self._export(order)
+        finally:
+            self.is_writing = False
+
+    async def _export(self, order: Order) -> None:
+        end = await self._written(order)
+        if end.reason is not None:
+            self._say(f"{order.job} was not exported: {end.reason}")
+        await self._store.orders.done(order, end.as_fact(order.job, self._clock.now()))
+
+    async def _written(self, order: Order) -> ExportEnd:
+        try:
+            job, wish = await self._store.jobs.get(order.job), wish_of(order)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # what cannot be read is no better next time
+            problem = str(error) if isinstance(error, LonglineError) else _NEWER.format(error)
+            return ExportEnd(str(order.what.get("output", "")), reason=problem)
+        return await write_job(self._store, job, wish, is_after_end=order.is_after_end)
+
+    async def tell_source(self, order: Order) -> None:
+        """Tell a source that its job is complete; its journal tells if that went wrong.
+
+        Raises:
+            StoreError: the database does not answer; the order stays.
+        """
+        async with beside(self._keep(order)):
+            told = []
+            try:
+                problem = await self._told_in_time(order.job)
+            except StoreError:
+                raise
+            except BaseException as error:  # whatever a source's own code raises
+                if is_of_the_process(error):
+                    raise
+                problem = f"{_UNTOLD}: {in_words(error)}"
+                told = [order.failed(self._clock.now(), problem)]
+            if problem:
+                self._say(f"{order.job}: {problem}")
+            await self._store.orders.done(order, *told)
+
+    async def _told_in_time(self, job: str) -> str | None:
+        """Tell a source; what it takes too long over is given up like what it raises."""
+        with no_stray_cancellation():
+            return await in_time(self._told(job), self._limit)
+
+    async def _told(self, job: str) -> str | None:
+        row = await self._store.jobs.get(job)
+        async with self._jobs.using(job, row.runs) as opened:
+            return await tell_finished(self._store, opened.collector, row, self._clock)
+
+    async def _keep(self, order: Order) -> None:
+        """Keep an order while it is carried out; when that fails, it expires."""
+        with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
+            while await self._store.orders.keep(order, self._clock.now() + LEASE):
+                await self._clock.sleep(HEARTBEAT)

@@ -1,0 +1,84 @@
+"""What there is to see of drift: a source's fields as they were, and as the last run has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longline.core.errors import BadOption
+from longline.drift.profiles import Profile
+from longline.drift.watch import NOTICED, Measure, Terms, measure_for, together
+from longline.storage.records.profiles import KeptProfile
+from longline.storage.store import Store
+
+Row = dict[str, Any]
+
+
+async def sources_watched(store: Store) -> list[Row]:
+    """Return the last run of each source, the newest first."""
+    profiles = store.profiles
+    found = [await profiles.last(source) for source in await profiles.sources()]
+    return [await _run(store, one) for one in found if one is not None]
+
+
+async def drift_of(store: Store, source: str) -> Row:
+    """Return the last run of a source, and its fields beside what is usual for them.
+
+    Raises:
+        BadOption: no run of this source has ended yet.
+    """
+    last = await store.profiles.last(source)
+    if last is None:
+        listed = ", ".join(sorted(await store.profiles.sources())) or "none"
+        raise BadOption("SOURCE", f"no run of {source!r} has ended here; known are: {listed}")
+    measure = await _measure(store, last)
+    before, now = measure.profile or Profile(), Profile.from_json(last.profile)
+    names = dict.fromkeys([*now.fields, *before.fields])
+    return {
+        **await _run(store, last),
+        "baseline": {"runs": len(measure.jobs), "records": before.records},
+        "fields": [
+            {"field": name, "before": _figures(before, name), "now": _figures(now, name)}
+            for name in names
+        ],
+    }
+
+
+async def _measure(store: Store, last: KeptProfile) -> Measure:
+    """Return what a run was measured by when it ended, whatever has ended since."""
+    terms = Terms.from_json(last.profile)
+    if "measured_by" not in last.profile:
+        return await measure_for(store, last.source, last.job, terms)
+    found = [await store.profiles.find(job) for job in last.profile["measured_by"]]
+    return together([one for one in found if one is not None], terms)
+
+
+async def _run(store: Store, kept: KeptProfile) -> Row:
+    job = await store.jobs.get(kept.job)
+    events = await store.journal.events(kept.job, kind=NOTICED)
+    return {
+        "source": kept.source,
+        "job": kept.job,
+        "at": kept.at,
+        "records": kept.profile["records"],
+        "is_sound": kept.is_sound,
+        "is_accepted": kept.is_accepted,
+        "state": job.state.value,
+        "reason": job.reason,
+        "drift": kept.profile.get("drift", {one.data["field"]: one.data["text"] for one in events}),
+        "noticed": [dict(event.data) for event in events],
+    }
+
+
+def _figures(profile: Profile, name: str) -> Row | None:
+    known = profile.fields.get(name)
+    if known is None or not profile.seen(name):
+        return None
+    kind = max(known.kinds, key=lambda one: known.kinds[one]) if known.kinds else None
+    sketch = known.sizes.get(kind) if kind else None
+    return {
+        "filled": round(profile.share(name), 4),
+        "kind": kind,
+        "middle": sketch.quantile(0.5) if sketch else None,
+        "lowest": sketch.low if sketch else None,
+        "highest": sketch.high if sketch else None,
+    }

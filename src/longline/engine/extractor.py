@@ -1,0 +1,324 @@
+"""One try at an item: its layers, the pipeline, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from longline.core.clock import Clock
+from longline.core.errors import (
+    Blocked,
+    BudgetSpent,
+    CircuitOpen,
+    ExtractError,
+    FailureKind,
+    FetchError,
+    LayerFailed,
+    LonglineError,
+    NoFields,
+    NothingToStore,
+    Postponed,
+    StoreError,
+    StrayCancellation,
+    kind_of,
+    text_of,
+)
+from longline.core.model import Account, Failure, Item, Outcome, Record, Verdict
+from longline.http.messages import origin_of
+from longline.http.middleware.base import Link
+from longline.pipeline.material import Material
+from longline.pipeline.pipeline import Pipeline
+from longline.sources.base import Layer, Source
+from longline.sources.visit import Visit
+from longline.storage.columns import kept_text
+
+# ---------------- What a source's code raises that would end more than its item
+
+
+@contextlib.contextmanager
+def no_stray_cancellation() -> Iterator[None]:
+    """Make an error of a cancellation that this task was not asked for; others go through.
+
+    Let through, it would end the task that works on an item, and nobody would hear of it.
+
+    Raises:
+        StrayCancellation: the code inside let one through.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise StrayCancellation from error
+
+
+def is_of_the_process(error: BaseException) -> bool:
+    """Say whether an error is no bug of the code it came out of, but is to end what runs it.
+
+    SystemExit and KeyboardInterrupt are bugs, unless the handler of a signal raised them: that ends
+    the process, not an item.
+    """
+    if isinstance(error, GeneratorExit):
+        # The code raised it itself, unless its coroutine is being closed: then no task is at it.
+        return _current_task() is None
+    if isinstance(error, SystemExit):
+        return _is_of_a_signal(error)
+    if isinstance(error, KeyboardInterrupt):
+        # Python's own handler leaves no frame. Where a loop handles SIGINT, it is not installed.
+        is_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        return is_python or _is_of_a_signal(error)
+    return isinstance(error, asyncio.CancelledError)
+
+
+def _is_of_a_signal(error: BaseException) -> bool:
+    """Say whether an error came out of the handler of a signal, which is called in any code."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Return the code of a handler; None for one that has none, as those of the system."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    found = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+    return found if isinstance(found, CodeType) else None
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs any more
+        return None
+
+
+_MOST_POSTPONEMENTS = 10
+_MOST_BANS = 3
+_VERDICTS = {
+    FailureKind.GONE: Verdict.SKIP,
+    FailureKind.BUDGET: Verdict.SKIP,
+    FailureKind.INVALID: Verdict.QUARANTINE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The whole result of one try, before anything is stored."""
+
+    item: Item
+    outcome: Outcome
+    layers: Mapping[str, str]
+    results: Mapping[str, Mapping[str, Any]]
+    account: Account
+    seconds: float
+    found: list[Item] = field(default_factory=list)
+
+    @property
+    def record(self) -> Record | None:
+        """The record, when there is one."""
+        return self.outcome.record
+
+    @property
+    def is_success(self) -> bool:
+        """Whether there is a record."""
+        return self.outcome.record is not None
+
+
+async def _none_yet(_key: str) -> int:
+    return 0
+
+
+class Collector:
+    """Takes items of one source through every layer and the pipeline; stores nothing."""
+
+    def __init__(
+        self,
+        source: Source,
+        link: Link,
+        clock: Clock,
+        params: Mapping[str, Any] | None = None,
+        *,
+        bans: Callable[[str], Awaitable[int]] = _none_yet,
+    ) -> None:
+        """Make one; `bans` tells how often an item was answered with a ban before.
+
+        Raises:
+            ConfigError: the pipeline of the source cannot be used, as written.
+        """
+        self.source = source
+        self._link = link
+        self._clock = clock
+        self._params = params or {}
+        self._bans = bans
+        self._layers = source.layers()
+        self._pipeline = Pipeline(source)
+
+    def visit(self, item: Item | None = None, cursor: Mapping[str, Any] | None = None) -> Visit:
+        """Return a fresh visit for an item, or for discovery."""
+        return Visit(self._link, self._clock, item=item, cursor=cursor, params=self._params)
+
+    async def collect(
+        self, item: Item, *, tries: int = 1, account: Account | None = None
+    ) -> Extraction:
+        """Try an item once. Errors become outcomes; only a cancellation goes through.
+
+        What it costs is put down in `account` as it goes, for whoever looks at that meanwhile.
+
+        Raises:
+            StoreError: what the chain has to keep cannot be kept.
+        """
+        started = self._clock.now()
+        visit = self.visit(item)
+        visit.account = account or visit.account
+        layers: dict[str, str] = {}
+        material = Material(visit.results, visit.notes, {}, visit.origins, layers)
+        try:
+            with no_stray_cancellation():
+                outcome = await self._attempt(visit, layers, material, tries)
+        except StoreError:
+            raise  # no fault of the item: what cannot be kept ends the run, and says so
+        except BaseException as error:  # the edge of an item: it must not end the job
+            if is_of_the_process(error):
+                raise
+            is_own_ban = await self._is_own_ban(error, item)
+            parked = _parked(error, tries, visit, is_own_ban=is_own_ban)
+            is_whole = len(layers) == len(self._layers)
+            outcome = parked or refusal(error, material, is_whole=is_whole)
+            self._note(error, outcome, visit, self._clock.now() - started)
+        seconds = self._clock.now() - started
+        return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
+
+    def _note(self, error: BaseException, outcome: Outcome, visit: Visit, seconds: float) -> None:
+        """Put a failure of the source's own into the ledger; requests are there already."""
+        if isinstance(error, FetchError) or outcome.kind is None:
+            return
+        visit.account.failures.append(
+            Failure(
+                self._clock.now(),
+                visit.address or visit.item.url,
+                outcome.kind,
+                outcome.reason or "",
+                outcome.verdict.value,
+                seconds,
+                visit.account.status,
+            )
+        )
+
+    async def _is_own_ban(self, error: BaseException, item: Item) -> bool:
+        """Say whether it is this item, and again and again, that its site answers with a ban.
+
+        Others may be let in: it must not park their domain for ever.
+        """
+        if not isinstance(error.__cause__, Blocked):
+            return False
+        return await self._bans(item.key) + 1 >= _MOST_BANS
+
+    async def _attempt(
+        self, visit: Visit, layers: dict[str, str], material: Material, tries: int
+    ) -> Outcome:
+        for layer in self._layers:
+            layers[layer.name] = await self._run_layer(layer, visit, tries)
+            origin = f"{layer.name} {visit.address or ''}".strip()
+            material.provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
+        record = self._pipeline.record(visit.item, material)
+        # Of no use unless it turns out that no database can hold the record.
+        return Outcome(Verdict.STORE, record=record, raw=material.as_raw())
+
+    async def _run_layer(self, layer: Layer, visit: Visit, tries: int) -> str:
+        missing = [name for name in layer.needs if name not in visit.results]
+        if missing and layer.is_optional:
+            return f"not run: needs {', '.join(missing)}"
+        try:
+            visit.results[layer.name] = _fields(
+                layer, await getattr(self.source, layer.name)(visit)
+            )
+        except StoreError:
+            raise
+        except BaseException as error:
+            if is_of_the_process(error):
+                raise
+            told = _told(layer.name, error)
+            if told is error and not layer.is_optional:
+                raise
+            if not layer.is_optional:
+                raise told from error
+            if _is_to_be_had_later(error, visit.item, tries):
+                raise  # a record without it would replace a better one
+            visit.note(layer.name, text_of(told))
+            return text_of(told)
+        return "ok"
+
+
+def _fields(layer: Layer, found: Any) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise NoFields(layer.name, type(found).__name__)
+    return found
+
+
+def _told(layer: str, error: BaseException) -> LonglineError:
+    """Return the error in our words; what is not ours is a bug of the layer, with its place."""
+    if isinstance(error, LonglineError):
+        return error
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return LayerFailed(layer, f"{type(error).__name__}: {text_of(error)}{place}")
+
+
+def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outcome:
+    """Return what becomes of an item that raised; what it was made of is kept where that may help.
+
+    `is_whole` says that all layers had run: then even a bug can be mended without a request.
+    """
+    if isinstance(error, NothingToStore):
+        return Outcome(Verdict.SKIP, reason=kept_text(error.reason))
+    kind = kind_of(error)
+    verdict = _VERDICTS.get(kind, Verdict.FAIL)
+    is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
+    reason = text_of(error) if is_ours else f"{type(error).__name__}: {text_of(error)}"
+    is_kept = verdict is Verdict.QUARANTINE or (is_whole and kind is FailureKind.BUG)
+    raw = material.as_raw(error) if is_kept else None
+    # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
+    return Outcome(verdict, kind=kind, reason=kept_text(reason), raw=raw)
+
+
+def _parked(error: BaseException, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
+    """Return the outcome of an item that has to wait; None when it has not."""
+    if isinstance(error, CircuitOpen) and not is_own_ban:
+        # The domain rests: nobody's fault, however often.
+        return _later(error, visit, is_for_domain=True)
+    if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
+        return _later(error, visit, is_for_domain=error.is_for_domain)
+    return None
+
+
+def _is_to_be_had_later(error: BaseException, item: Item, tries: int) -> bool:
+    """Say whether an optional part is missing only for now: the budget is spent, its site rests."""
+    if isinstance(error, BudgetSpent):
+        return True
+    if not isinstance(error, (CircuitOpen, Postponed)) or not _is_of(item, error):
+        return False
+    return isinstance(error, CircuitOpen) or tries < _MOST_POSTPONEMENTS
+
+
+def _later(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:
+    # An item may ask several hosts: only its own one's rest says something about its neighbours.
+    is_own = _is_of(visit.item, error)
+    return Outcome(
+        Verdict.LATER,
+        kind=error.kind,
+        reason=kept_text(text_of(error)),
+        due=error.until,
+        is_for_domain=is_for_domain and is_own,
+    )
+
+
+def _is_of(item: Item, error: FetchError) -> bool:
+    return error.host.lower() == origin_of(item.url)[1]

@@ -1,0 +1,121 @@
+"""Tries that take longer than they may, again and again: the item fails, so that its job ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from longline.core.clock import Clock
+from longline.core.errors import FailureKind, UnknownJob
+from longline.core.model import OVERRAN, Account, Failure, JobState, Lease, Outcome, Verdict
+from longline.engine.discovery import HEARTBEAT, LEASE, STATE_LOOK
+from longline.storage.queue.outcomes import Finish
+from longline.storage.store import Store
+
+_MOST = 3  # tries of an item that may do so
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  # a try is made where it is worked on
+    return task
+
+
+@dataclass(slots=True, eq=False)
+class Try:
+    """A try at an item that is under way. `account` is filled as it goes."""
+
+    lease: Lease
+    account: Account = field(default_factory=Account)
+    began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    task: asyncio.Task[None] = field(default_factory=_this_task)
+
+    def lasted(self) -> float:
+        """Return the seconds since it began."""
+        return asyncio.get_running_loop().time() - self.began
+
+    def worked(self) -> float:
+        """Return those of them in which it did not only wait."""
+        return self.lasted() - self.account.waiting.seconds()
+
+    def deserves_time(self, limit: float) -> bool:
+        """Say whether to let it go on when the time of the whole work is up.
+
+        Not when it has worked for longer than `limit`, or was begun late and mostly works: it may
+        do better next time. All others would fare the same again.
+        """
+        lasted, worked = self.lasted(), self.worked()
+        return worked < limit and (lasted >= limit or worked < lasted / 2)
+
+    def overrun(self, at: float, limit: float, before: int) -> Finish:
+        """Return the end of a try that has worked for longer than `limit` and was broken off.
+
+        `before` is how often that has happened to its item: the third time, it fails. Whoever
+        queues it again has three more.
+        """
+        item, worked = self.lease.item, self.worked()
+        account = self.account.take()  # a thread that nobody can break off may still add to it
+        if (before + 1) % _MOST:
+            told = f"it took longer than {limit:g} s, waits not counted"
+            outcome = Outcome(Verdict.LATER, kind=FailureKind.TIMEOUT, reason=told, due=at)
+        else:
+            told = (
+                f"it took longer than {limit:g} s three times, waits not counted: "
+                "raise soft_limit, or make the source quicker"
+            )
+            outcome = Outcome(Verdict.FAIL, kind=FailureKind.TIMEOUT, reason=told)
+        account.failures.append(
+            Failure(at, item.url, FailureKind.TIMEOUT, told, OVERRAN, worked, account.status)
+        )
+        return Finish(self.lease, outcome, at, worked, account)
+
+
+# ---------------- Why a piece of work has to come to its end, and its signs of life until then
+
+
+class Halt:
+    """Says once, and for good, that nothing more is to be begun."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.grace: float | None = None
+        """Seconds that what is in flight has at most; None: what the work allows."""
+        self._said = asyncio.Event()
+
+    def say(self, reason: str, *, grace: float | None = None) -> None:
+        """Have the work come to its end; the first reason counts."""
+        self.reason = self.reason or reason
+        self.grace = grace if self.grace is None else self.grace
+        self._said.set()
+
+    async def wait(self) -> None:
+        """Wait until it was said."""
+        await self._said.wait()
+
+
+async def beat(
+    store: Store, clock: Clock, job: str, owners: Callable[[], Iterable[str]], halt: Halt
+) -> None:
+    """Keep what these owners hold, and notice that their job does not run any more; never ends.
+
+    Raises:
+        StoreError: the database does not take any more.
+    """
+    due = clock.now() + HEARTBEAT
+    while True:
+        await clock.sleep(STATE_LOOK)
+        if clock.now() >= due:
+            due = clock.now() + HEARTBEAT
+            for owner in list(owners()):
+                await store.queue.renew(job, owner, clock.now() + LEASE)
+        if reason := await _stopped(store, job):
+            halt.say(reason)
+
+
+async def _stopped(store: Store, job: str) -> str | None:
+    try:
+        state = (await store.jobs.get(job)).state
+    except UnknownJob:
+        return "the job is gone"
+    return None if state is JobState.RUNNING else f"the job is {state.value}"

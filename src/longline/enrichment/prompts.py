@@ -1,0 +1,98 @@
+"""What is asked about a record, word for word, and the name by which it is asked only once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from longline.config.enrichment import EnrichTask
+from longline.config.manifests.base import fill, names_in
+from longline.storage.records.enrichment import Question, Wish
+
+_SHAPE = "Answer with JSON alone, without any other word, that fits this JSON Schema: "
+_AGAIN = (
+    "That answer cannot be used: {problem}. Answer the same question again, with JSON alone "
+    "that fits the JSON Schema."
+)
+_LONGEST_SAID = 2_000  # characters of a bad answer that its author is shown again
+
+
+def wish_of(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
+    """Return what is asked about a record, or why nothing is."""
+    values = {name: _text(_value(row["data"], name)) for name in names_in(task.prompt)}
+    missing = [name for name in task.needed if not values[name].strip()]
+    if missing:
+        reason = f"it has no {', '.join(missing)}"
+        return Wish(row["id"], row["version"], _question(task, "", reason), reason)
+    return Wish(row["id"], row["version"], _question(task, fill(task.prompt, values)))
+
+
+def has_field(data: Any, name: str) -> bool:
+    """Say whether a record has a field of the prompt, be it empty."""
+    if isinstance(data, Mapping) and name in data:
+        return True
+    *above, last = name.split(".")
+    holder = _value(data, ".".join(above)) if above else data
+    return isinstance(holder, Mapping) and last in holder
+
+
+def messages_of(question: Question) -> list[dict[str, str]]:
+    """Return the question as a conversation, with the last answer that could not be used."""
+    shape = _SHAPE + orjson.dumps(question.schema).decode()
+    system = f"{question.system}\n\n{shape}" if question.system else shape
+    messages = [_said("system", system), _said("user", question.text)]
+    last = next((one for one in reversed(question.attempts) if one.said is not None), None)
+    if last is not None:
+        messages.append(_said("assistant", (last.said or "")[:_LONGEST_SAID]))
+        messages.append(_said("user", _AGAIN.format(problem=last.problem)))
+    return messages
+
+
+def _question(task: EnrichTask, text: str, reason: str = "") -> Question:
+    question = Question(
+        id="",
+        task=task.enrich,
+        version=task.version,
+        model=task.model,
+        text=text,
+        system=task.system,
+        schema=task.answer,
+    )
+    return named(question, reason)
+
+
+def named(question: Question, reason: str = "") -> Question:
+    """Return a question with its id: the same for the same, whichever task and record asks it.
+
+    One that is not asked for a `reason` is that of its task alone.
+    """
+    whole = [question.model, question.version, question.system, question.schema, question.text]
+    why = f"{question.task}: {reason}" if reason else ""
+    written = orjson.dumps([*whole, why], option=orjson.OPT_SORT_KEYS)
+    return replace(question, id=sha256(written).hexdigest())
+
+
+def _said(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _value(data: Any, name: str) -> Any:
+    if isinstance(data, Mapping) and name in data:
+        return data[name]
+    value = data
+    for part in name.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return a value as a model reads it; what is empty is empty."""
+    if value is None or value in ("", [], {}):
+        return ""
+    return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

@@ -1,0 +1,1 @@
+"""Where exports go: files, S3, PostgreSQL."""

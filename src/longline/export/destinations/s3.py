@@ -1,0 +1,115 @@
+"""S3-compatible storage: a file that is uploaded whole; half of it is never to be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
+
+SCHEME = "s3"
+_PART = 16_000_000  # bytes; the storage takes 10,000 parts, and the client makes them larger then
+_TIMEOUT = 60
+
+
+class S3Object:
+    """One object in a bucket.
+
+    Without `login` (an id and a secret with a colon between), the usual variables and files of
+    AWS say who asks; AWS_ENDPOINT_URL says where.
+    """
+
+    def __init__(
+        self, address: str, *, login: str | None = None, endpoint: str | None = None
+    ) -> None:
+        parts = urlsplit(address, allow_fragments=False)
+        self.bucket = parts.netloc
+        self.key = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
+        if not self.bucket or not self.key or "@" in self.bucket:
+            raise BadOption("--output", "an address of S3 is s3://bucket/name.ending")
+        self.shown = f"s3://{self.bucket}/{self.key}"
+        self._login = login
+        self._endpoint = endpoint
+
+    @property
+    def name(self) -> str:
+        """The last part of the key, whose ending says the format."""
+        return self.key.rpartition("/")[2]
+
+    def renamed(self, name: str) -> S3Object:
+        """Return its neighbour of this name."""
+        folder = self.key.rpartition("/")[0]
+        key = f"{folder}/{name}" if folder else name
+        address = f"s3://{self.bucket}/{key}"
+        return S3Object(address, login=self._login, endpoint=self._endpoint)
+
+    def neighbours(self, beginning: str) -> list[str]:
+        """Return the names beside it that begin so.
+
+        Raises:
+            DestinationUnwritable: they cannot be listed.
+        """
+        prefix = self.renamed(beginning).key
+        with self._client() as client:
+            pages = client.get_paginator("list_objects_v2")
+            found = pages.paginate(Bucket=self.bucket, Prefix=prefix)
+            return [
+                one["Key"].rpartition("/")[2] for page in found for one in page.get("Contents", [])
+            ]
+
+    def upload(self, path: Path) -> None:
+        """Put a file there, in parts when it is large; it is seen when all of them have arrived.
+
+        Raises:
+            DestinationUnwritable: the storage says no; nothing of it is kept.
+            MissingExtra: boto3 is not installed.
+        """
+        with self._client() as client:
+            from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra
+
+            # Few at once: each part under way is held in memory.
+            config = TransferConfig(
+                multipart_threshold=_PART, multipart_chunksize=_PART, max_concurrency=2
+            )
+            client.upload_file(str(path), self.bucket, self.key, Config=config)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        try:
+            import boto3  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
+            from boto3.exceptions import Boto3Error  # type: ignore[import-untyped]  # noqa: PLC0415  # the same
+            from botocore.config import Config  # type: ignore[import-untyped]  # noqa: PLC0415  # the same
+            from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # noqa: PLC0415  # the same
+        except ImportError as error:
+            raise MissingExtra("s3", "S3") from error
+        config = Config(
+            connect_timeout=_TIMEOUT,
+            read_timeout=_TIMEOUT,
+            retries={"mode": "standard", "total_max_attempts": 4},
+        )
+        try:
+            session = boto3.Session(**self._given())
+            client = session.client("s3", endpoint_url=self._endpoint, config=config)
+            try:
+                yield client
+            finally:
+                client.close()
+        except (Boto3Error, BotoCoreError, ClientError, ValueError) as error:
+            raise DestinationUnwritable(self.shown, _told(error)) from error
+
+    def _given(self) -> dict[str, str]:
+        if self._login is None:
+            return {}
+        key, colon, secret = self._login.partition(":")
+        if not key or not colon or not secret:
+            raise BadOption("--secret", "for S3 it holds an id and a secret, a colon between them")
+        return {"aws_access_key_id": key, "aws_secret_access_key": secret}
+
+
+def _told(error: Exception) -> str:
+    # The id of a key is no secret, yet nobody else's business.
+    return re.sub(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b", "***", " ".join(str(error).split()))

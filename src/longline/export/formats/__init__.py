@@ -1,0 +1,1 @@
+"""The formats of exports, a file each."""

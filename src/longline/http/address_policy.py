@@ -1,0 +1,237 @@
+"""Address policy: which addresses the requests of a job may connect to.
+
+A site chooses where its redirects, links and sitemaps lead. Without a policy it could have us
+fetch from this machine, from the local network or from a cloud's metadata service (SSRF).
+
+- The first host that a job asks is the operator's choice. At a public address, all requests of the
+  job stay at public addresses; at a private one, they may go to private addresses as well.
+- Link-local and multicast addresses, and those of metadata services, are refused even then.
+- `private_hosts` lists exceptions: host names, addresses and networks.
+
+What counts is the address of each connection, at the time it is made (`check`, called by the
+transport), so neither another spelling of an address nor a change of DNS gets around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aiohttp import DefaultResolver
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from longline.config.identity import Network, network_of, normalized
+from longline.core.errors import PrivateAddress
+from longline.core.model import Account
+from longline.http.messages import Page, Request, origin_of
+from longline.http.middleware.base import Link
+from longline.limits.backends.cells import Cells
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# IPv4-mapped, NAT64 and IPv4-compatible: the last four bytes are an IPv4 address.
+_EMBEDDING = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", "::/96")))
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+_TUNNELS = tuple(map(ipaddress.IPv6Network, ("2001::/32", "2002::/16")))  # Teredo, 6to4
+_PROTOCOL = ipaddress.IPv4Network("192.0.0.0/24")  # Oracle's metadata service is in it
+_MOST_PASSED = 10_000  # hosts that are remembered
+_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200")))
+
+
+class Scope(StrEnum):
+    """How far an address reaches."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    """This machine or a network of its own, carrier-grade NAT included."""
+    RESTRICTED = "restricted"
+    """Link-local, multicast, reserved, or a cloud's metadata service."""
+
+
+def scope_of(address: Address) -> Scope:
+    """Return the scope of an address; an IPv4 address inside an IPv6 one counts by itself."""
+    if address.is_loopback or address.is_unspecified:
+        return Scope.PRIVATE
+    if isinstance(address, ipaddress.IPv6Address):
+        if any(address in network for network in _EMBEDDING):
+            return scope_of(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        is_odd = any(address in network for network in _TUNNELS) or (
+            address not in _UNICAST and not address.is_private
+        )
+    else:
+        is_odd = address.is_reserved or address in _PROTOCOL
+    if is_odd or address in _METADATA or address.is_link_local or address.is_multicast:
+        return Scope.RESTRICTED
+    return Scope.PUBLIC if address.is_global else Scope.PRIVATE
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """Where a job began: the first host it asked, and whether that was at a private address."""
+
+    host: str
+    is_private: bool
+
+
+class AddressPolicy:
+    """Decides for one job which addresses may be connected to.
+
+    Args:
+        private_hosts: Host names, addresses and networks that are allowed in any case.
+        starts: Keeps where jobs began, for the other processes and later runs of the job.
+        job: The job; without one, the start is kept in memory.
+        resolver: Looks up names; by default that of the event loop.
+        scope: Classifies an address.
+    """
+
+    def __init__(
+        self,
+        private_hosts: Sequence[str] = (),
+        *,
+        starts: Cells[JobStart] | None = None,
+        job: str = "",
+        resolver: AbstractResolver | None = None,
+        scope: Callable[[Address], Scope] = scope_of,
+    ) -> None:
+        networks = {one: network_of(one) for one in private_hosts}
+        self._networks: list[Network] = [one for one in networks.values() if one is not None]
+        self._names = {normalized(name) for name, network in networks.items() if network is None}
+        self._starts = starts
+        self._job = job
+        self._resolver = resolver or DefaultResolver()
+        self._scope = scope
+        self._start: JobStart | None = None
+        self._starting = asyncio.Lock()
+        self._passed: set[str] = set()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it is known where the job began."""
+        return self._start is not None
+
+    async def begin(self, url: str) -> None:
+        """Take the host of this address for the start of the job, unless it has one already."""
+        async with self._starting:
+            if self._start is None:
+                self._start = await self._find_start(hostname_of(url))
+
+    async def begin_unresolved(self, url: str) -> None:
+        """Take a host that has no address and yet answered, from the cache, for a public start.
+
+        Else a site could make the next address that it leads to the start, by hiding its own.
+        """
+        async with self._starting:
+            if self._start is None:
+                self._start = await self._keep(JobStart(hostname_of(url), is_private=False))
+
+    def check(self, url: str, address: str) -> None:
+        """Return when a request for `url` may connect to `address`.
+
+        Raises:
+            PrivateAddress: it may not.
+        """
+        parsed = _parsed(address)
+        scope = Scope.RESTRICTED if parsed is None else self._scope(parsed)
+        if scope is Scope.PUBLIC:
+            return
+        if scope is Scope.PRIVATE and self._start is not None and self._start.is_private:
+            return
+        if parsed is not None and any(parsed in network for network in self._networks):
+            return
+        if hostname_of(url) in self._names:
+            return
+        raise PrivateAddress(url, address)
+
+    def check_literal(self, url: str) -> None:
+        """Check a request whose host is written as an address, before anything is asked.
+
+        Raises:
+            PrivateAddress: it may not go there.
+        """
+        domain = origin_of(url)[1]
+        if domain in self._passed:
+            return
+        # A name passes: each of its connections is checked.
+        host = hostname_of(url) if domain[:1].isdigit() or domain[:1] == "[" else ""
+        if _parsed(host) is not None:
+            self.check(url, host)
+        if len(self._passed) >= _MOST_PASSED:
+            self._passed.clear()
+        self._passed.add(domain)
+
+    async def check_host(self, url: str) -> None:
+        """Check every address of the host, for a client that makes its connections itself.
+
+        Raises:
+            PrivateAddress: one of them may not be connected to.
+        """
+        for address in await self.addresses_of(hostname_of(url)):
+            self.check(url, address)
+
+    async def _find_start(self, host: str) -> JobStart | None:
+        if self._starts is not None and self._job:
+            known, _now = await self._starts.read(self._job)
+            if known is not None:
+                return known
+        addresses = [parsed for one in await self.addresses_of(host) if (parsed := _parsed(one))]
+        if not addresses:
+            return None  # the request itself will say why, and the next one begins the job
+        is_private = all(self._scope(one) is not Scope.PUBLIC for one in addresses)
+        return await self._keep(JobStart(host, is_private))
+
+    async def _keep(self, start: JobStart) -> JobStart:
+        """Keep the start for other processes of the job; return what the first of them kept."""
+        if self._starts is None or not self._job:
+            return start
+        return await self._starts.change(self._job, lambda first, _now: (first or start,) * 2)
+
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        """Return the addresses of a host; none when it cannot be resolved."""
+        if _parsed(host) is not None:
+            return (host,)
+        try:
+            return [one["host"] for one in await self._resolver.resolve(host)]
+        except (OSError, UnicodeError):
+            return ()
+
+
+class AddressCheck(Link):
+    """Applies the policy to each hop before anything is asked; connections are checked later."""
+
+    def __init__(self, inner: Link, policy: AddressPolicy) -> None:
+        self._inner = inner
+        self._policy = policy
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        if not self._policy.has_started:
+            await self._policy.begin(request.url)
+        self._policy.check_literal(request.url)
+        try:
+            page = await self._inner(request, account)
+        except PrivateAddress as error:
+            if error.url == request.url:
+                raise
+            # It was refused on the way, such as for robots.txt; what matters is what was wanted.
+            raise PrivateAddress(request.url, error.address) from error
+        if not self._policy.has_started:
+            await self._policy.begin_unresolved(request.url)
+        return page
+
+
+def hostname_of(url: str) -> str:
+    """Return the host that the transport connects to, in lower case and without a final dot."""
+    try:
+        return normalized(URL(url).raw_host or "")  # read as aiohttp reads it
+    except ValueError:
+        return ""
+
+
+def _parsed(text: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

@@ -1,0 +1,215 @@
+"""CSS selectors on pages that may be hostile: no selector takes longer than the page is large.
+
+The engine tries every way to match `a b c` from the right, which on n nested elements are n to the
+power of the spaces, and it counts the siblings of each element anew for `:nth-child`. Ordinary
+pages are too shallow for either to matter. On deeper ones, selectors with several spaces are put
+together here from their parts, and those that cannot be are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from longline.core.errors import UnexpectedShape
+
+_SHALLOW = {2: 64, 3: 32}
+"""The depth up to which the engine may try all ways, by the number of spaces of a selector."""
+_VERY_SHALLOW = 20  # with more spaces
+_COUNTING = (":nth-", "-of-type", ":only-child")
+_MOST_STEPS = 100_000_000  # from sibling to sibling; about 1.4 s, for 10,000 siblings
+_QUADRATIC = 2
+# Escapes, texts and attributes are passed over; spaces around a sign belong to it.
+_TOKEN = re.compile(
+    r"""\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\[(?:\\.|"[^"]*"|'[^']*'|[^\]])*\]"""
+    r"""|\(\s*|\s*\)|\s*[>+~,]\s*|\s+""",
+    re.DOTALL,
+)
+
+Root = LexborHTMLParser | LexborNode
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What stands between two spaces of a selector; `parents` counts its child combinators."""
+
+    css: str
+    parents: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to match a selector.
+
+    `groups` are the alternatives between commas. `spaces` is the largest number of descendant
+    combinators of any, `inner` counts those within parentheses and every `:has()` after the first,
+    which cannot be taken apart. On n siblings the engine takes n to the power of `siblings` steps.
+    """
+
+    css: str
+    groups: tuple[tuple[_Step, ...], ...]
+    spaces: int
+    inner: int
+    siblings: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it takes no longer than a page is large, on any page."""
+        return self.spaces < min(_SHALLOW) and self.inner < 1 and self.siblings < _QUADRATIC
+
+
+class Selectors:
+    """Selectors on one page; what is found out about the page serves all of them.
+
+    Args:
+        tree: The whole page.
+    """
+
+    def __init__(self, tree: LexborHTMLParser) -> None:
+        self._tree = tree
+        self._deeper: dict[int, bool] = {}
+        self._matches: dict[str, Counter[int]] = {}
+
+    def all(self, root: Root, css: str) -> list[LexborNode]:
+        """Return the elements at or below `root` that match, in document order.
+
+        Raises:
+            UnexpectedShape: on this page that would take too long.
+        """
+        plan = _plan(css)
+        if plan.is_plain or self._is_harmless(plan):
+            return root.css(css)
+        if css not in self._matches:
+            parts = (_Descent(self._tree, steps).found() for steps in plan.groups)
+            self._matches[css] = Counter(one for part in parts for one in part)
+        matches = self._matches[css]
+        ends = ", ".join(steps[-1].css for steps in plan.groups)
+        nodes = {node.mem_id: node for node in root.css(ends)}
+        # As the engine does, an element that fits several alternatives is returned for each.
+        return [node for one, node in nodes.items() for _ in range(matches[one])]
+
+    def first(self, root: Root, css: str) -> LexborNode | None:
+        """Return the first element that matches, or None.
+
+        Raises:
+            UnexpectedShape: on this page that would take too long.
+        """
+        plan = _plan(css)
+        if plan.is_plain or self._is_harmless(plan):
+            return root.css_first(css)
+        return next(iter(self.all(root, css)), None)
+
+    def _is_harmless(self, plan: _Plan) -> bool:
+        """Whether the engine may match it on this page; False when it has to be taken apart."""
+        if plan.siblings >= _QUADRATIC and self._steps(plan.siblings) > _MOST_STEPS:
+            raise UnexpectedShape(plan.css, "an element has too many children for this selector")
+        spaces = max(plan.spaces, plan.inner + 1)
+        if spaces < min(_SHALLOW) or not self._is_deeper(_SHALLOW.get(spaces, _VERY_SHALLOW)):
+            return True
+        if plan.inner:
+            raise UnexpectedShape(plan.css, "elements are nested too deeply for this selector")
+        return False
+
+    def _steps(self, power: int) -> int:
+        return sum(count**power for count in self._children.values())
+
+    @cached_property
+    def _children(self) -> Counter[int]:
+        above = (node.parent for node in self._tree.css("*"))
+        return Counter(one.mem_id for one in above if one is not None)
+
+    def _is_deeper(self, depth: int) -> bool:
+        if depth not in self._deeper:
+            chain = ">".join("*" * (depth + 1))
+            self._deeper[depth] = self._tree.css_first(chain) is not None
+        return self._deeper[depth]
+
+
+class _Descent:
+    """Matches one selector without trying: the highest place that fits a step fits best.
+
+    For each element, `_known` says how far up the first steps of the selector are complete: for
+    each number of steps, the smallest depth at which an element ends them.
+    """
+
+    def __init__(self, tree: LexborHTMLParser, steps: tuple[_Step, ...]) -> None:
+        self._tree = tree
+        self._steps = steps
+        self._sets = [{node.mem_id for node in tree.css(one.css)} for one in steps[:-1]]
+        self._known: dict[int, tuple[int, tuple[float, ...]]] = {}
+
+    def found(self) -> Iterator[int]:
+        """Yield the ids of the elements that match."""
+        last = self._steps[-1]
+        for node in self._tree.css(last.css):
+            depth, highest = self._above(node)
+            if highest[-1] < depth - last.parents:
+                yield node.mem_id
+
+    def _above(self, node: LexborNode) -> tuple[int, tuple[float, ...]]:
+        """Return the depth of an element, and what its ancestors complete."""
+        path: list[LexborNode] = []
+        here = node.parent
+        while here is not None and here.is_element_node and here.mem_id not in self._known:
+            path.append(here)
+            here = here.parent
+        known = None if here is None else self._known.get(here.mem_id)
+        depth, highest = known or (-1, (-1.0, *(inf for _ in self._sets)))
+        for one in reversed(path):
+            depth += 1
+            highest = self._with(one.mem_id, depth, highest)
+            self._known[one.mem_id] = depth, highest
+        return depth + 1, highest
+
+    def _with(self, element: int, depth: int, highest: tuple[float, ...]) -> tuple[float, ...]:
+        now = list(highest)
+        for index, (step, ids) in enumerate(zip(self._steps, self._sets, strict=False)):
+            if element in ids and highest[index] < depth - step.parents:
+                now[index + 1] = min(now[index + 1], depth)
+        return tuple(now)
+
+
+@lru_cache(maxsize=1024)
+def _plan(text: str) -> _Plan:
+    css = text.strip()
+    groups: list[tuple[_Step, ...]] = []
+    steps: list[_Step] = []
+    start = parents = inner = 0
+    for kind, place in _breaks(css):
+        if kind == ">":
+            parents += 1
+        elif kind == "(":
+            inner += 1
+        else:
+            steps.append(_Step(css[start:place].strip(), parents))
+            start, parents = place + (kind == ","), 0
+            if kind == ",":
+                groups.append(tuple(steps))
+                steps = []
+    groups.append((*steps, _Step(css[start:].strip(), parents)))
+    spaces = max(len(one) for one in groups) - 1
+    lower = css.lower()
+    inner += max(lower.count(":has(") - 1, 0)
+    siblings = max(
+        1 + lower.replace("~=", "").count("~"), 2 * any(word in lower for word in _COUNTING)
+    )
+    return _Plan(css, tuple(groups), spaces, inner, siblings)
+
+
+def _breaks(css: str) -> Iterator[tuple[str, int]]:
+    """Yield combinators and commas with their places; `(` is a space within parentheses."""
+    parens = 0
+    for found in _TOKEN.finditer(css):
+        sign = found[0].strip() or " "
+        if sign in "()":
+            parens += 1 if sign == "(" else -1
+        elif parens and sign == " ":
+            yield "(", found.start()
+        elif not parens and sign in " >,":
+            yield sign, found.start() + found[0].find(sign)

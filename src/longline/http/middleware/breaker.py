@@ -1,0 +1,84 @@
+"""The link that leaves a domain alone for a while when it fails, or when it has banned us."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
+from longline.core.model import Account
+from longline.http.headers import retry_after
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.responses import FIRST_BAD
+from longline.limits.breaker import BreakerState, Change, Health, Phase, health_of
+from longline.limits.circuit import CircuitBreaker
+
+_BAD = frozenset({Health.DOWN, Health.BANNED})
+
+
+class Breaking(Link):
+    """Asks the breaker before each request and tells it how the request ended.
+
+    The failure that opens the breaker is reported as CircuitOpen: the item is parked with the
+    rest, since its domain is down or bans us and the item itself may be fine.
+    """
+
+    def __init__(self, inner: Link, breaker: CircuitBreaker) -> None:
+        self._inner = inner
+        self._breaker = breaker
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        domain = request.domain
+        if not self._breaker.is_calm(domain):
+            with account.waiting:
+                await self._breaker.before(domain, request.url)
+        try:
+            page = await self._inner(request, account)
+        except asyncio.CancelledError as error:
+            # The cancellation goes through even when the keeper cannot be told just now.
+            with contextlib.suppress(StoreError):
+                await self._breaker.after(domain, error)
+            raise
+        except Exception as error:
+            await self._report(request, account, error)
+            raise
+        if page.status < FIRST_BAD and self._breaker.is_calm(domain):
+            self._breaker.count_success(domain)
+        else:
+            await self._report(request, account, _error_of(request, page))
+        return page
+
+    async def _report(self, request: Request, account: Account, error: Exception | None) -> None:
+        change = await self._breaker.after(request.domain, error)
+        if change is None:
+            return
+        _tell(account, request.domain, change)
+        state = change.after
+        if state.open_until is not None and health_of(error) in _BAD:
+            kind = FailureKind.BLOCKED if state.is_ban else FailureKind.NETWORK
+            raise CircuitOpen(request.url, state.open_until, state.reason, kind) from error
+
+
+def _error_of(request: Request, page: Page) -> Exception | None:
+    if page.status < FIRST_BAD:
+        return None
+    # Only whether it asks for a pause matters here; how long is the pace's business.
+    return bad_status(request.url, page.status, retry_after(page.headers, now=0.0))
+
+
+def _tell(account: Account, domain: str, change: Change) -> None:
+    """Make a change of phase an event of the job, and a ban an alert."""
+    transition = change.transition
+    if transition is None:
+        return
+    if transition.new == Phase.OPEN:
+        _tell_opened(account, domain, change.after)
+    elif transition.old == Phase.HALF_OPEN:
+        account.tell("breaker.closed", domain=domain, reason=transition.reason)
+
+
+def _tell_opened(account: Account, domain: str, state: BreakerState) -> None:
+    account.tell("breaker.opened", domain=domain, reason=state.reason, until=state.open_until)
+    if state.is_ban:
+        account.tell("domain.blocked", domain=domain, evidence=state.reason, until=state.open_until)

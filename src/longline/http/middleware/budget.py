@@ -1,0 +1,50 @@
+"""The links that keep a job within its budget of requests, bytes and time.
+
+Two, because a request is judged twice: before it stands in line for its turn, so that what cannot
+go does not wait, and when it goes, where the count is shared with other processes and exact.
+"""
+
+from __future__ import annotations
+
+from longline.core.errors import BudgetSpent
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.limits.budget import Budgets
+
+
+class BudgetCheck(Link):
+    """Turns away what is known to be over the budget; stands outside breaker and pace."""
+
+    def __init__(self, inner: Link, budgets: Budgets) -> None:
+        self._inner = inner
+        self._budgets = budgets
+        self._told: set[str] = set()
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        try:
+            self._budgets.check(request.domain, request.url)
+            return await self._inner(request, account)
+        except BudgetSpent as error:
+            if error.limit not in self._told:
+                self._told.add(error.limit)
+                account.tell("budget.spent", limit=error.limit)
+            raise
+
+
+class BudgetSpending(Link):
+    """Takes each request that goes out of the budget; stands right before the transport."""
+
+    def __init__(self, inner: Link, budgets: Budgets) -> None:
+        self._inner = inner
+        self._budgets = budgets
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        domain = request.domain
+        if not self._budgets.spends_at_once(domain):
+            with account.waiting:
+                await self._budgets.spend(domain, request.url)
+        page = await self._inner(request, account)
+        if self._budgets.receive(domain, len(page.body)):
+            await self._budgets.report(domain)
+        return page

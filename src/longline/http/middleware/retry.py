@@ -1,0 +1,55 @@
+"""The outermost link: tries again what may succeed, each time through the whole chain."""
+
+from __future__ import annotations
+
+from longline.core.clock import Clock
+from longline.core.errors import Blocked, BudgetSpent, CircuitOpen, FetchError, Postponed, kind_of
+from longline.core.model import BANNED, Account, Failure
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.limits.retry import RetryHandler
+
+
+class Retrying(Link):
+    """Retries by the handler's policy; a wait too long to sit out is raised as Postponed.
+
+    Every attempt that fails is noted in the account, with what was done about it.
+    """
+
+    def __init__(self, inner: Link, handler: RetryHandler, clock: Clock) -> None:
+        self._inner = inner
+        self._handler = handler
+        self._clock = clock
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        started = self._clock.now()
+
+        def note(error: Exception, step: str) -> None:
+            now = self._clock.now()
+            status = getattr(error, "status", None)
+            account.failures.append(
+                Failure(now, request.url, kind_of(error), str(error), step, now - started, status)
+            )
+
+        def again(error: Exception, _attempt: int, wait: float) -> None:
+            nonlocal started
+            account.retries += 1
+            note(error, f"retried after {wait:.3g} s")
+            started = self._clock.now() + wait
+
+        account.status = None  # that of an earlier request says nothing about this one
+        try:
+            return await self._handler.execute(
+                lambda: self._inner(request, account), on_retry=again, waiting=account.waiting
+            )
+        except FetchError as error:
+            note(error, _step(error))
+            raise
+
+
+def _step(error: FetchError) -> str:
+    if isinstance(error.__cause__, Blocked):
+        return BANNED
+    if isinstance(error, (CircuitOpen, Postponed)):
+        return "parked"
+    return "not asked" if isinstance(error, BudgetSpent) else "given up"

@@ -1,0 +1,480 @@
+"""The end of the chain: one HTTP request with aiohttp, under one deadline and one size limit."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import ssl
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from longline.core.clock import Clock
+from longline.core.errors import (
+    BadAnswer,
+    BadCertificate,
+    BadOption,
+    BodyCut,
+    ConnectFailed,
+    FetchError,
+    PrivateAddress,
+    TimedOut,
+    UnknownHost,
+)
+from longline.core.model import Account
+from longline.core.threads import Threads
+from longline.http.address_policy import AddressPolicy
+from longline.http.messages import Page, Request, with_query, without_userinfo_in
+from longline.http.middleware.base import Link
+
+# ---------------- A connection whose answer may cost only so much processor time to read
+
+_SECONDS = 0.4  # of processor time for any answer; a page of 1 MB takes some milliseconds
+_SECONDS_PER_BYTE = 15e-9  # received; gzip takes a quarter of both together, plain text far less
+
+
+@dataclass(slots=True)
+class Asked:
+    """The request that a connection serves, and why the connection was refused to it, if it was."""
+
+    url: str
+    refusal: FetchError | None = None
+
+
+asked: ContextVar[Asked] = ContextVar("asked")
+"""What the present task has asked for."""
+
+
+class BudgetedConnection(ResponseHandler):
+    """aiohttp's side of a connection; it closes when its answer costs too much to read."""
+
+    _asked: Asked | None = None
+    _spent = 0.0
+    _received = 0
+
+    def set_response_params(self, **how: Any) -> None:
+        """Begin another answer."""
+        self._asked, self._spent, self._received = asked.get(), 0.0, 0
+        super().set_response_params(**how)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, and close if the answer has cost too much."""
+        began = time.thread_time()
+        super().data_received(data)
+        self._spent += time.thread_time() - began
+        self._received += len(data)
+        if self._spent > _SECONDS + self._received * _SECONDS_PER_BYTE:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._asked is not None and self._asked.refusal is None and self.transport is not None:
+            cost = f"{self._received} bytes took {self._spent:.1f} s of processor time"
+            self._asked.refusal = BadAnswer(self._asked.url, f"it costs too much to read: {cost}")
+            self.transport.abort()  # what waits for the answer hears of it
+
+
+# ---------------- Resolve host names in daemon threads of their own, so that a slow name server
+
+_THREADS = 64  # lookups at the same time; aiohttp makes one for each host and port
+_FLAGS = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+_SCOPED = 4  # fields of an IPv6 address, the last of which is its scope
+
+
+class Resolver(AbstractResolver):
+    """Looks host names up with the system's resolver."""
+
+    def __init__(self) -> None:
+        self._threads = Threads(_THREADS, "longline-dns")
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host.
+
+        Raises:
+            OSError: the name server does not know it, or does not answer.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _lookup, host, port, family)
+
+    async def close(self) -> None:
+        """Let the threads end after their present lookup; nothing waits for that."""
+        self._threads.shutdown()
+
+
+def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+    found = socket.getaddrinfo(
+        host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+    )
+    return [
+        ResolveResult(
+            hostname=host,
+            host=_numeric(address),
+            port=int(address[1]),
+            family=kind,
+            proto=proto,
+            flags=_FLAGS,
+        )
+        for kind, _, proto, _, address in found
+    ]
+
+
+def _numeric(address: tuple[Any, ...]) -> str:
+    if len(address) == _SCOPED and address[3]:  # link-local: it means nothing without its scope
+        return f"{address[0]}%{address[3]}"
+    return str(address[0])
+
+
+_TOO_MANY = 429
+_LONGEST_PROBLEM = 200
+_ASCII = 0x7F
+_UNPACKED = frozenset({"gzip", "deflate", "br", "zstd"})
+_PACKINGS = _UNPACKED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
+_WITHOUT_BODY = frozenset({204, 304})
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How requests are made: seconds for a whole answer, and bytes of a body once unpacked."""
+
+    timeout: float = 30.0
+    largest_body: int = 50_000_000
+    user_agent: str = "longline"
+    ca_file: Path | None = None
+    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    is_timed: bool = True
+    """Whether to note when each request really left, which a limited pace learns from."""
+
+
+class HttpTransport(Link):
+    """Sends requests over kept-open connections. Open it as a context manager.
+
+    Args:
+        options: How requests are made.
+        clock: What answers are timed by.
+        addresses: Checks the address of each connection; without it, any may be connected to.
+        resolver: Looks up host names; by default the system's.
+    """
+
+    def __init__(
+        self,
+        options: HttpOptions,
+        clock: Clock,
+        addresses: AddressPolicy | None = None,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._addresses = addresses
+        self._resolver = resolver or Resolver()
+        self._session: aiohttp.ClientSession | None = None
+        self._answered: set[str] = set()
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        if self._session is None:
+            self._session = self._open()
+        account.requests += 1
+        seconds = request.timeout or self._options.timeout
+        try:
+            # A total deadline: a server that drips a byte now and then defeats any other.
+            async with asyncio.timeout(seconds):
+                page = await self._exchange(self._session, request)
+        except TimeoutError as error:
+            raise TimedOut(request.url, seconds) from error
+        self._answered.add(request.domain)
+        account.received_bytes += len(page.body)
+        account.status = page.status
+        account.rate_limited += page.status == _TOO_MANY
+        return page
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        await self._resolver.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._note_sent)
+        traces = [trace] if self._options.is_timed else []
+        connector = aiohttp.TCPConnector(
+            # Connections are limited where they are waited for without a deadline: in Pacing.
+            limit=0,
+            ssl=ssl_context(self._options.ca_file),
+            resolver=self._resolver,
+            socket_factory=None if self._addresses is None else self._checked_socket,
+        )
+        # aiohttp has no public way to choose the class of its connections.
+        make = partial(BudgetedConnection, loop=asyncio.get_running_loop())
+        connector._factory = cast("partial[ResponseHandler]", make)  # noqa: SLF001
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._options.user_agent},
+            timeout=aiohttp.ClientTimeout(total=None),
+            trace_configs=traces,
+            middlewares=(_no_hidden_retry,),
+        )
+
+    def _checked_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        """Return a socket for one address of a host, if it may be connected to."""
+        family, kind, protocol, _, address = info
+        assert self._addresses is not None  # noqa: S101  # only called with a policy
+        try:
+            self._addresses.check(asked.get().url, str(address[0]))
+        except PrivateAddress as error:
+            asked.get().refusal = error
+            raise ConnectionRefusedError(str(error)) from error  # the next address is tried
+        return socket.socket(family, kind, protocol)
+
+    async def _note_sent(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
+    ) -> None:
+        if context.trace_request_ctx is not None:
+            context.trace_request_ctx.at = self._clock.now()
+
+    async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Page:
+        started = self._clock.now()
+        own = Asked(request.url)
+        asked.set(own)
+        try:
+            async with session.request(
+                request.method,
+                with_query(request.url, request.hidden),
+                headers=request.headers,
+                data=request.body,
+                allow_redirects=False,
+                trace_request_ctx=request.sent,
+            ) as response:
+                body = await self._read(request, response)
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
+            # Not chained, and not quoted: its text is the address again, hidden parameters and all.
+            raise BadAnswer(request.url, "not an address that can be asked") from None
+        except aiohttp.ClientResponseError as error:
+            # Not chained: its own text holds the whole address, hidden parameters and all.
+            problem = " ".join(error.message.split())[:_LONGEST_PROBLEM]
+            raise BadAnswer(request.url, f"it is not valid HTTP: {problem}") from None
+        except _Nameless as error:
+            # A name that was known before is a trouble of the name servers, and passes.
+            kind = ConnectFailed if request.domain in self._answered else UnknownHost
+            raise kind(request.url, _sentence(error)) from error
+        except _Untrusted as error:
+            raise BadCertificate(request.url, str(error)) from error
+        except aiohttp.ClientError as error:
+            raise own.refusal or ConnectFailed(request.url, _sentence(error)) from error
+        except OSError as error:
+            raise ConnectFailed(request.url, _sentence(error)) from error
+        seconds = self._clock.now() - started
+        _check_packing(request, response, body)
+        headers = without_userinfo_in(_readable(response.headers))
+        return Page(request.url, response.status, headers, body, seconds)
+
+    async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
+        pieces, size = [], 0
+        try:
+            async for piece in response.content.iter_any():  # already unpacked
+                size += len(piece)
+                if request.enough is not None and size >= request.enough:
+                    pieces.append(piece[: len(piece) - (size - request.enough)])
+                    break  # leaving the response unread closes its connection
+                if size > self._options.largest_body:
+                    raise self._too_large(request)
+                pieces.append(piece)
+        except aiohttp.ClientPayloadError as error:
+            raise asked.get().refusal or BodyCut(request.url, size) from error
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _too_large(self, request: Request) -> FetchError:
+        limit = self._options.largest_body
+        return BadAnswer(request.url, f"its body is larger than {limit} bytes once unpacked")
+
+
+def _check_packing(request: Request, response: aiohttp.ClientResponse, body: bytes) -> None:
+    """Refuse a body that is still packed, or of which nothing could be unpacked.
+
+    What names no packing, such as utf-8, is a mistake of the site that changes nothing.
+
+    Raises:
+        BadAnswer: it is such a body.
+    """
+    said = response.headers.get("content-encoding")
+    if not said or request.method == "HEAD":
+        return
+    codings = [one.strip().lower() for one in said.split(",")]
+    packings = [one for one in codings if one in _PACKINGS]
+    length = response.headers.get("content-length", "0")
+    if packings and body and (len(packings) > 1 or packings[0] not in _UNPACKED):
+        raise BadAnswer(request.url, f"its body is packed as {said[:60]!r}, which is not supported")
+    if packings and not body and length != "0" and response.status not in _WITHOUT_BODY:
+        raise BadAnswer(request.url, f"its body is not what {said[:60]!r} packs")
+
+
+def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
+    """Return headers without halves of characters, which aiohttp makes of bytes outside UTF-8."""
+    if all(value.isascii() for value in headers.values()):
+        return headers  # as nearly always
+    return CIMultiDictProxy(
+        CIMultiDict((name, _whole_characters(name, value)) for name, value in headers.items())
+    )
+
+
+def _whole_characters(name: str, value: str) -> str:
+    raw = value.encode("utf-8", "surrogateescape")
+    with suppress(UnicodeDecodeError):
+        return raw.decode()
+    if name.lower() == "location":  # an address of bytes, as they are escaped in addresses
+        return "".join(f"%{one:02X}" if one > _ASCII else chr(one) for one in raw)
+    return raw.decode("latin-1")
+
+
+class _Broken(aiohttp.ClientError):
+    """A broken connection, in words that name no address: that may hold hidden parameters."""
+
+
+class _Nameless(_Broken):
+    """The same, because nobody knows a host of that name."""
+
+
+class _Untrusted(_Broken):
+    """The same, because the certificate of the host is not trusted."""
+
+
+def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """Return what verifies certificates: by the system's authorities, and those of a file.
+
+    Raises:
+        BadOption: the file cannot be read, or holds no certificate.
+    """
+    if ca_file is None:
+        return True
+    context = ssl.create_default_context()
+    try:
+        context.load_verify_locations(cafile=ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        problem = "it holds no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
+        raise BadOption("ca_file", f"{ca_file}: {problem}") from error
+    return context
+
+
+async def _no_hidden_retry(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Turn a broken connection into our error before aiohttp sees it.
+
+    It would send the request once more by itself, and that one would have paid no token.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorCertificateError as error:
+        cause = error.certificate_error
+        problem = getattr(cause, "verify_message", "") or "it does not belong to this host"
+        raise _Untrusted(problem) from error
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        kind = _Nameless if _is_nameless(error) else _Broken
+        raise kind(_sentence(error)) from error
+
+
+def _is_nameless(error: Exception) -> bool:
+    cause = getattr(error, "os_error", None)
+    return isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
+
+
+def _sentence(error: Exception) -> str:
+    cause = getattr(error, "os_error", None) or error
+    return str(cause) or type(error).__name__
+
+
+# ---------------- Limit concurrent connections: a pool for each host, and one total that file
+
+_LARGEST_TOTAL = 4096
+_SMALLEST_TOTAL = 64
+
+
+class ConnectionLimit:
+    """Connections in flight, of all jobs of a process.
+
+    A host may have half of them, so hosts that hang hold up only themselves. When three quarters
+    are in use, the rest is for hosts without any connection: each of them gets one before a busy
+    host gets another.
+
+    Args:
+        total: Connections at the same time; by default half of the file descriptors that this
+            process may open (the other half is for idle connections, databases and files).
+    """
+
+    def __init__(self, total: int | None = None) -> None:
+        self._total = _affordable() if total is None else total
+        self._per_host = max(1, self._total // 2)
+        self._shared = self._total - self._total // 4
+        self._in_flight: Counter[str] = Counter()
+        self._sum = 0
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def try_acquire(self, host: str) -> bool:
+        """Take a connection of a host if one is free and no earlier request waits for it."""
+        if host in self._waiting or not self._is_free(host):
+            return False
+        self._take(host)
+        return True
+
+    async def acquire(self, host: str) -> None:
+        """Wait for a connection of a host; requests of one host are served in order."""
+        if self.try_acquire(host):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(host, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release(host)  # granted at the same time as the cancellation
+            raise
+
+    def release(self, host: str) -> None:
+        """Return a connection; the waiting host with the fewest connections is served first."""
+        self._in_flight[host] -= 1
+        self._sum -= 1
+        if not self._in_flight[host]:
+            del self._in_flight[host]
+        if self._waiting:
+            self._serve_next()
+
+    def _is_free(self, host: str) -> bool:
+        held = self._in_flight[host]
+        return held < self._per_host and self._sum < (self._shared if held else self._total)
+
+    def _take(self, host: str) -> None:
+        self._in_flight[host] += 1
+        self._sum += 1
+
+    def _serve_next(self) -> None:
+        while free := [host for host in self._waiting if self._is_free(host)]:
+            host = min(free, key=lambda name: self._in_flight[name])
+            queue = self._waiting[host]
+            turn = queue.popleft()
+            if not queue:
+                del self._waiting[host]
+            if not turn.done():  # else it was cancelled
+                self._take(host)
+                turn.set_result(None)
+                return
+
+
+def _affordable() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _LARGEST_TOTAL
+    return max(_SMALLEST_TOTAL, min(soft // 2, _LARGEST_TOTAL))

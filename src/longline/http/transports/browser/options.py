@@ -1,0 +1,78 @@
+"""How pages are opened in a browser, and which browser that is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from longline.config.manifests.browser import BrowserSpec
+from longline.core.errors import MissingExtra, NoBrowser
+from longline.http.address_policy import AddressPolicy
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_REMOTE = ("ws://", "wss://", "http://", "https://")
+_LIBRARY = ("browser", "playwright")
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserOptions:
+    """How pages are opened.
+
+    `folder` is where living browsers are written down, so that none is left behind. `chromium` is
+    the path of a browser or the address of one that runs elsewhere; None takes what is found.
+    Failed pages are kept in `failures`; None keeps none. A browser that is started here connects
+    only where `addresses` allows; of one that runs elsewhere, the hosts are checked beforehand.
+    """
+
+    folder: Path
+    spec: BrowserSpec = field(default_factory=BrowserSpec)
+    chromium: str | None = None
+    failures: Path | None = None
+    timeout: float = 60.0
+    largest_body: int = 50_000_000
+    user_agent: str | None = None
+    keeps_cookies: bool = True
+    addresses: AddressPolicy | None = None
+
+
+def is_remote(chromium: str | None) -> bool:
+    """Return whether this names a browser that runs elsewhere, and not a program."""
+    return chromium is not None and chromium.startswith(_REMOTE)
+
+
+def find_chromium(named: str | None = None) -> str | None:
+    """Return the path of the browser to start; None when the library has to use its own.
+
+    Raises:
+        NoBrowser: what was named is no program.
+    """
+    if named is not None:
+        if found := shutil.which(named):
+            return found
+        raise NoBrowser(f"{named} is no program that can be started")
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+def check_browser(named: str | None = None) -> None:
+    """See, without starting anything, that pages can be opened in a browser.
+
+    Raises:
+        MissingExtra: the library is not installed.
+        NoBrowser: there is no browser.
+    """
+    extra, module = _LIBRARY
+    if importlib.util.find_spec(module) is None:
+        raise MissingExtra(extra, "a browser")
+    if is_remote(named) or find_chromium(named) or _has_own():
+        return
+    raise NoBrowser("none is installed")
+
+
+def _has_own() -> bool:
+    """Return whether the library has brought a browser of its own."""
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = Path(named) if named else Path.home() / ".cache" / "ms-playwright"
+    return any(folder.glob("chromium*"))

@@ -1,1 +1,0 @@
-"""The life of a job: one try at an item, progress, checkpoints, reports."""

@@ -1,0 +1,1 @@
+"""API manifests as sources: requests, paging, records."""

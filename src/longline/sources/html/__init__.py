@@ -1,0 +1,1 @@
+"""HTML manifests as sources: discovery, pagination, items, fields."""

@@ -1,0 +1,1 @@
+"""Values as people write them: numbers, money, dates, durations, areas, floors."""

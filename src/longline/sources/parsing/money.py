@@ -1,0 +1,244 @@
+"""Amounts of money: a number and the currency that stands beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from longline.config.cldr import CODES, REGIONS, SYMBOLS
+from longline.config.locales import (
+    CODE_WORDS,
+    CURRENCIES,
+    CURRENCY_SIGNS,
+    CURRENCY_WORDS,
+    ELSEWHERE,
+    SHARED_SIGNS,
+    SHARED_WORDS,
+    UNCLEAR_DECIMALS,
+    parts_of,
+)
+from longline.sources.parsing.numbers import amount_of, only_signed, plain, zeros_after
+
+_THREE_DECIMALS = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"}) | UNCLEAR_DECIMALS
+_LOW_THREE = frozenset(currency.lower() for currency in _THREE_DECIMALS)
+# Signs: all currency symbols of Unicode, with the capitals that belong to a dollar or a pound.
+_SIGN = re.compile(
+    r"(?:(?<![A-Za-z])(?:[A-Z]{1,4}|Bds)|(?<![A-Za-z])(?:AU|CAN?|HK|NZ|SG?|US|NT|MX) )?[$£¥￥]"
+    r"(?: ?(?:US|CA|AU|NZ|HK|SG|MX)(?![A-Za-z])|[A-Z]{1,2}(?![A-Za-z])|b(?![A-Za-z]))?"
+    r"|GH₵|R₣|[¤€\u20a0-\u20cf฿৳៛֏؋﷼￦￡]"
+)
+_WORD = re.compile(r"[^\W\d_]+")
+_DOTTED = re.compile(
+    "|".join(
+        rf"(?<![^\W\d_]){re.escape(word)}(?![^\W\d_])"
+        for word in sorted(
+            {word for word in [*CURRENCY_WORDS, *SYMBOLS] if not word.isalpha() and len(word) > 1},
+            key=len,
+            reverse=True,
+        )
+        if _WORD.match(word) and not _SIGN.search(word)
+    )
+)
+_IS_DOTTED = re.compile(r"[/'\"ʻ״\u0400-\u07bf]|Bs\.")
+_NUMBER_BEHIND = re.compile(r"[\s.:]*[-+]?\s?\.?\d")
+_NUMBER_BEFORE = re.compile(r"\d[\s.]*$")
+# Short names that are common words too; they count behind the number only.
+_BEHIND = frozenset({"Le", "DA", "UP", "den", "mk", "CF", "Ls", "LS", "FB", "SR", "FC", "Ar", "UM"})
+_LETTERS = frozenset("BDEFGLQRS")  # of several currencies each; K and M are sizes, P is pence
+_PERCENT = re.compile(r"[(\[]?[-+]?\s?\d+(?:[.,]\d+)*\s?[%٪‰][)\]]?")
+_NO_CENTS = re.compile(r"(?<=\d)[.,]\s?-{1,2}(?!\d)")  # 19,- is 19
+_CENTS = re.compile(
+    r"¢|\bGB[pX]\b|(?<=\d)\s?(?:cents?|cts?|pence|p|kop|коп|gr|groszy|st|øre|öre)\b", re.IGNORECASE
+)
+_MEASURE = re.compile(
+    r"\s?(?:[mk]?g|lbs?|oz|[mck]?m|ft|[mc]?l|k?wh?|[kmgt]b|[mck]?m[²2]|km/h)(?![^\W_]|\.\w)"
+)
+_THREE_LETTERS = re.compile(r"[A-Za-z]{3}")
+# Nothing but a number and three capitals, as a code is written; these say what a price includes.
+_NO_CODES = "TTC UVP RRP PVP PVC IVA TVA VAT MWS UST GST NET NEW TAX DDV DPH KDV MVA PDV BTW"
+_UNKNOWN_CODE = re.compile(
+    rf"(?!.*(?:{_NO_CODES.replace(' ', '|')}))"
+    r"(?:[A-Z]{3}\s?[\d.,'\s]*\d|\d[\d.,'\s]*[A-Z]{3})\.?"
+)
+_AMOUNTS = ("amount", "price", "value", "lowPrice")
+_CURRENCIES = ("currency", "priceCurrency", "currencyCode")
+
+
+def read_money(value: Any, locale: str | None, form: str | None) -> dict[str, Any]:
+    """Return amount and currency: a code of ISO 4217, or the sign where several countries use it.
+
+    `form` is the currency of amounts that name none; without it, theirs is None. An object with
+    an amount and a currency, as in JSON-LD, is money too.
+
+    Raises:
+        ValueError: there is not one amount in it, or two currencies; or `form` is no currency.
+    """
+    unsaid = _currency_of(form, locale)
+    if isinstance(value, Mapping):
+        return _from_object(value, locale, form)
+    if isinstance(value, int | float):
+        return {"amount": _finite(value), "currency": unsaid}
+    text = plain(str(value))
+    if "-" in text:
+        text = _NO_CENTS.sub("", text)
+    if "%" in text or "٪" in text or "‰" in text:
+        text = _without_percentages(text)
+    named, text = _take_currency(text, locale)
+    if _CENTS.search(text):
+        raise ValueError("it counts cents, not the currency itself")
+    token = only_signed(text)
+    zeros = zeros_after(text, token)
+    if not named and (text[token.end :].lstrip()[:1] == "K" or _MEASURE.match(text, token.end)):
+        raise ValueError("what stands behind the number is no currency, but a unit")
+    if not named and unsaid and _UNKNOWN_CODE.fullmatch(text):
+        raise ValueError(f"whether its word is another currency than {unsaid} is not known")
+    currency = named or unsaid
+    is_whole = not zeros and (currency or "").lower() not in _LOW_THREE
+    amount = amount_of(token, locale, is_whole=is_whole, zeros=zeros)
+    return {"amount": amount, "currency": currency}
+
+
+def _without_percentages(text: str) -> str:
+    text = _PERCENT.sub(" ", text)
+    if "%" in text:
+        raise ValueError("it is a percentage, or which of its numbers is one is not clear")
+    if not any(char.isdecimal() for char in text):
+        raise ValueError("it is a percentage, not an amount of money")
+    return text.strip()
+
+
+def _from_object(value: Mapping[str, Any], locale: str | None, form: str | None) -> dict[str, Any]:
+    amount = next((value[name] for name in _AMOUNTS if value.get(name) is not None), None)
+    if amount is None or isinstance(amount, Mapping | list):
+        raise ValueError(f"it has none of {', '.join(_AMOUNTS)}")
+    named = next((value[name] for name in _CURRENCIES if value.get(name)), None)
+    # What programs write for programs has a point before the decimals.
+    money = read_money(amount, locale if isinstance(amount, str) and "," in amount else "en", form)
+    return {**money, "currency": str(named)} if named else money
+
+
+def _finite(value: float) -> float:
+    try:
+        amount = float(value)
+    except OverflowError:
+        raise ValueError("it is too large") from None
+    if isinstance(value, bool) or not math.isfinite(amount):
+        raise ValueError("it is not a finite number")
+    return amount
+
+
+def _currency_of(form: str | None, locale: str | None) -> str | None:
+    if form is None or form in CURRENCY_SIGNS:
+        return form and CURRENCY_SIGNS[form]
+    if form in SHARED_SIGNS:
+        return _shared(form, locale)
+    if not _THREE_LETTERS.fullmatch(form):
+        raise ValueError(f"{form!r} is no currency: write three letters such as EUR, or its sign")
+    return form.upper()
+
+
+def _take_currency(text: str, locale: str | None) -> tuple[str | None, str]:
+    """Return the currency that a text names, and the text without the words and signs for it."""
+    found: set[str] = set()
+    spans: list[tuple[int, int]] = []
+    for match in _SIGN.finditer(text):
+        found.add(_of_sign(match[0], locale))
+        spans.append(match.span())
+    if _IS_DOTTED.search(text):
+        for match in _DOTTED.finditer(text):
+            if _is_next_to_number(text, match) and not _overlaps(match, spans):
+                found.add(_of_word(match[0], locale) or match[0])
+                spans.append(match.span())
+    for match in _WORD.finditer(text):
+        if _overlaps(match, spans):
+            continue
+        if currency := _of_named(text, match, locale):
+            found.add(currency)
+            spans.append(match.span())
+    found -= {one for one in found if found & _meanings(one)}  # "$12 USD" names one currency
+    if len(found) > 1:
+        raise ValueError(f"there are {len(found)} currencies in it")
+    for start, end in sorted(spans, reverse=True):
+        text = f"{text[:start]} {text[end:]}"
+    return next(iter(found), None), text.strip() if spans else text
+
+
+def _overlaps(match: re.Match[str], spans: list[tuple[int, int]]) -> bool:
+    return any(start < match.end() and match.start() < end for start, end in spans)
+
+
+def _of_sign(sign: str, locale: str | None) -> str:
+    sign = sign.replace(" ", "").replace("￥", "¥").replace("￦", "₩")
+    if sign in SHARED_SIGNS:
+        return _shared(sign, locale)
+    if code := CURRENCY_SIGNS.get(sign):
+        return ELSEWHERE.get((code, parts_of(locale)[1]), code) if sign == "C$" else code
+    prefix = sign.rstrip("$£¥")
+    if prefix in CODES:
+        return prefix
+    return _of_word(sign, locale) or sign
+
+
+def _of_word(word: str, locale: str | None) -> str | None:
+    """Return the currency of a word or a sign; the word itself where it is one of several."""
+    region = parts_of(locale)[1]
+    code = CURRENCY_SIGNS.get(word) or CURRENCY_WORDS.get(word.lower())
+    if code:
+        return ELSEWHERE.get((code, region), code)
+    if word.lower() in SHARED_SIGNS:
+        return _shared(word.lower(), locale)
+    codes = SYMBOLS.get(word, ())
+    if (own := REGIONS.get(region)) and own in codes:
+        return own
+    if word.lower() in SHARED_WORDS:
+        return word
+    active = [code for code in codes if code in CURRENCIES] or list(codes)
+    return (active[0] if len(active) == 1 else word) if active else None
+
+
+def _of_named(text: str, match: re.Match[str], locale: str | None) -> str | None:
+    """Return the currency that a word in a text names, or None when it is no currency."""
+    word = match[0]
+    is_code = len(word) == len("EUR") and word.isascii() and word.upper() in CODES
+    is_code = is_code and word != "GBp"  # pence
+    if is_code and word.isupper() and word in CURRENCIES and word not in CODE_WORDS:
+        return word
+    if word in _LETTERS:
+        is_rand = word == "R" and _NUMBER_BEHIND.match(text, match.end())
+        is_last = not text[match.end() :].strip(" .") and _NUMBER_BEFORE.search(
+            text[: match.start()]
+        )
+        return "ZAR" if is_rand else word if is_last else None
+    currency = _of_word(word, locale)
+    if not is_code and currency is None:
+        return None
+    is_behind = _NUMBER_BEFORE.search(text[: match.start()]) is not None
+    is_before = not is_behind and _NUMBER_BEHIND.match(text, match.end()) is not None
+    if not (is_behind or (is_before and word not in _BEHIND)):
+        return None
+    if currency or word.isupper():
+        return currency or word
+    code = word.upper()
+    is_word = code in CODE_WORDS and (is_before or text[match.end() :].strip(" .") != "")
+    return code if code in CURRENCIES and not is_word else None
+
+
+def _is_next_to_number(text: str, match: re.Match[str]) -> bool:
+    is_behind = _NUMBER_BEFORE.search(text[: match.start()]) is not None
+    return is_behind or _NUMBER_BEHIND.match(text, match.end()) is not None
+
+
+def _meanings(sign: str) -> set[str]:
+    """Return the codes that a shared sign may stand for."""
+    codes = set(SHARED_SIGNS.get(sign, {}).values()) | set(SYMBOLS.get(sign, ()))
+    return codes - {sign}
+
+
+def _shared(sign: str, locale: str | None) -> str:
+    language, region = parts_of(locale)
+    meanings = SHARED_SIGNS[sign]
+    if (own := REGIONS.get(region)) and own in SYMBOLS.get(sign, ()):
+        return own
+    return meanings.get(region) or meanings.get(language) or sign

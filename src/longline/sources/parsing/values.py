@@ -1,0 +1,162 @@
+"""Values as pages and APIs write them, read as what they are; what cannot be read is an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from longline.core.json_text import read_json
+from longline.http.messages import without_userinfo
+from longline.sources.parsing.dates import read_date, read_datetime
+from longline.sources.parsing.measures import read_area, read_duration, read_floor, read_floors
+from longline.sources.parsing.money import read_money
+from longline.sources.parsing.numbers import EXACT_IN_FLOATS, read_integer, read_number
+
+_WORDS_FOR_YES = "true yes y on 1 ja oui sí si sim tak igen ✓ ✔"
+_WORDS_FOR_NO = "false no n off 0 nein non não nao nie nee nem ✗ ✘"
+_YES, _NO = frozenset(_WORDS_FOR_YES.split()), frozenset(_WORDS_FOR_NO.split())
+_SCHEMES = frozenset({"http", "https", ""})
+
+Reader = Callable[[Any, str | None, str | None], Any]
+_LARGEST = 2**64  # what JSON is written with goes no further
+
+
+def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | None = None) -> Any:
+    """Return a value of this kind.
+
+    Dates are ISO 8601, durations seconds, areas square metres, money is an amount and a currency,
+    the ground floor is 0.
+
+    Args:
+        kind: one of KINDS.
+        value: as it was found: text, or what JSON holds.
+        locale: how numbers and dates are written there, such as de or en-US.
+        form: what the text leaves unsaid: the format of a date, the currency of an amount, the
+            unit of a duration or an area.
+
+    Raises:
+        ValueError: it cannot be read, or only by a guess; says why.
+    """
+    return _READERS[kind](value, locale, form)
+
+
+def reader_of(kind: str) -> Reader:
+    """Return the function behind a kind, for those who read many: (value, locale, form)."""
+    return _READERS[kind]
+
+
+def _text(value: Any, _locale: str | None, _form: str | None) -> str:
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise ValueError("it is not text")
+
+
+def _number(value: Any, locale: str | None, _form: str | None) -> float:
+    if not _is_number(value):
+        return read_number(_as_text(value), locale)
+    # An int is a float to those who only read it, and the long ones keep their last digits.
+    return value if isinstance(value, int) and abs(value) > EXACT_IN_FLOATS else _finite(value)
+
+
+def _integer(value: Any, locale: str | None, _form: str | None) -> int:
+    if not _is_number(value):
+        return read_integer(_as_text(value), locale)
+    if isinstance(value, float) and not _finite(value).is_integer():
+        raise ValueError("it is not a whole number")
+    return int(value)
+
+
+def _boolean(value: Any, _locale: str | None, _form: str | None) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in _YES:
+        return True
+    if word in _NO:
+        return False
+    raise ValueError("it is neither yes nor no")
+
+
+def _money(value: Any, locale: str | None, form: str | None) -> Any:
+    own = value if _is_number(value) or isinstance(value, Mapping) else _as_text(value)
+    return read_money(own, locale, form)
+
+
+def _url(value: Any, _locale: str | None, _form: str | None) -> str:
+    text = _as_text(value).strip()
+    try:
+        scheme = urlsplit(text).scheme.lower()
+    except ValueError:
+        raise ValueError("it is no address") from None
+    if not text or scheme not in _SCHEMES or any(char.isspace() for char in text):
+        raise ValueError("it is no address of a page")
+    return without_userinfo(text)
+
+
+def _json(value: Any, _locale: str | None, _form: str | None) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_json(value)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON ({error})") from None
+
+
+def _measured(read: Callable[[str | float, str | None, str | None], Any]) -> Reader:
+    def measured(value: Any, locale: str | None, form: str | None) -> Any:
+        return read(value if _is_number(value) else _as_text(value), locale, form)
+
+    return measured
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("it is not a finite number")
+    return float(value)
+
+
+def _as_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("it is not text")  # noqa: TRY004  # one kind of error for what is not read
+    return value
+
+
+def _storable(read: Reader) -> Reader:
+    def reader(value: Any, locale: str | None, form: str | None) -> Any:
+        number = read(value, locale, form)
+        if isinstance(number, int) and not -_LARGEST // 2 <= number < _LARGEST:
+            raise ValueError("it has more digits than a number can keep; write type: text")
+        return number
+
+    return reader
+
+
+_READERS: Mapping[str, Reader] = {
+    "text": _text,
+    "number": _storable(_number),
+    "integer": _storable(_integer),
+    "money": _money,
+    "date": _measured(read_date),
+    "datetime": _measured(read_datetime),
+    "boolean": _boolean,
+    "duration": _measured(read_duration),
+    "area": _measured(read_area),
+    "floor": _measured(read_floor),
+    "floors": _measured(read_floors),
+    "url": _url,
+    "json": _json,
+}
+KINDS = tuple(_READERS)
+"""What a value can be read as."""

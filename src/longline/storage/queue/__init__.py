@@ -1,0 +1,1 @@
+"""The items of jobs: queue, leases, outcomes, failures, chunks, tasks."""

@@ -1,0 +1,1 @@
+"""Records: their versions, queries, profiles, matches and enrichment."""

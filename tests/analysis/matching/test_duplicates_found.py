@@ -1,0 +1,368 @@
+"""Finding duplicates: only what is new or changed, the same in any order, decisions kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from longline.analysis.matching.search import find_duplicates
+from longline.storage.database import Database, open_database
+from longline.storage.records.matches import Matches
+from longline.storage.records.records import RecordQuery, Records
+from tests.analysis.matching.ads import (
+    HOMES,
+    IMOTI,
+    NOTHING,
+    RULES,
+    WOHNEN,
+    flat,
+    groups_in,
+    pairs_in,
+    put,
+    rules,
+)
+from tests.virtual import EPOCH, VirtualClock
+
+A, B, C = (IMOTI, "a"), (HOMES, "b"), (WOHNEN, "c")
+AB = frozenset((A, B))
+
+
+async def test_the_same_flat_on_two_sites_is_found(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await put(records, *B, flat(area_m2=91.7))
+
+    found = await find_duplicates(matches, RULES, clock=clock)
+
+    assert (found.records, found.compared, found.matched) == (2, 1, 1)
+    assert await pairs_in(matches) == {AB}
+
+
+async def test_empty_listings_are_told_and_compared_with_nobody(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, NOTHING)
+    await put(records, *B, NOTHING)
+
+    found = await find_duplicates(matches, RULES, clock=clock)
+
+    assert (found.records, found.compared, found.too_little) == (2, 0, 2)
+    assert await pairs_in(matches) == set()
+
+
+async def test_what_has_not_changed_is_not_compared_again(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+
+    await put(records, *B, flat())
+    second = await find_duplicates(matches, RULES, clock=clock)
+    third = await find_duplicates(matches, RULES, clock=clock)
+
+    assert (second.records, second.compared) == (1, 1)
+    assert (third.records, third.compared) == (0, 0)
+
+
+async def test_a_changed_record_loses_the_pairs_it_no_longer_has(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await put(records, *B, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+
+    await put(records, *B, flat(city="Варна", neighbourhood="Чайка"))
+    await find_duplicates(matches, RULES, clock=clock)
+
+    assert await pairs_in(matches) == set()
+
+
+async def test_changed_rules_compare_everything_anew(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await put(records, *B, flat(price_eur=None, year=None))
+    await find_duplicates(matches, RULES, clock=clock)
+
+    strict = await find_duplicates(matches, rules(threshold=14), clock=clock)
+
+    assert strict.records == 2
+    assert await pairs_in(matches) == set()
+
+
+async def test_a_source_that_left_the_rules_leaves_the_pairs(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+
+    await find_duplicates(matches, rules(sources=[IMOTI, HOMES]), clock=clock)
+
+    assert await pairs_in(matches) == {AB}
+
+
+async def test_pairs_that_are_dropped_are_counted(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    first = await find_duplicates(matches, RULES, clock=clock)
+
+    second = await find_duplicates(matches, rules(sources=[IMOTI, HOMES]), clock=clock)
+
+    assert (first.dropped, second.dropped) == (0, 2)
+
+
+async def test_a_misspelt_source_is_told_and_drops_nothing(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+
+    found = await find_duplicates(matches, rules(sources=[IMOTI, HOMES, "wohn"]), clock=clock)
+
+    assert (found.unknown_sources, found.dropped) == (("wohn",), 0)
+    assert len(await pairs_in(matches)) == 3
+
+
+async def test_pairs_that_changed_rules_drop_beside_a_misspelt_source_are_counted(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for name in (A, B, C):
+        await put(records, *name, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+    changed = rules(sources=[IMOTI, HOMES, "wohn"], threshold=8)
+
+    found = await find_duplicates(matches, changed, clock=clock)
+
+    assert found.dropped == 2
+    assert await pairs_in(matches) == {AB}
+
+
+async def test_a_field_that_no_record_has_is_told_each_time(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat(price={"amount": 5}, **{"size.m2": 3}))
+    await put(records, *B, flat(year=None))
+    compare = {**RULES.model_dump(exclude_unset=True)["compare"], "flor": {}}
+    own = rules(compare={**compare, "price.amount": {}, "size.m2": {}}, block=[["year"], ["ciy"]])
+
+    first = await find_duplicates(matches, own, clock=clock)
+    second = await find_duplicates(matches, own, clock=clock)
+
+    assert first.unknown_fields == second.unknown_fields == ("flor", "ciy")
+
+
+async def test_where_there_are_no_records_no_field_is_called_unknown(
+    matches: Matches, clock: VirtualClock
+) -> None:
+    found = await find_duplicates(matches, RULES, clock=clock)
+
+    assert (found.unknown_sources, found.unknown_fields) == (RULES.sources, ())
+
+
+async def test_a_pair_that_was_rejected_stays_rejected(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await put(records, *B, flat())
+    await find_duplicates(matches, RULES, clock=clock)
+    await matches.decide(RULES.match, (2, 1), "rejected", at=EPOCH)
+
+    await put(records, *B, flat(price_eur=249_000.0))
+    await find_duplicates(matches, RULES, clock=clock)
+    await find_duplicates(matches, rules(threshold=5), clock=clock)
+
+    assert await pairs_in(matches) == set()
+    (row,) = await matches.evidence(RULES.match, [1, 2])
+    assert (row["decision"], row["is_match"]) == ("rejected", True)
+
+
+async def test_a_pair_that_was_confirmed_stays_whatever_the_rules_say(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await put(records, *B, flat(floor=5))
+    await find_duplicates(matches, RULES, clock=clock)
+    await matches.decide(RULES.match, (1, 2), "confirmed", at=EPOCH)
+
+    await put(records, *B, flat(floor=6))
+    await find_duplicates(matches, RULES, clock=clock)
+
+    assert await pairs_in(matches) == {AB}
+    (row,) = await matches.evidence(RULES.match, [1, 2])
+    floor = next(one for one in row["evidence"] if one["field"] == "floor")
+    assert (row["is_match"], floor["right"], floor["verdict"]) == (False, 6, "forbids")
+
+
+async def test_a_third_does_not_glue_two_that_contradict_each_other(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, IMOTI, "second floor", flat(floor=2))
+    await put(records, IMOTI, "third floor", flat(floor=3, price_eur=252_000.0))
+    await put(records, HOMES, "some floor", flat(floor=None, price_eur=252_000.0))
+
+    await find_duplicates(matches, RULES, clock=clock)
+
+    assert len(await pairs_in(matches)) == 2
+    assert await groups_in(matches) == {frozenset({"third floor", "some floor"})}
+
+
+async def test_flats_of_one_building_stay_two_things_and_no_record_is_lost(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, IMOTI, "ground", flat(floor=0))
+    await put(records, IMOTI, "fourth", flat(floor=4))
+    await put(records, HOMES, "ground too", flat(floor=0, area_m2=92.4))
+    await put(records, HOMES, "fourth too", flat(floor=4, area_m2=91.6))
+
+    await find_duplicates(matches, RULES, clock=clock)
+
+    assert await groups_in(matches) == {
+        frozenset({"ground", "ground too"}),
+        frozenset({"fourth", "fourth too"}),
+    }
+    assert await records.count(RecordQuery()) == 4
+
+
+async def test_relisted_ads_of_one_site_are_found_too(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, IMOTI, "old", flat())
+    await put(records, IMOTI, "new", flat(price_eur=240_000.0))
+
+    await find_duplicates(matches, RULES, clock=clock)
+
+    assert await groups_in(matches) == {frozenset({"old", "new"})}
+
+
+async def test_a_block_that_is_too_large_is_told_and_its_finer_ones_compared(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    own = rules(block=[{"fields": ["city"], "finer": ["rooms", "year"]}], largest_block=3)
+    for number in range(6):
+        year = 1990 + number // 2
+        await put(records, IMOTI, str(number), flat(year=year, floor=number // 2))
+
+    found = await find_duplicates(matches, own, clock=clock)
+
+    assert found.crowded == {"0:sofiya": 6}
+    assert found.compared == 3
+    assert await groups_in(matches) == {
+        frozenset({"0", "1"}),
+        frozenset({"2", "3"}),
+        frozenset({"4", "5"}),
+    }
+
+
+async def test_a_search_that_died_half_way_is_finished_by_the_next(
+    records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    await put(records, *A, flat())
+    await put(records, *B, flat())
+    dying = _Dying(matches)
+
+    with pytest.raises(_DiedError):
+        await find_duplicates(dying, RULES, clock=clock)  # type: ignore[arg-type]  # it acts as one
+    assert await pairs_in(matches) == set()
+
+    await find_duplicates(matches, RULES, clock=clock)
+    assert await pairs_in(matches) == {AB}
+
+
+async def test_searches_at_once_find_each_pair_once(
+    database: Database, records: Records, matches: Matches, clock: VirtualClock
+) -> None:
+    for number in range(40):
+        await put(records, IMOTI, f"i{number}", flat(floor=number % 8, year=1950 + number % 20))
+        await put(records, HOMES, f"h{number}", flat(floor=number % 8, year=1950 + number % 20))
+    opened = [open_database(database.address) for _ in range(3)]  # as other processes do
+
+    await asyncio.gather(
+        *(find_duplicates(Matches(one), RULES, clock=clock, batch=7) for one in opened)
+    )
+    await find_duplicates(matches, rules(match="alone"), clock=clock)
+
+    at_once = await pairs_in(matches)
+    assert at_once == await pairs_in(matches, "alone")
+    assert len(at_once) == 360
+    for one in opened:
+        one.close()
+
+
+class _DiedError(Exception):
+    """What a process that is killed leaves its caller with."""
+
+
+class _Dying:
+    """Pairs that are never written: the process dies just before."""
+
+    def __init__(self, matches: Matches) -> None:
+        self._matches = matches
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "settle":
+            raise _DiedError
+        return getattr(self._matches, name)
+
+
+VARIANTS = [
+    flat(),
+    flat(area_m2=92.5, price_eur=245_000.0),
+    flat(floor=None),
+    flat(floor=4),
+    flat(floor=0),
+    flat(city=None, neighbourhood="кв. Лозенец"),
+    flat(neighbourhood=None, year=None),
+    flat(area_m2=99.0),
+    flat(city="Пловдив"),
+    NOTHING,
+]
+KEYS = [(IMOTI, "a"), (IMOTI, "b"), (HOMES, "c"), (HOMES, "d"), (WOHNEN, "e")]
+steps = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.integers(0, len(VARIANTS) - 1), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps)
+def test_any_order_of_adding_and_changing_gives_the_same_pairs(
+    told: list[tuple[tuple[str, str], int, bool]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        asyncio.run(_in_any_order(Path(folder), told))
+
+
+async def _in_any_order(folder: Path, told: list[tuple[tuple[str, str], int, bool]]) -> None:
+    database = open_database(f"sqlite:///{folder / 'steps.sqlite'}")
+    records, matches = Records(database), Matches(database)
+    clock = _Still()
+    for name, variant, is_searched in told:
+        await put(records, *name, VARIANTS[variant])
+        if is_searched:
+            await find_duplicates(matches, RULES, clock=clock, batch=2)
+    await find_duplicates(matches, RULES, clock=clock, batch=2)
+    await find_duplicates(matches, rules(match="scratch"), clock=clock)
+
+    assert await records.count(RecordQuery()) == len({name for name, _, _ in told})
+    assert await pairs_in(matches) == await pairs_in(matches, "scratch")
+    assert await groups_in(matches) == await groups_in(matches, "scratch")
+    database.close()
+
+
+class _Still(VirtualClock):
+    """Time that does not pass, for a loop that is not virtual."""
+
+    def now(self) -> float:
+        return EPOCH

@@ -1,0 +1,348 @@
+"""Between two runs: what appeared, changed and disappeared, and what nobody can know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from longline.analysis.changes import Fate, changes_between
+from longline.core.errors import BadOption, UnknownJob
+from longline.core.model import Item, ItemState, Outcome
+from longline.orchestrator import Orchestrator
+from longline.sources.base import Options, Source, layer
+from longline.sources.visit import Visit
+from longline.storage.events import fact
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.leases import Claim
+from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.quarantine import Mended
+from longline.storage.store import Store, open_store
+from tests.analysis.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path / 'longline.sqlite'}") as store:
+        yield store
+
+
+@pytest.fixture
+def run(store: Store) -> Runs:
+    return Runs(store)
+
+
+async def test_two_runs_are_compared_record_by_record(store: Store, run: Runs) -> None:
+    first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
+    second = await run({"d": {"price": 4}, "b": {"price": 9}, "a": {"price": 1}})
+
+    found = await changes_between(store, "shop")
+
+    assert (found.older, found.newer) == (first, second)
+    assert keys(found) == {"appeared": ["d"], "changed": ["b"], "disappeared": ["c"]}
+    assert found.counts[Fate.UNCHANGED] == 1
+    assert found.as_dict()["changed"] == {"b": [{"field": "price", "old": 2, "new": 9}]}
+    assert found.caveats == ()
+
+
+async def test_of_the_first_run_everything_appeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": FAILED})
+
+    found = await changes_between(store, "shop")
+
+    assert found.older is None
+    assert keys(found) == {"appeared": ["a"], "unknown": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [(FAILED, "failed"), (WRONG, "quarantined"), (UNPAID, "skipped"), (STEP, "skipped")],
+)
+async def test_what_could_not_be_read_has_not_disappeared(
+    store: Store, run: Runs, end: Outcome, state: str
+) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"a": end, "b": {"price": 2}})
+
+    found = await changes_between(store)
+
+    unknown = found.as_dict()["unknown"]
+    assert list(unknown) == ["a"]
+    assert state in unknown["a"]
+    assert str(end.reason) in unknown["a"]
+    assert found.counts[Fate.DISAPPEARED] == 0
+
+
+async def test_what_the_site_calls_gone_has_disappeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}, "never": GONE})
+    await run({"a": GONE, "b": {"price": 2}, "never": GONE})
+
+    assert keys(await changes_between(store)) == {"disappeared": ["a"]}
+
+
+async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
+    store: Store, run: Runs
+) -> None:
+    await run({"known": {"price": 1}, "same": {"price": 1}})
+    await run({"known": FILTERED, "same": FILTERED, "new": FILTERED, "c": {"price": 1}})
+    await run({key: {"price": 1 + (key == "known")} for key in ("known", "same", "new", "c")})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"changed": ["known"], "unknown": ["new"]}
+    reason = found.of(Fate.UNKNOWN)[0].reason or ""
+    assert "skipped" in reason
+    assert str(FILTERED.reason) in reason
+
+
+async def test_what_was_gone_and_is_back_has_appeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 1}})
+    await run({"a": GONE, "new": GONE, "b": {"price": 1}})
+    await run({"a": {"price": 1}, "new": {"price": 1}, "b": {"price": 1}})
+
+    assert keys(await changes_between(store)) == {"appeared": ["a", "new"]}
+
+
+async def test_a_limit_that_was_not_reached_hides_nothing(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"a": {"price": 1}}, limit=2)
+
+    assert keys(await changes_between(store)) == {"disappeared": ["b"]}
+
+
+async def test_a_list_that_was_cut_hides_what_comes_after(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    job = await run({"a": {"price": 1}})
+    text = "there is more after 5 index pages, where most_pages ends it"
+    await store.journal.append(fact(job, run.at, "discovery.note", field="discovery", text=text))
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"unknown": ["b"]}
+
+
+async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    job = await store.jobs.create(NewJob("shop", {}, {}, run.at + 10))
+    await store.queue.add(
+        Discovered(job.id, [Item("a", "https://shop.test/a")], run.at, is_last=True)
+    )
+    await store.jobs.start(job.id, run.at + 11)
+    (lease,) = await store.queue.lease(Claim(job.id, "me", 1, run.at + 11, run.at + 60))
+    changed = outcome("shop", lease.item, {"price": 5})
+    await store.queue.finish(Finish(lease, changed, run.at + 12))
+    await store.jobs.finish(job.id, run.at + 13)
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"changed": ["a"], "unknown": ["b"]}
+
+
+async def test_an_unfinished_run_tells_what_it_has_seen(store: Store, run: Runs) -> None:
+    first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
+    second = await run({"a": {"price": 7}, "b": None}, is_finished=False)
+
+    found = await changes_between(store, newer_job=second)
+
+    assert found.older == first
+    unknown = found.as_dict()["unknown"]
+    assert list(unknown) == ["b", "c"]
+    assert unknown["b"] != unknown["c"]  # one is still queued, the other was not found again
+    assert keys(found)["changed"] == ["a"]
+    assert second in found.caveats[0]
+    assert "running" in found.caveats[0]
+
+
+async def test_a_page_that_leads_to_others_hides_them_when_it_fails(
+    store: Store, run: Runs
+) -> None:
+    await run({"page 1": STEP, "a": {"price": 1}, "b": {"price": 2}})
+    second = await run({"page 1": FAILED, "a": {"price": 1}})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"unknown": ["page 1", "b"]}
+    (caveat,) = found.caveats
+    assert second in caveat
+    assert "1" in caveat.replace(second, "").split()
+
+
+async def test_what_an_older_run_could_not_read_is_compared_with_what_was_known(
+    store: Store, run: Runs
+) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 1}})
+    await run({"a": FAILED, "b": FAILED, "new": FAILED, "c": {"price": 1}})
+    await run({"a": {"price": 1}, "b": {"price": 2}, "new": {"price": 3}, "c": {"price": 1}})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"changed": ["b"], "unknown": ["new"]}
+    assert found.counts[Fate.UNCHANGED] == 2
+
+
+async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    second = await run({"a": {"price": 1}}, limit=1)
+    third = await run({"a": {"price": 1}, "b": {"price": 9}, "c": {"price": 3}})
+
+    found = await changes_between(store)
+
+    assert keys(found) == {"appeared": ["c"], "changed": ["b"]}
+    (caveat,) = found.caveats
+    assert second in caveat
+    assert third not in caveat
+
+
+async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: Runs) -> None:
+    older = await run({"a": WRONG, "b": {"price": 1}})
+    newer = await run({"a": {"price": 2}, "b": {"price": 1}})
+    before = await changes_between(store, "shop", older, newer)
+    (held,) = await store.quarantine.held(older)
+    mended = Mended(held, outcome("shop", held.item, {"price": 3}))
+
+    ends = await store.quarantine.settle([mended], run.at + 60)
+    after = await changes_between(store, "shop", older, newer)
+
+    assert ends == [ItemState.SKIPPED]
+    assert keys(before) == keys(after) == {"unknown": ["a"]}
+
+
+async def test_what_came_back_has_appeared(store: Store, run: Runs) -> None:
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+    await run({"b": {"price": 2}})
+    await run({"a": {"price": 1}, "b": {"price": 2}})
+
+    assert keys(await changes_between(store)) == {"appeared": ["a"]}
+
+
+async def test_runs_that_are_not_neighbours_are_compared_by_what_each_saw(
+    store: Store, run: Runs
+) -> None:
+    first = await run({"a": {"price": 1}, "b": {"price": 1}})
+    second = await run({"a": {"price": 2}, "b": {"price": 2}})
+    third = await run({"a": {"price": 3}, "b": {"price": 1}})
+
+    across = await changes_between(store, None, first, third)
+    before = await changes_between(store, "shop", first, second)
+    one_before = await changes_between(store, newer_job=second)
+
+    assert across.as_dict()["changed"] == {"a": [{"field": "price", "old": 1, "new": 3}]}
+    assert across.counts[Fate.UNCHANGED] == 1
+    assert keys(before) == {"changed": ["a", "b"]}
+    assert one_before == before
+
+
+async def test_a_later_run_that_failed_is_not_passed_over_in_silence(
+    store: Store, run: Runs
+) -> None:
+    await run({"a": {"price": 1}})
+    second = await run({"a": {"price": 1}})
+    third = await run({"a": FAILED})
+
+    found = await changes_between(store)
+
+    assert found.newer == second
+    (caveat,) = found.caveats
+    assert third in caveat
+    assert "failed" in caveat
+
+
+async def test_only_as_many_as_wanted_are_told_but_all_are_counted(store: Store, run: Runs) -> None:
+    await run({})
+    await run({key: {"price": 1} for key in "abcde"})
+
+    found = await changes_between(store, most=2)
+
+    assert (len(found.of(Fate.APPEARED)), found.counts[Fate.APPEARED]) == (2, 5)
+
+
+async def test_runs_that_cannot_be_compared_are_refused(store: Store, run: Runs) -> None:
+    with pytest.raises(BadOption, match="shop"):
+        await changes_between(store, "shop")
+    first = await run({"a": {"price": 1}})
+    second = await run({"a": {"price": 1}})
+    other = await run({"a": {"price": 1}}, source="market")
+
+    with pytest.raises(BadOption) as foreign:
+        await changes_between(store, "shop", first, other)
+    with pytest.raises(BadOption) as same:
+        await changes_between(store, "shop", first, first)
+    with pytest.raises(BadOption) as reverse:
+        await changes_between(store, "shop", second, first)
+    with pytest.raises(UnknownJob):
+        await changes_between(store, "shop", "nothing")
+
+    jobs = (first, second, other)
+    assert "market" in foreign.value.problem
+    assert [job in foreign.value.problem for job in jobs] == [False, False, True]
+    assert [job in same.value.problem for job in jobs] == [True, False, False]
+    assert [job in reverse.value.problem for job in jobs] == [True, True, False]
+
+
+# ---------------------------------------------------------------- through the whole engine
+
+
+class AdsOptions(Options):
+    site: str
+
+
+class Ads(Source):
+    """The ads that an index page names."""
+
+    name = "ads"
+    Options = AdsOptions
+
+    async def discover(self, visit: Visit) -> AsyncIterator[Item]:
+        for number in (await visit.fetch(f"{self.options.site}/index")).json:
+            yield Item(str(number), f"{self.options.site}/ad/{number}")
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        data: dict[str, Any] = (await visit.fetch(visit.item.url)).json
+        return data
+
+
+def publish(site: ScriptedSite, prices: Mapping[int, int]) -> None:
+    site.says("/index", orjson.dumps(list(prices)).decode())
+    for number, price in prices.items():
+        site.says(f"/ad/{number}", orjson.dumps({"title": f"Ad {number}", "price": price}).decode())
+
+
+async def test_of_400_ads_exactly_those_that_changed_vanished_or_came_are_reported(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    prices = {number: 1000 + number for number in range(400)}
+    raised = {number: price + 50 for number, price in prices.items() if number % 20 == 1}  # 5 %
+    vanished = {number for number in prices if number % 50 == 2}  # 2 %
+    fresh = dict.fromkeys(range(400, 412), 1)  # 3 %
+    later = {n: p for n, p in (prices | raised | fresh).items() if n not in vanished}
+    source = f"{__name__}:Ads"
+    options = {"site": site.url}
+    async with Orchestrator(
+        source, options, home=tmp_path, clock=clock, rate="unlimited"
+    ) as longline:
+        publish(site, prices)
+        await longline.execute(source)
+        await clock.sleep(3600)
+        publish(site, later)
+        await longline.execute(source)
+
+        found = await changes_between(longline.store, "ads")
+        versions = await longline.store.records.history.timeline("1", "price")
+        count = await longline.store.records.count()
+
+    assert {int(one.key) for one in found.of(Fate.APPEARED)} == set(fresh)
+    assert {int(one.key) for one in found.of(Fate.DISAPPEARED)} == vanished
+    assert found.as_dict()["changed"] == {
+        str(number): [{"field": "price", "old": price - 50, "new": price}]
+        for number, price in raised.items()
+    }
+    assert (found.counts[Fate.UNCHANGED], found.counts[Fate.UNKNOWN]) == (400 - 20 - 8, 0)
+    assert [point.value for point in versions] == [1001, 1051]
+    assert (count, found.caveats) == (412, ())

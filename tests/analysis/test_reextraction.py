@@ -1,0 +1,366 @@
+"""Extraction from archived answers: what is the same, what changed, what cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from longline.analysis.reextract import Finding, Reextraction, reextract, source_for
+from longline.core.errors import BadOption, NothingArchived, UnknownSource
+from longline.core.model import Item, Job
+from longline.http.archive.warc import WarcArchive, open_warc
+from longline.sources.base import layer
+from longline.sources.visit import Visit
+from longline.storage.jobs import NewJob
+from longline.storage.store import Store, open_store
+from tests.archived_jobs import collected
+from tests.little import Little
+from tests.scripted_site import ScriptedSite, drop
+from tests.virtual import EPOCH, VirtualClock
+
+COUNT = 6
+
+
+class Louder(Little):
+    """Reads the same pages otherwise: one item in capitals, one field more."""
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        text = (await visit.fetch(visit.item.url)).text
+        return {"text": text.upper() if visit.item.key == "2" else text}
+
+
+class Curious(Little):
+    """Asks for more than was ever fetched."""
+
+    @layer(optional=True)
+    async def more(self, visit: Visit) -> dict[str, Any]:
+        return {"extra": (await visit.fetch(f"{visit.item.url}/more")).text}
+
+
+class Strict(Little):
+    """Takes no item whose key is odd."""
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        if int(visit.item.key) % 2:
+            raise ZeroDivisionError("odd")
+        return await super().page(visit)
+
+
+class Lenient(Little):
+    """Makes something of a page that could not be used before."""
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        return {"text": (await visit.fetch(visit.item.url)).text}
+
+
+class Remembering(Little):
+    """Says of each page when it came, and how many came before it."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.seen = 0
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        page = await visit.fetch(visit.item.url)
+        self.seen += 1
+        return {"text": f"{page.text} {visit.clock.now():.3f}", "extra": str(self.seen)}
+
+    @layer()
+    async def extra(self, visit: Visit) -> dict[str, Any]:
+        del visit
+        return {}
+
+
+class Impatient(Little):
+    """Gives up pages that are slow to come; the first item is long at work."""
+
+    @layer()
+    async def page(self, visit: Visit) -> dict[str, Any]:
+        if visit.item.key == "0":
+            found = await super().page(visit)
+            await asyncio.sleep(5)  # a thread, say
+            await visit.fetch(f"{self.options.site}/item/{COUNT - 1}")
+            return found
+        try:
+            async with asyncio.timeout(1):
+                return await super().page(visit)
+        except TimeoutError:
+            return {"text": "too late"}
+
+
+@dataclass
+class Past:
+    """A site that was collected from, and what is left of it: the store and the archive."""
+
+    site: ScriptedSite
+    store: Store
+    archive: WarcArchive
+    clock: VirtualClock
+    job: Job | None = None
+
+    async def collect(self, reference: str = "tests.little:Little") -> Job:
+        options = {"site": self.site.url, "count": COUNT}
+        job = await collected(self.store, self.archive, reference, options, self.clock)
+        self.job = self.job or job
+        return job
+
+    async def again(self, kind: type[Little] = Little, **options: Any) -> Reextraction:
+        assert self.job is not None
+        source = kind.with_options(self.job.settings["set"])
+        return await reextract(self.store, self.archive, self.job, source, self.clock, **options)
+
+    async def texts(self) -> dict[str, Any]:
+        return {
+            str(n): (await self.store.records.get(str(n)))["data"]["text"] for n in range(COUNT)
+        }
+
+
+@pytest.fixture
+async def past(tmp_path: Path, site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Past]:
+    for number in range(COUNT):
+        site.says(f"/item/{number}", f"page {number}")
+    with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
+        async with open_warc(tmp_path / "archive") as archive:
+            yield Past(site, store, archive, clock)
+
+
+def counts(result: Reextraction) -> dict[str, int]:
+    return {finding.value: n for finding in Finding if (n := len(result.of(finding)))}
+
+
+async def test_the_same_source_makes_the_same_records(past: Past) -> None:
+    await past.collect()
+    hits = past.site.hits.total()
+
+    result = await past.again()
+
+    assert counts(result) == {"same": COUNT}
+    assert (result.requests, past.site.hits.total()) == (0, hits)
+    assert result.exit_code == 0
+
+
+async def test_a_changed_layer_shows_exactly_what_changed(past: Past) -> None:
+    await past.collect()
+
+    result = await past.again(Louder)
+
+    assert counts(result) == {"same": COUNT - 1, "changed": 1}
+    assert result.as_dict()["changes"] == {
+        "2": [{"field": "text", "old": "page 2", "new": "PAGE 2"}]
+    }
+    assert (await past.texts())["2"] == "page 2"
+
+
+async def test_what_changed_can_be_written_as_a_new_version(past: Past) -> None:
+    await past.collect()
+
+    result = await past.again(Louder, write=True)
+
+    assert result.written == 1
+    assert (await past.texts())["2"] == "PAGE 2"
+    versions = await past.store.records.versions("2")
+    assert [one["data"]["text"] for one in versions] == ["page 2"]
+    assert counts(await past.again(Louder)) == {"same": COUNT}
+    events = await past.store.journal.events(result.job, kind="job.reextracted")
+    assert [event.data for event in events] == [{"written": 1}]
+
+
+async def test_a_field_that_was_not_there_is_told_apart_from_an_empty_one(past: Past) -> None:
+    await past.collect()
+    record = await past.store.records.get("3")
+    await past.store.records.update("3", {"more": None}, at=EPOCH)
+
+    result = await past.again()
+
+    assert record["data"] == {"text": "page 3", "extra": None}
+    assert result.as_dict()["changes"] == {"3": [{"field": "more", "old": None}]}
+
+
+async def test_what_is_equal_but_not_the_same_is_a_change(past: Past) -> None:
+    await past.collect()
+    await past.store.records.update("3", {"number": 1}, at=EPOCH)
+    await past.store.records.update("4", {"text": "page 4"}, at=EPOCH)
+
+    class Numbered(Lenient):
+        Record = None  # type: ignore[assignment]  # anything goes
+
+        def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+            number = {"number": True} if item.key == "3" else {}
+            return {**super().compose(item, layers), **number}
+
+    result = await past.again(Numbered)
+
+    changes = result.as_dict()["changes"]
+    assert changes == {"3": [{"field": "number", "old": 1, "new": True}]}
+
+
+async def test_an_item_that_cannot_be_extracted_any_more_says_why(past: Past) -> None:
+    await past.collect()
+
+    result = await past.again(Strict)
+
+    assert counts(result) == {"same": 3, "failed": 3}
+    assert result.exit_code == 3
+    assert "ZeroDivisionError: odd" in result.as_dict()["failures"]["1"]
+
+
+async def test_a_source_that_asks_for_more_fails_with_what_is_missing(past: Past) -> None:
+    await past.collect()
+
+    result = await past.again(Curious)
+
+    # The layer is optional and its field is empty as before, but a run might have filled it.
+    assert (counts(result), result.exit_code) == ({"failed": COUNT}, 3)
+    failed = result.as_dict()["failures"]
+    assert "GET" in failed["1"]
+    assert "/item/1/more" in failed["1"]
+
+
+async def test_what_failed_before_may_be_possible_now(past: Past) -> None:
+    past.site.says("/item/4", "raise")
+    await past.collect()
+
+    result = await past.again(Lenient, write=True)
+
+    assert counts(result) == {"same": COUNT - 1, "new": 1}
+    assert (await past.texts())["4"] == "raise"
+
+
+async def test_what_was_gone_is_still_gone_and_no_failure(past: Past) -> None:
+    past.site.says("/item/4", status=404)
+    await past.collect()
+
+    result = await past.again()
+
+    assert counts(result) == {"same": COUNT - 1, "skipped": 1}
+    assert result.exit_code == 0
+
+
+async def test_what_could_not_be_reached_fails_as_it_did(past: Past) -> None:
+    past.site.answers["/item/4"] = drop
+    job = await past.collect()
+    rows = await past.store.queue.finished(job.id)
+
+    result = await past.again()
+
+    reasons = {row["key"]: row["reason"] for row in rows if row["reason"]}
+    assert list(reasons) == ["4"]
+    assert result.as_dict()["failures"] == reasons
+
+
+async def test_a_limit_takes_the_first_items(past: Past) -> None:
+    await past.collect()
+
+    result = await past.again(limit=2)
+
+    assert [one.key for one in result.comparisons] == ["0", "1"]
+
+
+async def test_what_a_later_job_has_seen_is_compared_but_never_replaced(past: Past) -> None:
+    await past.collect()
+    past.site.says("/item/5", "news")
+    await past.clock.sleep(60)
+    await past.collect()
+
+    result = await past.again(Louder, write=True)
+
+    assert counts(result) == {"same": COUNT - 2, "changed": 2}
+    told = result.as_dict()
+    assert (told["superseded"], told["written"]) == (COUNT, 0)
+    assert told["changes"]["5"] == [{"field": "text", "old": "news", "new": "page 5"}]
+    assert (await past.texts())["5"] == "news"
+
+
+async def test_time_and_memory_of_a_source_are_as_they_were(past: Past) -> None:
+    # Earlier items answer later, so that they end in another order than they began.
+    for number in range(COUNT):
+        past.site.answers[f"/item/{number}"] = slow(past, f"page {number}", COUNT - number)
+    await past.collect("tests.analysis.test_reextraction:Remembering")
+    await past.clock.sleep(1000)
+
+    result = await past.again(Remembering)
+
+    assert [(await past.texts())[key] for key in ("0", "5")] == [
+        f"page 0 {EPOCH + 6:.3f}",
+        f"page 5 {EPOCH + 1:.3f}",
+    ]
+    assert counts(result) == {"same": COUNT}
+
+
+def slow(past: Past, text: str, seconds: float) -> Any:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        await past.clock.sleep(seconds)
+        return web.Response(text=text)
+
+    return answer
+
+
+async def test_a_layer_that_gives_up_a_fetch_stops_nobody(past: Past) -> None:
+    for number in range(COUNT):
+        past.site.answers[f"/item/{number}"] = slow(past, f"page {number}", number + 1)
+    await past.collect()
+
+    async with asyncio.timeout(60):
+        result = await past.again(Impatient)
+
+    assert counts(result) == {"same": 1, "changed": COUNT - 1}
+
+
+async def test_a_job_without_an_archive_says_so(past: Past) -> None:
+    past.job = await past.store.jobs.create(NewJob("little", {"set": {"site": "x"}}, {}, EPOCH))
+
+    with pytest.raises(NothingArchived, match="--archive"):
+        await past.again()
+
+
+# ---------------------------------------------------------------- which source
+
+
+@pytest.fixture
+def job() -> Job:
+    settings = {"source": "tests.little:Little", "set": {"site": "https://a.test", "count": 3}}
+    return Job("little-1", "little", "complete", settings, EPOCH)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_the_source_of_a_job_has_its_settings(job: Job) -> None:
+    source = source_for(job, None, {})
+
+    assert (type(source).__name__, source.options.site) == ("Little", "https://a.test")
+
+
+def test_another_source_has_the_settings_of_the_job_and_those_that_differ(job: Job) -> None:
+    source = source_for(job, "tests.analysis.test_reextraction:Louder", {"count": "9"})
+
+    assert type(source).__name__ == "Louder"
+    assert (source.options.site, source.options.count) == ("https://a.test", 9)
+
+
+def test_a_job_file_has_its_own_settings(job: Job, tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(
+        "source: tests.analysis.test_reextraction:Louder\nset: {site: https://b.test}\n"
+    )
+
+    source = source_for(job, str(path), {})
+
+    assert type(source).__name__ == "Louder"
+    assert (source.options.site, source.options.count) == ("https://b.test", 10)
+
+
+def test_a_source_that_does_not_exist_or_does_not_fit_is_refused(job: Job) -> None:
+    with pytest.raises(UnknownSource):
+        source_for(job, "nobody", {})
+    with pytest.raises(BadOption) as refused:
+        source_for(job, "n8n", {})
+
+    assert refused.value.option in {"--set site", "--set count"}

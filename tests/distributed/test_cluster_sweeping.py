@@ -1,0 +1,207 @@
+"""What the sweep finds: messages that were lost, discovery that kills, and that only one leads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from longline.core.model import Item, Job, JobState
+from longline.distributed.app import FETCH, OUTPUT
+from longline.distributed.sweeper import Children, Sweeper
+from longline.engine.owner import process_of, this_host
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from tests.distributed.cluster_home import Home
+from tests.servers import RedisServer
+from tests.virtual import VirtualClock
+
+
+@pytest.fixture
+def home(tmp_path: Path, redis_server: RedisServer) -> Iterator[Home]:
+    home = Home(tmp_path / "home", redis_server)
+    yield home
+    home.close()
+
+
+@pytest.fixture
+def sweeper(home: Home, clock: VirtualClock) -> Sweeper:
+    return Sweeper(home.store, home.messages, clock, home.settings, "first")
+
+
+async def found(home: Home, job: Job, count: int, at: float) -> None:
+    """Have a job's items found."""
+    items = [Item(str(number), f"http://site.test/{number}") for number in range(count)]
+    await home.store.queue.add(Discovered(job.id, items, at, is_last=True))
+
+
+def a_dead_child() -> str:
+    """Return the name of an owner that died although its parent, which is us, lives."""
+    child = subprocess.Popen(["true"])
+    born, ours = psutil.Process(child.pid).create_time(), psutil.Process().create_time()
+    child.wait()
+    host = this_host()
+    return f"{host}:{child.pid}:{born:.2f}:{child.pid:x}:{os.getpid()}:{ours:.2f}"
+
+
+async def test_what_is_due_is_offered_and_told_of(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+    await found(home, job, 25, clock.now())
+    before = (await home.messages.waiting())[FETCH]
+
+    swept = await sweeper.sweep()
+
+    assert swept.offered == 3  # of ten items each
+    assert (await home.messages.waiting())[FETCH] == before + 3
+
+
+async def test_a_lost_message_is_sent_again_after_five_seconds(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+    await found(home, job, 25, clock.now())
+    await sweeper.sweep()
+    home.forget_messages()
+
+    soon = await sweeper.sweep()
+    await clock.sleep(6)
+    later = await sweeper.sweep()
+
+    assert (soon.told_again, later.told_again) == (0, 3)
+    assert (await home.messages.waiting())[FETCH] == 3
+
+
+async def test_discovery_that_kills_its_worker_three_times_pauses_the_job(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+
+    await _die_discovering(home, job, sweeper, clock)
+    await _die_discovering(home, job, sweeper, clock)
+    twice = (await home.store.jobs.get(job.id)).state
+    await _die_discovering(home, job, sweeper, clock)
+
+    ended = await home.store.jobs.get(job.id)
+    assert twice is JobState.RUNNING
+    assert ended.state is JobState.PAUSED
+    assert "3" in (ended.reason or "")
+
+
+async def test_a_worker_that_died_with_an_item_in_hand_did_not_die_of_discovery(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+
+    for _ in range(3):
+        await _die_discovering(home, job, sweeper, clock, in_flight={7})
+    await sweeper.sweep()  # by now nobody knows any more what they had in hand
+
+    assert (await home.store.jobs.get(job.id)).state is JobState.RUNNING
+
+
+async def test_only_its_own_supervisor_says_whether_a_worker_died_of_discovery(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    own = Sweeper(home.store, home.messages, clock, home.settings, "not the leader")
+    job = await home.start_job("http://site.test", 25)
+    await sweeper.sweep()
+
+    for _ in range(3):
+        await _die_discovering(home, job, own, clock, in_flight={7}, leader=sweeper)
+    of_items = (await home.store.jobs.get(job.id)).state
+    for _ in range(3):
+        await _die_discovering(home, job, own, clock, leader=sweeper)
+
+    assert of_items is JobState.RUNNING
+    assert (await home.store.jobs.get(job.id)).state is JobState.PAUSED
+
+
+async def test_deaths_of_discovery_are_known_to_the_next_leader(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+    await _die_discovering(home, job, sweeper, clock)
+    await _die_discovering(home, job, sweeper, clock)
+    await sweeper.give_up()
+    following = Sweeper(home.store, home.messages, clock, home.settings, "second")
+
+    await _die_discovering(home, job, following, clock)
+
+    assert (await home.store.jobs.get(job.id)).state is JobState.PAUSED
+
+
+async def test_a_job_that_cannot_be_read_here_is_paused_and_the_others_go_on(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    settings = {"source": "little.py", "of_a_newer_longline": 1}
+    strange = await home.store.jobs.create(NewJob("little", settings, {}, clock.now()))
+    await home.store.jobs.start(strange.id, clock.now(), engine="celery")
+    job = await home.start_job("http://site.test", 25)
+    await found(home, job, 25, clock.now())
+
+    swept = await sweeper.sweep()
+
+    paused = await home.store.jobs.get(strange.id)
+    assert paused.state is JobState.PAUSED
+    assert "of_a_newer_longline" in (paused.reason or "")
+    assert swept.offered == 3
+
+
+async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    job = await home.start_job("http://site.test", 25)
+    order = Order(job.id, OrderKind.EXPORT, clock.now(), {"output": "a.csv"})
+    await home.store.orders.place(order)
+    before = (await home.messages.waiting())[OUTPUT]
+
+    await sweeper.sweep()
+    await clock.sleep(6)
+    await sweeper.sweep()  # one waits: whoever takes it finds all
+    told = (await home.messages.waiting())[OUTPUT]
+    home.forget_messages(OUTPUT)
+    await sweeper.sweep()
+    again = (await home.messages.waiting())[OUTPUT]
+    home.forget_messages(OUTPUT)
+    await home.store.orders.take(OrderClaim(order, "somebody", clock.now(), clock.now() + 60))
+    await clock.sleep(6)
+    await sweeper.sweep()
+
+    assert (told - before, again) == (1, 1)
+    assert (await home.messages.waiting())[OUTPUT] == 0
+
+
+async def test_one_leads_until_it_gives_up(
+    home: Home, sweeper: Sweeper, clock: VirtualClock
+) -> None:
+    other = Sweeper(home.store, home.messages, clock, home.settings, "second")
+
+    assert (await sweeper.sweep()).is_leader
+    assert not (await other.sweep()).is_leader
+    await sweeper.give_up()
+    assert (await other.sweep()).is_leader
+
+
+async def _die_discovering(
+    home: Home,
+    job: Job,
+    sweeper: Sweeper,
+    clock: VirtualClock,
+    *,
+    in_flight: Collection[int] = (),
+    leader: Sweeper | None = None,
+) -> None:
+    now, owner = clock.now(), a_dead_child()
+    children = Children(os.getpid(), in_flight={process_of(owner) or 0: in_flight})
+    before = await home.store.chunks.standing(job.id)
+    await home.store.jobs.take_discovery(job.id, owner, now, now + 20, [before.finder or ""])
+    if leader is not None:
+        await leader.sweep(Children(parent=1))  # before whoever knows more
+    await sweeper.sweep(children)

@@ -1,0 +1,73 @@
+"""`longline worker`: how it ends, what it leaves behind, and what it says when it cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from longline.cli.commands.cluster.worker import command
+from longline.core.model import JobState
+from tests.distributed.cluster_home import GatedSite, Home, home_running, until
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with home_running(tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def guarded_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A redis-server that wants a password."""
+    server = RedisServer(tmp_path, options=("--requirepass", "right"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.mark.real_time
+async def test_a_worker_waits_for_a_redis_that_is_away_and_reports_it(
+    home: Home, gated_site: GatedSite
+) -> None:
+    gated_site.gate.set()
+    job = await home.start_job(gated_site.url, 20)
+    home.redis.kill()
+
+    home.start_worker(processes=1)
+    await until(lambda: _has_said(home, f":{home.redis.port}"), "what is wrong")
+    home.redis.start()
+
+    assert await home.ended(job) is JobState.COMPLETE
+
+
+def test_a_worker_without_a_redis_says_what_to_do(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["--home", str(tmp_path)])
+
+    assert "longline up" in str(result.exception)
+
+
+def test_a_worker_with_a_wrong_password_ends_with_an_error_that_hides_it(
+    guarded_redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGLINE_REDIS_URL", guarded_redis.url.replace("//", "//:wrong@"))
+
+    result = CliRunner().invoke(command, ["--home", str(tmp_path)])
+
+    assert "password" in str(result.exception)
+    assert "wrong" not in str(result.exception)
+
+
+def test_an_unknown_queue_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["--home", str(tmp_path), "--queues", "fetch,mail"])
+
+    assert result.exit_code == 2
+    assert "'mail'" in result.output
+    assert "fetch, process, output" in result.output
+
+
+async def _has_said(home: Home, words: str) -> bool:
+    return words in (home.folder / "worker.log").read_text("utf-8")

@@ -1,0 +1,116 @@
+"""What a child does for a message, without Celery: a job that is gone, or broken, ends no other."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from longline.config.job_spec import make_spec
+from longline.config.settings import Settings
+from longline.core.errors import UnknownJob
+from longline.core.model import Item, ItemState, Job, JobState
+from longline.distributed.app import Messages
+from longline.distributed.celery_process import Drain
+from longline.distributed.reports import Reports
+from longline.distributed.working import Working
+from longline.drift.watch import Drifting
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.outcomes import Finish
+from longline.storage.store import Store, open_store
+from tests.distributed.cluster_home import LITTLE, GatedSite
+from tests.servers import RedisServer
+
+pytestmark = pytest.mark.real_time
+AT_ONCE = 12
+
+
+@pytest.fixture
+def settings(tmp_path: Path, redis_server: RedisServer) -> Settings:
+    return Settings(home=tmp_path, redis_url=redis_server.url, chunk_size=2)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def working(settings: Settings, said: list[str]) -> AsyncIterator[Working]:
+    reading, writing = os.pipe()
+    messages, queues = Messages(settings), ("process",)  # no other chunks are taken beside one
+    async with Working(
+        settings, messages, Drain(), Reports(writing), queues=queues, say=said.append
+    ) as working:
+        yield working
+    messages.close()
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    with open_store(settings.database) as store:
+        yield store
+
+
+@pytest.fixture
+async def half_open_site() -> AsyncIterator[GatedSite]:
+    async with GatedSite(40, at_once=AT_ONCE) as site:
+        yield site
+        site.gate.set()  # it closes when all have their answers
+
+
+async def offered(store: Store, site: str, count: int) -> tuple[Job, int]:
+    """Return a job whose items are found and offered, and its first chunk."""
+    now = time.time()
+    options = {"site": site, "count": count}
+    spec = make_spec({"source": str(LITTLE), "set": options, "rate": "unlimited"})
+    job = await store.jobs.create(NewJob("little", spec.snapshot(), spec.identity(), now))
+    await store.jobs.start(job.id, now, engine="celery")
+    items = [Item(str(number), f"{site}/item/{number}") for number in range(count)]
+    await store.queue.add(Discovered(job.id, items, now, is_last=True))
+    return job, (await store.chunks.offer(job.id, now, size=2))[0]
+
+
+async def test_messages_about_a_job_that_is_gone_do_nothing(
+    working: Working, store: Store, said: list[str]
+) -> None:
+    await working.discover("gone")
+    await working.finish("gone")
+
+    assert said == []
+    with pytest.raises(UnknownJob, match="gone"):
+        await store.chunks.standing("gone")
+
+
+async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_hand(
+    working: Working,
+    store: Store,
+    half_open_site: GatedSite,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, chunk = await offered(store, half_open_site.url, 40)
+    committed: list[Finish] = []
+
+    def broken(_drift: Drifting, finish: Finish, _state: ItemState | None) -> None:
+        committed.append(finish)
+        if len(committed) == AT_ONCE:  # more than one chunk has; others wait at the gate
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Drifting, "tell", broken)
+
+    await working.collect(chunk)
+
+    assert (await store.jobs.get(job.id)).state is JobState.PAUSED
+    assert await store.chunks.owners(job.id) == []
+    counts = await store.queue.counts(job.id)
+    assert (counts[ItemState.STORED], counts[ItemState.QUEUED]) == (AT_ONCE, 40 - AT_ONCE)
+    (event,) = await store.journal.events(job.id, kind="leases.reclaimed")
+    assert event.data.keys() == {"items"}  # none of them is a suspect
+    assert "ZeroDivisionError" in said[0]

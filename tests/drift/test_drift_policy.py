@@ -1,0 +1,441 @@
+"""What is called drift, how soon, and above all what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from longline.config.manifests.fields import FieldSpec
+from longline.core.errors import Misfit
+from longline.drift.judge import Notice, Watch, far_fewer, judge
+from longline.drift.profiles import (
+    Profile,
+    Shape,
+    chance_of_fewer,
+    chance_of_more,
+    profile_of,
+    shape_of,
+    shape_of_failure,
+)
+from longline.http.messages import Page
+from longline.pipeline.map import Map
+from longline.pipeline.validate import Validate
+from longline.sources.html.fields import read_fields, readers_of, whole
+from tests.drift.drifting_shapes import Change, put, shapes_of, without
+from tests.pipeline.drafts import draft
+
+
+def watched(shapes: list[Shape], history: Profile | None = None) -> dict[str, Notice]:
+    """Return what a watch tells of these records, by field."""
+    watch = Watch(history)
+    return {
+        notice.field: notice
+        for place, shape in enumerate(shapes, 1)
+        for notice in watch.add(shape, place)
+    }
+
+
+def history_of(seed: int, count: int = 200) -> Profile:
+    return Profile.from_json(profile_of(shapes_of(seed, count, start=10_000)).as_json())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_normal_variation_is_no_drift_in_a_first_run(seed: int) -> None:
+    assert watched(shapes_of(seed, 600)) == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_normal_variation_is_no_drift_after_earlier_runs(seed: int) -> None:
+    judgement = judge(shapes_of(seed, 300), history_of(seed), runs=1)
+
+    assert (judgement.drift, judgement.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [1, 5, 15])
+def test_a_small_site_is_no_drift(seed: int, count: int) -> None:
+    history = history_of(seed + 1, count=15)
+
+    assert judge(shapes_of(seed, count), history, runs=1).drift == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["price", "title", "stock", "text"])
+def test_a_field_that_empties_is_told_within_twenty_items(seed: int, name: str) -> None:
+    shapes = shapes_of(seed, 100) + shapes_of(seed, 50, without(name), start=100)
+
+    notices = watched(shapes)
+
+    assert set(notices) == {name}
+    assert 100 < notices[name].place <= 120
+
+
+CHANGES: dict[str, tuple[str, Change]] = {
+    "number to text": ("price", put("price", str)),
+    "text collapses": ("text", put("text", lambda _: "…")),
+    "text grows": ("title", put("title", lambda text: text * 20)),
+    "all equal": ("title", put("title", lambda _: "Welcome to our shop")),
+    "half of them have it": ("signed", without("signed")),
+    "object to text": ("seller", put("seller", lambda one: one["name"])),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_field_that_changes_is_told_within_fifty_items(case: str) -> None:
+    name, change = CHANGES[case]
+    shapes = shapes_of(1, 200) + shapes_of(1, 50, change, start=200)
+
+    notices = watched(shapes)
+
+    assert set(notices) == {name}
+    assert 200 < notices[name].place <= 250
+
+
+@pytest.mark.parametrize("factor", [0.01, 100])
+def test_numbers_in_another_unit_are_told_by_earlier_runs(factor: float) -> None:
+    shapes = shapes_of(1, 100, put("price", lambda price: price * factor))
+
+    assert set(watched(shapes, history_of(1))) == {"price"}
+
+
+def test_a_worse_score_is_told_when_no_field_tells_it() -> None:
+    worse = [shape_of(str(n), {"title": f"Thing {n}"}, 40 + n % 5) for n in range(60)]
+    usual = profile_of([shape_of(str(n), {"title": f"Thing {n}"}, 85 + n % 9) for n in range(200)])
+
+    notices = watched(worse, usual)
+
+    assert list(notices) == ["@score"]
+    assert "42" in notices["@score"].difference.now
+    assert "89" in notices["@score"].difference.before
+
+
+SCHEMA = {
+    "required": ["title", "price"],
+    "properties": {"price": {"type": "number", "maximum": 100}},
+}
+GOOD = {"title": "Lamp", "price": 5}
+
+
+class Priced(BaseModel):
+    price: float
+
+
+def refused_by_rules(rules: Any, data: dict[str, Any]) -> str:
+    """Return why a pipeline refuses data, in the words that it has today."""
+    with pytest.raises(Misfit) as misfit:
+        Validate(rules)(draft(data))
+    return str(misfit.value)
+
+
+def unmapped() -> str:
+    """Return the note on a field whose path finds nothing, as it is shown with the field."""
+    (note,) = Map({"price": "x"})(draft(GOOD)).notes
+    return f"{note.field}: {note.text}"
+
+
+def refused_by_manifest(html: str) -> str:
+    """Return why the required field `price` of a page was not read, in the words of today."""
+    spec = FieldSpec.model_validate({"css": ".price", "type": "number", "required": True})
+    page = Page("http://shop.test/1", 200, {"content-type": "text/html"}, html.encode())
+    reading = read_fields(readers_of({"price": spec}, None), whole(page))
+    assert reading.problem is not None
+    return f"{page.url}: {reading.problem}"
+
+
+def test_items_that_fail_on_a_field_speak_for_it() -> None:
+    reason = refused_by_manifest("<p>nothing here</p>")
+    failed = [shape_of_failure(str(n), reason) for n in range(100, 130)]
+
+    notices = watched(shapes_of(1, 100) + failed)
+
+    assert set(notices) == {"price"}
+    assert (notices["price"].place <= 120, notices["price"].since) == (True, "100")
+
+
+@pytest.mark.parametrize(
+    "reason", [refused_by_rules(Priced, {"price": "x"}), unmapped(), "a; price: b"]
+)
+def test_a_reason_names_the_field_in_several_ways(reason: str) -> None:
+    assert "price" in shape_of_failure("3", reason).cells
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_refused"),
+    [
+        (refused_by_rules(SCHEMA, {**GOOD, "price": 101}), True),
+        (refused_by_manifest("<p class=price>cheap</p>"), True),
+        (refused_by_rules(SCHEMA, {"title": "Lamp"}), False),
+        (refused_by_rules(Priced, {}), False),
+        (refused_by_rules(SCHEMA, {**GOOD, "price": None}), False),
+        (refused_by_rules(SCHEMA, {"price": 101}), True),
+    ],
+)
+def test_a_value_that_is_refused_is_not_reported_as_missing(
+    reason: str, *, is_refused: bool
+) -> None:
+    shape = shape_of_failure("3", reason)
+    failed = [shape_of_failure(str(n), reason) for n in range(100, 140)]
+
+    notices = watched(shapes_of(1, 100) + failed)
+
+    assert ("price" in shape.refused) == is_refused
+    assert ("valid" in notices["price"].difference.now) == is_refused
+
+
+@pytest.mark.parametrize(("found", "fewest"), [(50, 100), (300, 100), (0, 19), (100, 100)])
+def test_a_run_may_find_a_little_less_or_more(found: int, fewest: int) -> None:
+    assert far_fewer(found, fewest) is None
+
+
+def test_a_run_that_finds_far_fewer_items_is_told() -> None:
+    difference = far_fewer(49, 100)
+
+    assert difference is not None
+    assert difference.field == "@items"
+    assert "49" in difference.now
+    assert "100" in difference.before
+
+
+def test_what_is_not_known_of_a_field_is_no_news() -> None:
+    history = history_of(1)
+    history.forget({"seller", "price"})
+
+    judgement = judge(shapes_of(2, 200, put("price", str)), history, runs=1)
+
+    assert (judgement.drift, judgement.warnings) == ((), ())
+
+
+@pytest.mark.parametrize("reason", [None, "", "no table here"])
+def test_a_reason_may_name_no_field(reason: str | None) -> None:
+    assert shape_of_failure("3", reason).cells == {}
+
+
+def test_items_that_fail_for_no_named_field_are_told_as_a_whole() -> None:
+    failed = [shape_of_failure(str(n), "KeyError: 'no table'") for n in range(100, 130)]
+
+    notices = watched(shapes_of(1, 100) + failed)
+
+    assert list(notices) == ["@valid"]
+    assert "@valid" not in str(notices["@valid"])  # it has a name for people
+
+
+def test_a_list_that_is_sorted_by_price_is_no_drift() -> None:
+    shapes = [shape_of(str(n), {"price": float(n), "text": "x" * (n // 4)}) for n in range(400)]
+
+    assert watched(shapes) == {}
+
+
+def test_numbers_of_their_own_may_go_up_from_run_to_run() -> None:
+    earlier = profile_of([shape_of(str(n), {"id": n}) for n in range(200)])
+
+    assert watched([shape_of(str(n), {"id": n}) for n in range(9000, 9100)], earlier) == {}
+
+
+def flats_and_garages() -> list[Shape]:
+    """Return a list of which the second half never has bedrooms."""
+    return [
+        shape_of(str(n), {"title": f"t{n}", "bedrooms": 2 + n % 3 if n < 200 else None})
+        for n in range(400)
+    ]
+
+
+def test_numbers_of_their_own_may_skip_a_part_that_somebody_else_is_at() -> None:
+    order = [*range(40), *range(160, 200), *range(40, 160)]
+
+    assert watched([shape_of(str(number), {"number": number}) for number in order]) == {}
+
+
+def test_prices_that_are_each_of_their_own_are_watched_all_the_same() -> None:
+    prices = [90_000 + 7919 * number % 800_000 for number in range(200)]
+    odd = [100 * price for price in prices[:50]]
+
+    notices = watched([shape_of(str(price), {"price": price}) for price in [*prices, *odd]])
+
+    assert set(notices) == {"price"}
+
+
+def test_what_a_part_of_an_earlier_run_has_shown_is_no_news() -> None:
+    judgement = judge(flats_and_garages(), profile_of(flats_and_garages()), runs=1)
+
+    assert (judgement.drift, judgement.warnings) == ((), ())
+
+
+def test_sites_are_watched_each_by_itself() -> None:
+    sites = [
+        shape_of(str(n), {"title": f"t{n}", "price": 5 if n < 200 else None}, site=f"s{n // 200}")
+        for n in range(400)
+    ]
+
+    assert watched(sites) == {}
+
+
+def test_a_field_is_told_once_and_its_parts_not_at_all() -> None:
+    shapes = shapes_of(1, 100) + shapes_of(1, 200, without("seller"), start=100)
+
+    assert set(watched(shapes)) == {"seller"}
+
+
+def test_what_was_noticed_before_is_not_told_again() -> None:
+    watch = Watch(noticed=["price"])
+    shapes = shapes_of(1, 100) + shapes_of(1, 50, without("price"), start=100)
+
+    assert [one for n, shape in enumerate(shapes, 1) for one in watch.add(shape, n)] == []
+
+
+def test_a_column_that_is_empty_in_a_whole_run_of_a_few_is_drift() -> None:
+    judgement = judge(shapes_of(1, 8, without("title")), history_of(1), runs=1)
+
+    assert judgement.fields == ("title",)
+    assert not judgement.is_sound
+
+
+def test_an_empty_column_without_history_is_a_warning() -> None:
+    judgement = judge(shapes_of(1, 120, without("price")), None)
+
+    assert judgement.drift == ()
+    assert judgement.empty == ("price",)
+    (warning,) = judgement.warnings
+    assert "price" in warning
+    assert "120" in warning
+
+
+def test_a_column_that_was_empty_before_is_nothing_new() -> None:
+    shapes = shapes_of(1, 120, without("price"))
+
+    judgement = judge(shapes, None, known_empty={"price"})
+
+    assert (judgement.warnings, judgement.empty) == ((), ("price",))
+
+
+def test_a_column_that_is_seldom_filled_may_be_empty_in_a_short_run() -> None:
+    judgement = judge(shapes_of(1, 20, without("reserve")), history_of(1), runs=1)
+
+    assert judgement.warnings == ()
+
+
+def test_a_word_in_the_reason_of_a_failure_is_no_empty_column() -> None:
+    shapes = [*shapes_of(1, 200), shape_of_failure("x", "KeyError: 'no table'")]
+
+    assert judge(shapes, None).warnings == ()
+
+
+def test_a_declared_field_that_never_came_is_a_warning() -> None:
+    rows: list[dict[str, Any]] = [{"title": f"t{n}"} for n in range(20)]
+    shapes = [shape_of(str(n), row) for n, row in enumerate(rows)]
+
+    judgement = judge(shapes, None, declared=["title", "price"])
+
+    assert judgement.empty == ("price",)
+    (warning,) = judgement.warnings
+    assert "price" in warning
+    assert "20" in warning
+
+
+def test_a_column_that_may_be_empty_is_silent() -> None:
+    history = profile_of(shapes_of(2, 100, without("price")))
+    history.quiet = {"price"}
+
+    judgement = judge(shapes_of(1, 100, without("price")), history, runs=1)
+
+    assert judgement.warnings == ()
+    assert judgement.profile.quiet == {"price"}
+
+
+def test_a_field_that_was_never_there_is_a_warning_only() -> None:
+    history = history_of(1)
+
+    judgement = judge(shapes_of(2, 60, lambda data: {**data, "phone": "1"}), history, runs=1)
+
+    assert judgement.drift == ()
+    (warning,) = judgement.warnings
+    assert "phone" in warning
+    assert "100%" in warning
+
+
+def test_a_name_with_a_dot_beside_another_is_no_part_of_it() -> None:
+    flat = [shape_of(f"{n}", {"price": "5 EUR", "price.amount": n}) for n in range(60)]
+    history = profile_of(flat)
+
+    gone = judge([shape_of(f"{n}", {"price": "5 EUR"}) for n in range(60)], history, runs=1)
+
+    assert (history.seen("price.amount"), history.share("price.amount")) == (60, 1.0)
+    assert judge(flat, history, runs=1).drift == ()
+    assert gone.fields == ("price.amount",)
+
+
+def test_a_part_is_measured_by_those_that_have_the_whole() -> None:
+    shapes = [
+        shape_of(f"{n}", {"price": {"amount": n} if n % 2 else "on request"}) for n in range(60)
+    ]
+
+    history = profile_of(shapes)
+
+    assert (history.seen("price.amount"), history.share("price.amount")) == (30, 1.0)
+
+
+def test_more_than_all_are_taken_for_all() -> None:
+    assert chance_of_fewer(5, 0, 0, 60) == 1.0
+    assert chance_of_fewer(70, 60, 60, 50) == chance_of_fewer(60, 60, 50, 50)
+    assert chance_of_more(70, 60, 60, 50) == 1.0
+
+
+def quotes(count: int) -> list[Shape]:
+    return [
+        shape_of(
+            f"q{n}", {"text": f"Quote {n} " + "x" * (n % 30), "author": f"A{n}", "tags": ["a"]}
+        )
+        for n in range(count)
+    ]
+
+
+def authors(count: int) -> list[Shape]:
+    return [
+        shape_of(f"a{n}", {"name": f"A{n}", "born": f"19{n % 90 + 10}", "bio": "b" * (20 + n % 40)})
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [90, 300])
+def test_records_of_two_kinds_are_no_drift_in_a_first_run(count: int) -> None:
+    assert not judge([*quotes(count), *authors(count)], None).drift
+    assert not watched([*authors(count), *quotes(count)])
+
+
+@pytest.mark.parametrize("second", [20, 100, 400])
+def test_records_of_two_kinds_are_no_drift_in_later_runs(second: int) -> None:
+    history = profile_of([*quotes(200), *authors(100)])
+
+    assert not judge([*authors(100), *quotes(second)], history, runs=1).drift
+    mixed = [one for pair in zip(quotes(100), authors(100), strict=True) for one in pair]
+    assert not judge(mixed, history, runs=1).drift
+    assert not judge([*quotes(200), *authors(100)], profile_of(mixed), runs=1).drift
+
+
+def test_a_kind_that_shares_fields_with_another_is_told_apart() -> None:
+    books = [
+        shape_of(f"b{n}", {"url": f"/b/{n}", "title": f"T{n}", "price": n}) for n in range(120)
+    ]
+    reviews = [
+        shape_of(f"r{n}", {"url": f"/r/{n}", "title": f"T{n}", "stars": 4}) for n in range(99)
+    ]
+
+    assert not judge([*books, *reviews], None).drift
+
+
+def test_a_field_that_vanishes_from_one_of_two_kinds_is_noticed() -> None:
+    broken = [shape_of(f"q{n}", {"author": f"A{n}", "tags": ["a"]}) for n in range(300, 360)]
+
+    assert "text" in watched([*quotes(200), *authors(200), *broken])
+    assert judge(
+        [*authors(200), *(shape_of(f"q{n}", {"author": "A", "tags": ["a"]}) for n in range(200))],
+        profile_of([*quotes(200), *authors(200)]),
+        runs=1,
+    ).drift
+
+
+def test_records_that_lose_most_of_their_fields_are_not_another_kind() -> None:
+    rest = [shape_of(f"q{n}", {"tags": ["a"]}) for n in range(60)]
+
+    assert {"text", "author"} <= watched([*quotes(200), *rest]).keys()

@@ -1,0 +1,404 @@
+"""The watch over a run, told by one process, while others commit as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from longline.core.errors import BadOption, FailureKind
+from longline.core.model import Item, ItemState, Job, JobState, Outcome, Record, Verdict
+from longline.drift.watch import NOTICED, UNJUDGED, Drifting, accept
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.leases import Claim
+from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.quarantine import Mended
+from longline.storage.records.profiles import Ending
+from longline.storage.store import Store, open_store
+from tests.little import Little, LittleOptions
+from tests.virtual import VirtualClock
+
+WRONG = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/longline.sqlite") as store:
+        yield store
+
+
+@pytest.fixture
+def drifting(store: Store, clock: VirtualClock) -> Drifting:
+    return Drifting(store, Little(LittleOptions(site="http://x.test")), clock)
+
+
+async def committed(
+    store: Store, clock: VirtualClock, rows: list[dict[str, Any]], **settings: Any
+) -> Job:
+    """Return a job whose records are these, committed by somebody."""
+    now = clock.now()
+    job = await store.jobs.create(NewJob("little", settings, {}, now))
+    items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(len(rows))]
+    await store.queue.add(Discovered(job.id, items, now, is_last=True))
+    await store.queue.finish_all(await finishes(store, job, rows, now))
+    return job
+
+
+async def finishes(store: Store, job: Job, rows: list[dict[str, Any]], at: float) -> list[Finish]:
+    leases = await store.queue.lease(Claim(job.id, "me", len(rows), at, at + 20))
+    return [
+        Finish(lease, Outcome(Verdict.STORE, record=made(lease.item, rows)), at + number)
+        for number, lease in enumerate(leases)
+    ]
+
+
+def made(item: Item, rows: list[dict[str, Any]]) -> Record:
+    return Record("little", item.key, item.url, rows[int(item.key)], fingerprint=item.key)
+
+
+def rows(good: int, bad: int = 0) -> list[dict[str, Any]]:
+    return [{"text": f"page {n}" if n < good else None} for n in range(good + bad)]
+
+
+async def test_what_others_have_committed_decides_at_the_end(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job = await store.jobs.create(NewJob("little", {}, {"first": 1}, clock.now()))
+    await drifting.begin(job)
+    other = await committed(store, clock, rows(100, 50))
+
+    await drifting.begin(other)
+    ending = await drifting.ending()
+
+    assert list(ending.profile["drift"]) == ["text"]
+    (told,) = ending.drift
+    assert "since 100" in told
+
+
+async def test_what_is_told_is_noticed_and_written_down(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    await drifting.begin(job)
+    items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
+    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    for finish in await finishes(store, job, rows(100, 50), clock.now()):
+        drifting.tell(finish, ItemState.STORED)
+
+    await drifting.look()
+
+    (event,) = await store.journal.events(job.id, kind=NOTICED)
+    assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "in 100%")
+    assert event.data["item"] <= 120
+
+
+async def test_what_was_parked_or_lost_says_nothing(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    await drifting.begin(job)
+    items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
+    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    for finish in await finishes(store, job, rows(100, 50), clock.now()):
+        drifting.tell(finish, None)
+
+    await drifting.look()
+
+    assert await store.journal.events(job.id, kind=NOTICED) == []
+
+
+async def test_what_any_process_has_noticed_counts(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job = await committed(store, clock, rows(10))
+    told = {"field": "text", "text": "text is gone"}
+    await store.journal.append(
+        {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    )
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert ending.drift == (told["text"],)
+
+
+async def test_what_was_noticed_before_the_job_was_opened_again_does_not(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job = await committed(store, clock, rows(10))
+    told = {"field": "text", "text": "text is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    await store.journal.append(event, {**event, "kind": "job.reopened", "data": {}})
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert ending.drift == ()
+
+
+async def test_a_job_that_has_not_ended_cannot_be_accepted(
+    store: Store, clock: VirtualClock
+) -> None:
+    job = await committed(store, clock, rows(10))
+
+    with pytest.raises(BadOption) as refused:
+        await accept(store, job.id, clock.now())
+
+    assert refused.value.option == "JOB"
+    assert job.id in refused.value.problem
+    assert "pending" in refused.value.problem
+
+
+async def ended(
+    drifting: Drifting, clock: VirtualClock, store: Store, rows: list[dict[str, Any]], **spec: Any
+) -> tuple[Job, Ending]:
+    """Return a job with these records that has ended, and what its end said."""
+    job = await committed(store, clock, rows, **spec)
+    await drifting.begin(job)
+    ending = await drifting.ending()
+    await store.jobs.finish(job.id, clock.now(), ending)
+    await clock.sleep(3600)
+    return job, ending
+
+
+async def test_a_run_is_measured_by_runs_with_the_same_parameters(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(60), params={"region": "north"})
+
+    _, other = await ended(drifting, clock, store, rows(0, 60), params={"region": "south"})
+    _, same = await ended(drifting, clock, store, rows(0, 60), params={"region": "north"})
+
+    assert other.drift == ()
+    assert list(same.profile["drift"]) == ["text"]
+
+
+async def test_a_run_is_measured_by_runs_with_the_same_options(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(60))
+    other = Drifting(store, Little(LittleOptions(site="http://x.test", count=3)), clock)
+
+    _, ending = await ended(other, clock, store, rows(0, 60))
+
+    assert ending.drift == ()
+
+
+async def test_a_trial_run_is_no_measure_of_whole_ones(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(20), limit=20)
+
+    second, ending = await ended(drifting, clock, store, rows(20, 280))
+    _, third = await ended(drifting, clock, store, rows(20, 280))
+
+    assert (ending.drift, third.drift) == ((), ())
+    assert third.profile["measured_by"] == (second.id,)
+
+
+async def test_a_run_with_a_limit_is_measured_by_one_that_found_as_many(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    trial, _ = await ended(drifting, clock, store, rows(60), limit=60)
+
+    _, more = await ended(drifting, clock, store, rows(60, 40), limit=100)
+    _, same = await ended(drifting, clock, store, rows(0, 60), limit=60)
+
+    assert trial.id not in more.profile["measured_by"]
+    assert list(same.profile["drift"]) == ["text"]
+
+
+async def test_a_run_that_finds_far_fewer_items_is_drift_and_no_measure(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(100))
+
+    job, few = await ended(drifting, clock, store, rows(20))
+    _, again = await ended(drifting, clock, store, rows(20))
+
+    (told,) = few.drift
+    assert list(few.profile["drift"]) == list(again.profile["drift"]) == ["@items"]
+    assert {"20", "100"} <= set(re.findall(r"\d+", told))
+    assert again.drift == few.drift
+    assert told in ((await store.jobs.get(job.id)).reason or "")
+
+
+async def test_a_run_that_was_cut_may_find_fewer_items(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(100))
+
+    _, ending = await ended(drifting, clock, store, rows(20), limit=20)
+
+    assert ending.drift == ()
+
+
+async def test_a_source_that_may_be_empty_may_find_fewer_items(
+    store: Store, clock: VirtualClock
+) -> None:
+    little = Little(LittleOptions(site="http://x.test"))
+    vars(little)["manifest"] = SimpleNamespace(may_be_empty=True)
+    drifting = Drifting(store, little, clock)
+    await ended(drifting, clock, store, rows(100))
+
+    _, ending = await ended(drifting, clock, store, rows(20))
+
+    assert ending.drift == ()
+
+
+async def test_nothing_found_is_drift_after_a_good_run(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    _, first = await ended(drifting, clock, store, [])
+    await ended(drifting, clock, store, rows(10))
+
+    _, last = await ended(drifting, clock, store, [])
+
+    assert (first.drift, len(first.warnings)) == ((), 1)
+    assert list(last.profile["drift"]) == ["@records"]
+    assert len(last.drift) == 1
+
+
+async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
+    store: Store, clock: VirtualClock
+) -> None:
+    little = Little(LittleOptions(site="http://x.test"))
+    drifting = Drifting(store, little, clock)
+    vars(little)["manifest"] = SimpleNamespace(fields={"text": ".old", "name": "h1"})
+    wholes = [{"text": f"page {n}", "name": f"thing {n}"} for n in range(60)]
+    await ended(drifting, clock, store, wholes)
+    vars(little)["manifest"] = SimpleNamespace(fields={"text": ".new", "name": "h1"})
+
+    _, ending = await ended(drifting, clock, store, [{"text": n, "name": None} for n in range(60)])
+
+    assert list(ending.profile["drift"]) == ["name"]
+
+
+async def test_a_job_whose_records_a_later_one_has_taken_keeps_its_drift(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job, told = await ended(drifting, clock, store, rows(100, 50))
+    await ended(drifting, clock, store, rows(150))
+
+    await drifting.begin(job)
+    again = await drifting.ending()
+
+    assert len(told.drift) == 1
+    assert (again.drift, again.profile["records"]) == (told.drift, 150)
+
+
+async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    job, _ = await ended(drifting, clock, store, rows(100, 50))
+    told = {"field": "other", "text": "other is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    await store.journal.append(event)
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert list(ending.profile["drift"]) == ["text", "other"]
+
+
+async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await ended(drifting, clock, store, rows(60))
+    job, told = await ended(drifting, clock, store, rows(0, 60))
+    await accept(store, job.id, clock.now())
+
+    await drifting.begin(job)
+    await store.quarantine.end(job.id, clock.now(), await drifting.ending())
+
+    kept, again = await store.profiles.find(job.id), await store.jobs.get(job.id)
+    assert told.drift != ()
+    assert (again.state, again.reason) == (JobState.COMPLETE, None)
+    assert kept is not None
+    assert (kept.is_sound, kept.is_accepted, kept.profile["quiet"]) == (True, True, ["text"])
+
+
+async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    data = [{"text": f"page {n}" if n % 4 else None, "name": f"thing {n}"} for n in range(200)]
+    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(200)]
+    await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
+    await store.queue.finish_all(
+        [
+            replace(one, outcome=WRONG) if made(one.lease.item, data).data["text"] is None else one
+            for one in await finishes(store, job, data, clock.now())
+        ]
+    )
+    held = await store.quarantine.held(job.id)
+    mended = [Outcome(Verdict.STORE, record=made(one.item, data)) for one in held]
+    await store.quarantine.settle(list(map(Mended, held, mended)), clock.now() + 9_999)
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert (len(held), ending.profile["records"], ending.drift) == (50, 200, ())
+
+
+async def left_unreadable(store: Store, clock: VirtualClock, drifting: Drifting) -> None:
+    """Leave a measure that no judge can read."""
+    job = await committed(store, clock, rows(10))
+    await drifting.begin(job)
+    profile = dict((await drifting.ending()).profile)
+    del profile["fields"]
+    await store.jobs.finish(job.id, clock.now(), Ending(profile))
+
+
+async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await left_unreadable(store, clock, drifting)
+    job = await committed(store, clock, rows(10))
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+    await store.jobs.finish(job.id, clock.now(), ending)
+
+    over, kept = await store.jobs.get(job.id), await store.profiles.find(job.id)
+    (event,) = await store.journal.events(job.id, kind=UNJUDGED)
+    assert over.state is JobState.COMPLETE
+    assert "KeyError: 'fields'" in (over.reason or "")
+    assert event.data == {"error": "KeyError: 'fields'"}
+    assert kept is not None
+    assert not kept.is_sound
+
+
+async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
+    store: Store, clock: VirtualClock, drifting: Drifting
+) -> None:
+    await left_unreadable(store, clock, drifting)
+    job = await committed(store, clock, rows(10))
+    told = {"field": "text", "text": "text is gone"}
+    event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
+    await store.journal.append(event)
+
+    await drifting.begin(job)
+    ending = await drifting.ending()
+
+    assert ending.drift == (told["text"],)
+
+
+@pytest.mark.parametrize("name", ["", ".", "text.", "text.size"])
+async def test_a_field_of_any_name_is_judged(
+    store: Store, clock: VirtualClock, drifting: Drifting, name: str
+) -> None:
+    both = [{"text": f"page {n}", name: f"{n}"} for n in range(60)]
+    await ended(drifting, clock, store, both)
+
+    _, same = await ended(drifting, clock, store, both)
+    _, without = await ended(drifting, clock, store, rows(60))
+
+    assert (same.drift, same.warnings) == ((), ())
+    assert list(without.profile["drift"]) == [name]

@@ -1,0 +1,185 @@
+"""A task that asks no model but an enricher on this machine."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from longline.config.enrichment import LocalTask
+from longline.core.errors import BadOption, MissingExtra
+from longline.core.model import Record
+from longline.enrichment.local import LocalEnricher
+from longline.enrichment.phase import PhaseState
+from longline.pipeline.enrichers.base import Addition
+from tests.enrichment.tasks import Desk, task_of
+
+GERMAN = "Helle Zweizimmerwohnung mit Balkon, frisch renoviert, nahe am Park."
+LANGUAGE = {"language": {"fields": "description"}}
+
+
+def local_task(enricher: Mapping[str, Any], **values: Any) -> LocalTask:
+    whole = {"enrich": "facts", "sources": ["flats"], "enricher": enricher, **values}
+    return LocalTask.model_validate(whole)
+
+
+def currency(rate: float) -> dict[str, Any]:
+    options = {"field": "price", "assume": "BGN", "to": "EUR", "date": "2026-01-02"}
+    return {"currency": {**options, "rates": {"BGN": rate}}}
+
+
+def geocode(*rows: Mapping[str, Any]) -> dict[str, Any]:
+    return {"geocode": {"by": {"name": "city"}, "table": rows}}
+
+
+async def store_flat(desk: Desk, **data: Any) -> None:
+    record = Record("flats", "1", "https://flats.test/1", data, "print")
+    await desk.records.create(record, at=desk.clock.now())
+
+
+class Counting:
+    """Counts words, and how often it was asked."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def enrich(self, data: Mapping[str, Any]) -> Addition:
+        self.calls += 1
+        if data["description"] == "bad":
+            raise ZeroDivisionError("no words")
+        return Addition({"words": len(data["description"].split())})
+
+
+async def test_an_enricher_of_the_pipeline_can_be_run_as_a_task(desk: Desk) -> None:
+    await desk.store("two rooms", "one large room", "two rooms")
+    counting = Counting()
+    shape = {"type": "object", "required": ["words"]}
+    task = task_of("http://127.0.0.1", prompt="{description}", model="counting", schema=shape)
+    await desk.queue(task)
+
+    report = await desk.phase(task, LocalEnricher(counting, field="description")).run()
+
+    assert report.state is PhaseState.COMPLETE
+    assert (await desk.enrichment("1"))["answer"] == {"words": 3}
+    assert counting.calls == 2
+
+
+async def test_an_enricher_that_raises_fails_its_text_alone(desk: Desk) -> None:
+    await desk.store("two rooms", "bad")
+    task = task_of("http://127.0.0.1", prompt="{description}", schema={"type": "object"})
+    await desk.queue(task)
+
+    report = await desk.phase(task, LocalEnricher(Counting(), field="description")).run()
+
+    assert report.progress.records == {"answered": 1, "failed": 1}
+    assert "ZeroDivisionError: no words" in (await desk.enrichment("1"))["reason"]
+
+
+async def test_a_task_names_an_enricher_instead_of_a_model(desk: Desk) -> None:
+    await desk.store("", GERMAN, GERMAN)
+
+    report = await desk.run(local_task(LANGUAGE))
+
+    said = await desk.enrichment("1")
+    assert (report.state, report.progress.requests) == (PhaseState.COMPLETE, 1)
+    assert report.progress.records == {"answered": 2, "skipped": 1}
+    assert (said["answer"], said["made_by"]) == ({"language": "de"}, "machine")
+    assert (said["model"], said["tokens"]) == ("enricher language", 0)
+    assert said["prompt_version"] == f"py3langid {version('py3langid')}"
+
+
+async def test_what_it_cannot_tell_is_null_and_says_why(desk: Desk) -> None:
+    await desk.store("Garage", None)
+
+    await desk.run(local_task(LANGUAGE))
+
+    said, unsaid = await desk.enrichment("0"), await desk.enrichment("1")
+    assert (said["state"], said["answer"]) == ("answered", {"language": None})
+    assert said["reason"].startswith("language")
+    assert re.findall(r"\d+", said["reason"]) == ["6", "20"]  # letters there are and needed
+    assert unsaid["state"] == "skipped"
+    assert "description" in unsaid["reason"]
+    reasons = {one["reason"] for one in await desk.questions.reasons("facts")}
+    assert reasons == {said["reason"], unsaid["reason"]}
+
+
+async def test_nothing_is_worked_out_twice(desk: Desk) -> None:
+    await desk.store(GERMAN)
+    await desk.run(local_task(LANGUAGE))
+
+    again = await desk.run(local_task(LANGUAGE))
+
+    assert (again.state, again.progress.requests) == (PhaseState.COMPLETE, 0)
+
+
+async def test_of_several_texts_one_is_enough(desk: Desk) -> None:
+    await desk.store(None)
+    fields = ["title", "description", "summary"]
+
+    queued = await desk.queue(local_task({"language": {"fields": fields}}))
+
+    (warning,) = queued.warnings
+    assert queued.questions == 1
+    assert warning.startswith("enricher")
+    assert "'summary'" in warning
+
+
+async def test_other_rates_are_another_question(desk: Desk) -> None:
+    await store_flat(desk, price=100)
+    await desk.run(local_task(currency(0.5)))
+    first = await desk.enrichment("1")
+
+    await desk.run(local_task(currency(0.51)))
+
+    second = await desk.enrichment("1")
+    assert (first["answer"], second["answer"]) == ({"price_eur": 50.0}, {"price_eur": 51.0})
+    assert second["prompt_version"] == "rates of 2026-01-02"
+
+
+async def test_another_table_of_places_is_another_question(desk: Desk) -> None:
+    await store_flat(desk, city="Sofia")
+    await desk.run(local_task(geocode({"name": "Sofia", "lat": 42.0})))
+    first = await desk.enrichment("1")
+
+    await desk.run(local_task(geocode({"name": "Sofia", "lat": 42.7})))
+
+    second = await desk.enrichment("1")
+    assert first["answer"] == {"place": {"lat": 42.0}}
+    assert second["answer"] == {"place": {"lat": 42.7}}
+    assert first["prompt_version"] != second["prompt_version"]
+
+
+async def test_a_value_that_cannot_be_kept_fails_its_question_alone(desk: Desk) -> None:
+    await store_flat(desk, city="Sofia")
+
+    report = await desk.run(local_task(geocode({"name": "Sofia", "people": 10**30})))
+
+    assert report.state is PhaseState.PARTIAL
+    assert "exceeds 64-bit range" in (await desk.enrichment("1"))["reason"]
+
+
+async def test_a_field_that_no_record_has_is_told_before_anything_is_queued(desk: Desk) -> None:
+    await desk.store(GERMAN)
+
+    with pytest.raises(BadOption, match=r"'descripton'.*'description'"):
+        await desk.run(local_task({"language": {"fields": "descripton"}}))
+
+    assert await desk.questions.counts() == {}
+
+
+async def test_a_missing_library_is_told_before_anything_is_queued(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    await desk.store(GERMAN)
+
+    with pytest.raises(MissingExtra):
+        await desk.run(local_task(LANGUAGE))
+
+    assert await desk.questions.counts() == {}

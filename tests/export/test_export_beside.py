@@ -1,0 +1,75 @@
+"""What killed exports leave behind is swept up by the next one; what is being written is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longline.export.base import beside, working_folder, written_whole
+from longline.export.destinations.base import Wish
+from longline.export.files import export
+from tests.export.rows_of import rows
+
+
+def left_file(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_text("half")
+    return path
+
+
+def left_folder(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.mkdir()
+    (path / "records.sqlite").write_text("half")
+    return path
+
+
+@pytest.mark.parametrize("output", ["a.csv", "a.sqlite"])
+def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, output: str) -> None:
+    left_file(tmp_path, f".{output}.0123abcd.part")
+    left_folder(tmp_path, f".{output}.0123abcd.part.work")
+
+    export(Wish(str(tmp_path / output), has_schema=False), rows({"a": 1}))
+
+    assert [one.name for one in tmp_path.iterdir()] == [output]
+
+
+def test_a_folder_that_a_killed_export_left_is_removed_too(tmp_path: Path) -> None:
+    left_folder(tmp_path, ".out.0123abcd.part")
+
+    export(Wish(str(tmp_path / "out"), "csv", partition="a", has_schema=False), rows({"a": 1}))
+
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_belongs_to_other_places_or_to_nobody_we_know_stays(tmp_path: Path) -> None:
+    others = {".b.csv.0123abcd.part", ".a.csv.mine.part", ".longline-mybackup", ".a.csv.part"}
+    for name in others:
+        left_file(tmp_path, name)
+
+    export(Wish(str(tmp_path / "a.csv"), has_schema=False), rows({"a": 1}))
+
+    assert {one.name for one in tmp_path.iterdir()} == {*others, "a.csv"}
+
+
+def test_what_is_being_written_stays(tmp_path: Path) -> None:
+    place = tmp_path / "a.csv"
+
+    with written_whole(place) as living, working_folder(living) as work:
+        living.write(b"the first")
+        (work / "piece").write_text("x")
+        with written_whole(place) as other:
+            other.write(b"the second")
+        assert (work / "piece").exists()
+
+    assert place.read_bytes() == b"the first"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_folder_that_is_being_written_stays(tmp_path: Path) -> None:
+    with beside(tmp_path / "out", is_folder=True) as one, beside(tmp_path / "out") as other:
+        assert one.is_dir()
+        assert other.is_file()
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,64 @@
+"""What the columns of a table are, by what the records hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from longline.export.columns import Kind, distinct
+from longline.export.tables import Survey
+
+
+def kind_of(*values: Any) -> Kind:
+    survey = Survey()
+    for value in values:
+        survey.see({"data": {"x": value}})
+    return survey.columns()[-1].kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ((True, None), Kind.BOOLEAN),
+        ((1, -(2**63) + 1, None), Kind.INTEGER),
+        ((2**63,), Kind.JSON),
+        ((1, 0.5), Kind.NUMBER),
+        ((2**53 + 1, 0.5), Kind.JSON),
+        ((True, 1), Kind.JSON),
+        (("a", ""), Kind.TEXT),
+        (("a", 1), Kind.JSON),
+        (([1], {"a": 1}), Kind.JSON),
+        ((None,), Kind.TEXT),
+        ((float("nan"), 1), Kind.INTEGER),
+    ],
+)
+def test_a_column_is_what_all_its_values_are(values: tuple[Any, ...], kind: Kind) -> None:
+    assert kind_of(*values) is kind
+
+
+@pytest.mark.parametrize("text", ["2026-11-15T17:00:00Z", "0001-01-01T00:00:00.5+00:00"])
+def test_a_moment_that_is_sure_is_one(text: str) -> None:
+    assert kind_of(text, None, text) is Kind.TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-15",  # a day
+        "2026-11-15T17:00:00",  # of which zone?
+        "2026-11-15T17:00:00+02:00",  # the zone would be lost
+        "2026-11-15T17:00:00.1234567Z",  # a digit would be
+        "2026-02-31T17:00:00Z",  # there is none
+        "2026-11-15 17:00:00Z",
+        "",
+    ],
+)
+def test_what_is_not_sure_to_be_a_moment_is_text(text: str) -> None:
+    assert kind_of("2026-11-15T17:00:00Z", text) is Kind.TEXT
+
+
+def test_names_are_told_apart_whatever_their_case_and_length() -> None:
+    names = ["a", "A", "a_2", "", "x" * 70, "x" * 71]
+
+    assert distinct(names, longest=63) == ["a", "A_2", "a_2_2", "_", "x" * 63, "x" * 61 + "_2"]

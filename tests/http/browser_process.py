@@ -1,0 +1,31 @@
+"""A process that opens a page, says so, and then holds it until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from longline.core.clock import SystemClock
+from longline.core.model import Account
+from longline.http.messages import Request
+from longline.http.transports.browser.options import BrowserOptions
+from longline.http.transports.browser.transport import BrowserTransport
+
+
+async def hold(folder: Path, url: str, chromium: str | None) -> None:
+    transport = BrowserTransport(BrowserOptions(folder, chromium=chromium), SystemClock())
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+    try:
+        await transport(Request(url), Account())
+        sys.stdout.write("open\n")
+        sys.stdout.flush()
+        await told.wait()
+    finally:
+        await transport.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if sys.argv[3:] else None))

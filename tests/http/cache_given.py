@@ -1,0 +1,97 @@
+"""What tests of the cache share: a cached site, and entries that no site had to send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from longline.core.model import Account
+from longline.http.cache.base import Entry, HttpCache
+from longline.http.cache.memory import MemoryCache
+from longline.http.messages import Page, Request
+from longline.http.middleware.cache import Caching
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from tests.scripted_site import Answer, ScriptedSite, drop
+from tests.virtual import EPOCH, VirtualClock
+
+
+@dataclass
+class Browser:
+    """The link around real HTTP; a test looks at what it cost."""
+
+    clock: VirtualClock
+    cache: HttpCache = field(default_factory=MemoryCache)
+    heuristic: bool = False
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        self.account = Account()
+        self.transport = HttpTransport(HttpOptions(timeout=10), self.clock)
+        self.link = Caching(
+            self.transport, self.cache, self.clock, heuristic=self.heuristic, mark=self.mark
+        )
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Page:
+        return await self.ask(Request(url, headers=headers or {}))
+
+    async def ask(self, request: Request) -> Page:
+        return await self.link(request, self.account)
+
+    async def close(self) -> None:
+        await self.link.close()
+        await self.transport.close()
+
+
+@dataclass
+class Shelf:
+    """A page of a site that keeps count: every full answer has a number of its own."""
+
+    headers: dict[str, str]
+    status: int = 200
+    asked: list[CIMultiDictProxy[str]] = field(default_factory=list)
+    later: dict[str, str] | None = None
+    fails: bool | int = False
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.headers)
+        if self.fails is True:
+            return await drop(request)
+        if self.fails:
+            return web.Response(status=self.fails)
+        now = {"Date": formatdate(EPOCH + _time(), usegmt=True)}
+        headers = now | (self.headers if len(self.asked) == 1 else self.later or self.headers)
+        tag = headers.get("ETag")
+        if tag is not None and request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers=headers)
+        text = f"answer {len(self.asked)}"
+        return web.Response(text=text, status=self.status, headers=headers)
+
+
+def shelf(site: ScriptedSite, path: str, headers: dict[str, str], **values: object) -> Shelf:
+    """Put a page that keeps count on a site."""
+    page = Shelf(headers, **values)  # type: ignore[arg-type]  # a test's shorthand
+    answer: Answer = page
+    site.answers[path] = answer
+    return page
+
+
+def entry(
+    headers: Mapping[str, str] | None = None,
+    *,
+    url: str = "http://site.test/a",
+    owner: str = "",
+    at: float = EPOCH,
+    status: int = 200,
+    vary: tuple[tuple[str, str | None], ...] = (),
+) -> Entry:
+    """Return an answer that arrived at a moment, without delay."""
+    kept = CIMultiDictProxy(CIMultiDict(headers or {}))
+    return Entry(url, owner, vary, status, kept, at, at, at, at)
+
+
+def _time() -> float:
+    return VirtualClock().now() - EPOCH

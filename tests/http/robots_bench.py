@@ -1,0 +1,60 @@
+"""The robots link over real HTTP, as its tests use it."""
+
+from __future__ import annotations
+
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.robots import Robots
+from longline.http.robots_rules import RobotsText
+from longline.http.transports.aiohttp import HttpTransport
+from longline.limits.backends.cells import Cells
+from longline.limits.backends.memory import MemoryCells
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
+
+DAY = 24 * 3600
+CLOSED = "User-agent: *\nDisallow: /closed\n"
+
+
+class Calendar(VirtualClock):
+    """Virtual time that can skip days: to sit them out would wake every kept connection."""
+
+    skipped = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.skipped
+
+
+class Bench:
+    """The link over real HTTP, with what it keeps, tells and restrains in sight."""
+
+    def __init__(self, site: ScriptedSite, clock: Calendar, transport: HttpTransport) -> None:
+        self.site = site
+        self.clock = clock
+        self.cells: Cells[RobotsText] = MemoryCells(clock)
+        self.account = Account()
+        self.rates: list[tuple[str, float]] = []
+        self.transport = transport
+
+    def restrain(self, domain: str, rate: float) -> None:
+        self.rates.append((domain, rate))
+
+    def link(self, *, ignored: frozenset[str] = frozenset(), inner: Link | None = None) -> Robots:
+        return Robots(
+            inner or self.transport,
+            self.clock,
+            ignored=ignored,
+            cells=self.cells,
+            restrain=self.restrain,
+        )
+
+    async def get(self, robots: Link, path: str) -> Page:
+        return await robots(Request(f"{self.site.url}{path}"), self.account)
+
+    def told(self, kind: str) -> list[dict[str, object]]:
+        return [dict(one.data) for one in self.account.happenings if one.kind == kind]
+
+    @property
+    def host(self) -> str:
+        return self.site.url.removeprefix("http://")

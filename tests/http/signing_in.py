@@ -1,0 +1,108 @@
+"""What the tests of identity share: the links in their order, over real HTTP, and a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from longline.config.auth import make_auth
+from longline.config.identity import StartCookies
+from longline.core.errors import LonglineError
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.authentication import Authentication
+from longline.http.middleware.base import Link
+from longline.http.middleware.identity import Identity
+from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from tests.scripted_site import Answer, ScriptedSite
+from tests.virtual import VirtualClock
+
+SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's
+
+
+class Door:
+    """Redirects, statuses, authentication and identity around a transport, as in the chain."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        auth: dict[str, Any] | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+        cookies: bool | StartCookies = True,
+    ) -> None:
+        self.account = Account()
+        self.transport = HttpTransport(HttpOptions(timeout=10), clock)
+        self.seen = Recording(self.transport)
+        link: Link = Identity(self.seen, headers=headers, cookies=cookies)
+        if auth is not None:
+            link = Authentication(link, make_auth(auth), clock)
+        self.link: Link = Redirects(Statuses(link, clock))
+        self.parts: list[object] = [link, *vars(link).values()]
+
+    async def page(self, url: str, **values: Any) -> Page:
+        return await self.link(Request(url, **values), self.account)
+
+    async def get(self, url: str, **values: Any) -> str:
+        return (await self.page(url, **values)).text
+
+    async def get_all(self, *urls: str) -> list[str]:
+        return await asyncio.gather(*(self.get(url) for url in urls))
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        return [dict(one.data) for one in self.account.happenings if one.kind == kind]
+
+
+class Recording(Link):
+    """Remembers what would go out, as it would be printed."""
+
+    def __init__(self, inner: Link) -> None:
+        self._inner = inner
+        self.requests: list[str] = []
+        self.urls: list[str] = []
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        self.requests.append(repr(request))
+        self.urls.append(request.url)
+        return await self._inner(request, account)
+
+
+def echo(name: str) -> Answer:
+    """Answer with the value of a request's header, or "none"."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=request.headers.get(name, "none"))
+
+    return answer
+
+
+def host_of(site: ScriptedSite) -> str:
+    return site.url.removeprefix("http://")
+
+
+def elsewhere(site: ScriptedSite) -> str:
+    """Return the address of the same server under another name."""
+    return site.url.replace("127.0.0.1", "localhost")
+
+
+def texts_of(error: BaseException) -> str:
+    """Return all that anybody could print of an error, and what a worker sends home."""
+    shown = [str(error), repr(error), repr(error.args), repr(vars(error))]
+    shown += traceback.format_exception(error)
+    if isinstance(error, LonglineError):
+        shown.append(repr(pickle.dumps(error)))
+    return "\n".join(shown)
+
+
+async def failure_of(door: Door, url: str, kind: type[LonglineError], **values: Any) -> str:
+    """Return the sentence of the error that a request ends with; no text of it has the secret."""
+    with pytest.raises(kind) as told:
+        await door.get(url, **values)
+    assert SECRET not in texts_of(told.value)
+    return str(told.value)

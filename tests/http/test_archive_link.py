@@ -1,0 +1,185 @@
+"""The link that keeps answers, and the one that gives them back, over real HTTP."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from longline.core.errors import ConnectFailed, Gone, NotArchived, RobotsDisallowed
+from longline.core.model import Account
+from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.messages import Page, Request
+from longline.http.middleware.archive import Archiving
+from longline.http.middleware.base import Link
+from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.http.transports.replay import MISSING, build_replay
+from tests.http.archived import read_by_fastwarc, records_in
+from tests.scripted_site import ScriptedSite, drop
+from tests.virtual import VirtualClock
+
+
+class Forbidding(Link):
+    """A link that lets nothing through, as robots.txt may."""
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        raise RobotsDisallowed(request.url, "not for us")
+
+
+@pytest.fixture
+async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
+    async with open_warc(tmp_path) as archive:
+        yield archive
+
+
+@pytest.fixture
+async def chain(archive: WarcArchive, clock: VirtualClock) -> AsyncIterator[Link]:
+    transport = HttpTransport(HttpOptions(), clock)
+    yield Redirects(Statuses(Archiving(transport, archive, "job", clock), clock))
+    await transport.close()
+
+
+@pytest.fixture
+def replay(archive: WarcArchive, clock: VirtualClock) -> Link:
+    return build_replay(archive, "job", clock)
+
+
+async def test_an_answer_is_given_again_without_a_request(
+    site: ScriptedSite, chain: Link, replay: Link
+) -> None:
+    site.says("/a", "hello", headers={"X-One": "1"})
+    first = await chain(Request(f"{site.url}/a"), Account())
+    account = Account()
+
+    again = await replay(Request(f"{site.url}/a"), account)
+
+    assert (again.url, again.status, again.text) == (first.url, 200, "hello")
+    assert list(again.headers.items()) == list(first.headers.items())
+    assert (account.requests, account.status, site.hits["/a"]) == (0, 200, 1)
+
+
+async def test_every_hop_of_a_redirect_is_kept(
+    site: ScriptedSite, chain: Link, replay: Link, archive: WarcArchive
+) -> None:
+    site.says("/old", status=301, headers={"location": "/middle"})
+    site.says("/middle", status=302, headers={"location": "/new"})
+    site.says("/new", "here")
+    await chain(Request(f"{site.url}/old"), Account())
+
+    page = await replay(Request(f"{site.url}/old"), Account())
+
+    assert (page.url, page.text) == (f"{site.url}/new", "here")
+    assert await archive.count("job") == 3
+
+
+async def test_an_answer_that_says_no_is_kept_and_says_so_again(
+    site: ScriptedSite, chain: Link, replay: Link
+) -> None:
+    request = Request(f"{site.url}/nowhere")
+    with pytest.raises(Gone):
+        await chain(request, Account())
+
+    with pytest.raises(Gone):
+        await replay(request, Account())
+
+
+async def test_a_source_that_wants_to_see_a_refusal_sees_it_again(
+    site: ScriptedSite, chain: Link, replay: Link
+) -> None:
+    site.says("/a", "no captions", status=403)
+    request = Request(f"{site.url}/a", accept=frozenset({403}))
+    await chain(request, Account())
+
+    assert (await replay(request, Account())).text == "no captions"
+
+
+async def test_a_failure_is_kept_and_raised_again(
+    site: ScriptedSite, chain: Link, replay: Link
+) -> None:
+    site.answers["/a"] = drop
+    with pytest.raises(ConnectFailed) as first:
+        await chain(Request(f"{site.url}/a"), Account())
+
+    with pytest.raises(ConnectFailed) as again:
+        await replay(Request(f"{site.url}/a"), Account())
+
+    assert str(again.value) == str(first.value)
+
+
+async def test_what_robots_txt_forbade_is_forbidden_again(
+    archive: WarcArchive, clock: VirtualClock, replay: Link
+) -> None:
+    closed = Archiving(Forbidding(), archive, "job", clock)
+    with pytest.raises(RobotsDisallowed):
+        await closed(Request("https://shop.test/a"), Account())
+
+    with pytest.raises(RobotsDisallowed, match="not for us"):
+        await replay(Request("https://shop.test/a"), Account())
+
+
+async def test_a_retry_that_went_well_is_the_answer(
+    site: ScriptedSite, chain: Link, replay: Link
+) -> None:
+    site.says_in_turn("/a", 503, 200)
+    accept = frozenset({503})
+    await chain(Request(f"{site.url}/a", accept=accept), Account())
+    await chain(Request(f"{site.url}/a"), Account())
+
+    assert (await replay(Request(f"{site.url}/a"), Account())).status == 200
+
+
+async def test_what_was_never_asked_is_not_archived(replay: Link) -> None:
+    account = Account()
+
+    with pytest.raises(NotArchived) as missing:
+        await replay(Request("https://shop.test/a", "POST"), account)
+
+    assert (missing.value.method, missing.value.url) == ("POST", "https://shop.test/a")
+    assert [one.kind for one in account.happenings] == [MISSING]
+
+
+async def test_a_compressed_answer_opens_in_other_readers(
+    site: ScriptedSite, chain: Link, archive: WarcArchive, tmp_path: Path
+) -> None:
+    async def packed(_request: web.Request) -> web.StreamResponse:
+        headers = {"content-encoding": "gzip", "content-type": "text/plain; charset=utf-8"}
+        return web.Response(body=gzip.compress(b"hello " * 500), headers=headers)
+
+    site.answers["/a"] = packed
+    page = await chain(Request(f"{site.url}/a"), Account())
+    await archive.close()
+
+    assert page.body == b"hello " * 500
+    assert read_by_fastwarc(tmp_path) == [(True, b"hello " * 500)]
+    assert [one.body for one in records_in(tmp_path)][1:] == [b"hello " * 500]
+
+
+async def test_the_length_that_a_head_announced_comes_back(
+    site: ScriptedSite, chain: Link, replay: Link
+) -> None:
+    site.says("/a", "x" * 1234)
+    request = Request(f"{site.url}/a", "HEAD")
+    await chain(request, Account())
+
+    page = await replay(request, Account())
+
+    assert (page.headers["content-length"], page.body) == ("1234", b"")
+
+
+async def test_once_the_account_is_settled_an_answer_is_safe(
+    site: ScriptedSite, chain: Link, tmp_path: Path
+) -> None:
+    site.says("/a", "hello")
+    account = Account()
+    await chain(Request(f"{site.url}/a"), account)
+
+    await account.settle()
+
+    # Nobody has closed the archive: what another process would find now.
+    async with open_warc(tmp_path) as another:
+        assert await another.find("job", Request(f"{site.url}/a"))

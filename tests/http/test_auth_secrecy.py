@@ -1,0 +1,135 @@
+"""Whatever goes wrong, no text that anybody could read has the secret in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from longline.core.errors import (
+    BadAnswer,
+    BodyCut,
+    ConnectFailed,
+    FetchError,
+    ServerFailed,
+    TimedOut,
+)
+from longline.http.headers import Veiled, VeiledBody
+from tests.http.signing_in import SECRET, Door, failure_of, host_of
+from tests.scripted_site import Answer, ScriptedSite, drop
+from tests.virtual import VirtualClock
+
+Make = Callable[..., Door]
+
+
+async def stay_silent(_request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(60)
+    return web.Response()
+
+
+async def cut_off(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Length": "100"})
+    await response.prepare(request)
+    await response.write(b"half")
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def speak_nonsense(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.write(b"HTTP/1.1 what\r\n\r\n")
+    request.transport.close()
+    return web.Response()
+
+
+async def fail(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=500)
+
+
+async def go_in_circles(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=302, headers={"Location": request.path})
+
+
+WAYS_TO_FAIL: list[tuple[Answer, type[FetchError]]] = [
+    (drop, ConnectFailed),
+    (stay_silent, TimedOut),
+    (cut_off, BodyCut),
+    (speak_nonsense, BadAnswer),
+    (fail, ServerFailed),
+    (go_in_circles, BadAnswer),
+]
+QUERY = {"kind": "query", "name": "key", "value": "env:SHOP_PW"}
+HEADER = {"kind": "header", "name": "X-Api-Key", "value": "env:SHOP_PW"}
+OAUTH2 = {"kind": "oauth2", "client_id": "us", "client_secret": "env:SHOP_PW", "how": "body"}
+LOGIN = {"kind": "login", "fields": {"user": "me", "password": "env:SHOP_PW"}, "form": False}
+
+
+@pytest.fixture
+async def door(
+    site: ScriptedSite, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Make]:
+    monkeypatch.setenv("SHOP_PW", SECRET)
+    async with AsyncExitStack() as closing:
+
+        def make(auth: dict[str, Any]) -> Door:
+            made = Door(clock, {"hosts": [host_of(site)], **auth})
+            closing.push_async_callback(made.transport.close)
+            return made
+
+        yield make
+
+
+def shown_by(source: Door) -> str:
+    """Return every text that a program could print of what took part."""
+    parts = [repr(one) + str(one) for one in source.parts]
+    return "\n".join([*parts, *source.seen.requests, *source.seen.urls, repr(source.account)])
+
+
+@pytest.mark.parametrize(("answer", "kind"), WAYS_TO_FAIL)
+@pytest.mark.parametrize("auth", [QUERY, HEADER], ids=["query", "header"])
+async def test_a_request_that_fails_does_not_tell_the_secret(
+    site: ScriptedSite, door: Make, auth: dict[str, Any], answer: Answer, kind: type[FetchError]
+) -> None:
+    site.answers["/a"] = answer
+    source = door(auth)
+
+    told = await failure_of(source, f"{site.url}/a", kind)
+
+    assert "/a" in told
+    assert SECRET not in shown_by(source)
+
+
+@pytest.mark.parametrize(("answer", "kind"), WAYS_TO_FAIL[:5])
+@pytest.mark.parametrize("name", ["token_url", "url"])
+async def test_a_login_that_fails_does_not_tell_the_secret(
+    site: ScriptedSite, door: Make, name: str, answer: Answer, kind: type[FetchError]
+) -> None:
+    site.answers["/in"] = answer
+    source = door({**(OAUTH2 if name == "token_url" else LOGIN), name: f"{site.url}/in"})
+
+    told = await failure_of(source, f"{site.url}/a", kind)
+
+    assert "/in" in told
+    assert SECRET not in shown_by(source)
+
+
+async def test_a_host_that_is_not_there_is_told_without_the_secret(door: Make) -> None:
+    source = door({**QUERY, "hosts": ["127.0.0.1:1"]})
+
+    told = await failure_of(source, "http://127.0.0.1:1/a", ConnectFailed)
+
+    assert "http://127.0.0.1:1/a" in told
+    assert SECRET not in shown_by(source)
+
+
+def test_what_is_veiled_shows_its_names_and_its_size() -> None:
+    headers = Veiled({"X-Api-Key": SECRET})
+
+    assert (str(headers), repr(headers)) == ("Veiled(X-Api-Key)", "Veiled(X-Api-Key)")
+    assert repr(VeiledBody(SECRET.encode())) == "VeiledBody(12 bytes)"
+    assert headers == {"X-Api-Key": SECRET}

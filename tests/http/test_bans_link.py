@@ -1,0 +1,137 @@
+"""The links that find a ban and park its domain, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from longline.core.errors import Blocked, CircuitOpen, FailureKind, Refused
+from longline.core.model import Account
+from longline.http.messages import Request
+from longline.http.middleware.bans import Bans
+from longline.http.middleware.base import Link
+from longline.http.middleware.breaker import Breaking
+from longline.http.middleware.responses import Statuses
+from longline.http.middleware.retry import Retrying
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.circuit import CircuitBreaker
+from longline.limits.retry import RetryHandler
+from tests.scripted_site import ScriptedSite
+from tests.virtual import EPOCH, VirtualClock
+
+HTML = {"Content-Type": "text/html"}
+BAN = "<title>Shop</title><h1>You have been blocked</h1><p>Your IP has been blocked.</p>"
+
+
+class Bench:
+    """retry → statuses → breaker → bans → HTTP."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.account = Account()
+        self.transport = HttpTransport(HttpOptions(), clock)
+        self.breaker = CircuitBreaker(clock=clock)
+        self.bans = Bans(self.transport, expects=("#listing",))
+        retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
+        statuses = Statuses(Breaking(self.bans, self.breaker), clock)
+        self.link: Link = Retrying(statuses, retry, clock)
+
+    async def get(self, url: str) -> str:
+        return (await self.link(Request(url), self.account)).text
+
+    @property
+    def told(self) -> list[str]:
+        return [happening.kind for happening in self.account.happenings]
+
+
+@pytest.fixture
+async def bench(clock: VirtualClock) -> AsyncIterator[Bench]:
+    bench = Bench(clock)
+    yield bench
+    await bench.transport.close()
+
+
+@pytest.mark.parametrize("status", [200, 403, 503])
+async def test_a_ban_page_is_no_answer(site: ScriptedSite, bench: Bench, status: int) -> None:
+    site.says("/a", BAN, status, HTML)
+
+    with pytest.raises(Blocked, match="You have been blocked"):
+        await bench.bans(Request(f"{site.url}/a"), bench.account)
+
+
+async def test_what_is_expected_is_an_answer(site: ScriptedSite, bench: Bench) -> None:
+    site.says("/a", f"{BAN}<div id='listing'>Flat</div>", headers=HTML)
+
+    assert "Flat" in await bench.get(f"{site.url}/a")
+
+
+async def test_switched_off_it_looks_at_nothing(site: ScriptedSite, bench: Bench) -> None:
+    site.says("/a", BAN, 403, HTML)
+    blind = Bans(bench.transport, is_on=False)
+
+    page = await blind(Request(f"{site.url}/a"), bench.account)
+
+    assert page.status == 403
+
+
+async def test_a_ban_parks_the_domain_at_once_and_is_asked_only_once(
+    site: ScriptedSite, bench: Bench
+) -> None:
+    site.says("/a", BAN, 403, HTML)
+    site.says("/b", "fine")
+
+    with pytest.raises(CircuitOpen) as met:
+        await bench.get(f"{site.url}/a")
+    with pytest.raises(CircuitOpen) as later:
+        await bench.get(f"{site.url}/b")
+
+    assert (site.hits["/a"], site.hits["/b"]) == (1, 0)
+    assert met.value.kind is later.value.kind is FailureKind.BLOCKED
+    assert met.value.until == later.value.until == pytest.approx(EPOCH + 900, abs=1)
+    assert isinstance(met.value.__cause__, Blocked)
+
+
+async def test_a_ban_is_an_alert_once_a_trip(site: ScriptedSite, bench: Bench) -> None:
+    site.says("/a", BAN, 403, HTML)
+
+    for _ in range(3):
+        with pytest.raises(CircuitOpen):
+            await bench.get(f"{site.url}/a")
+
+    assert bench.told == ["breaker.opened", "domain.blocked"]
+    data = bench.account.happenings[1].data
+    assert data["domain"] == site.url.removeprefix("http://")
+    assert "403" in data["evidence"]
+    assert "'You have been blocked'" in data["evidence"]
+    assert data["until"] == pytest.approx(EPOCH + 900, abs=1)
+
+
+async def test_a_ban_that_stays_rests_longer_and_one_that_ends_is_told(
+    site: ScriptedSite, bench: Bench, clock: VirtualClock
+) -> None:
+    site.says("/a", BAN, 403, HTML)
+    with pytest.raises(CircuitOpen):
+        await bench.get(f"{site.url}/a")
+    await clock.sleep(901)
+    with pytest.raises(CircuitOpen) as again:
+        await bench.get(f"{site.url}/a")
+    rest = again.value.until - clock.now()
+    await clock.sleep(rest + 1)
+    site.says("/a", "welcome back")
+
+    text = await bench.get(f"{site.url}/a")
+
+    assert rest == pytest.approx(1_800, abs=1)
+    assert text == "welcome back"
+    assert bench.told == ["breaker.opened", "domain.blocked"] * 2 + ["breaker.closed"]
+
+
+async def test_a_plain_refusal_parks_nothing(site: ScriptedSite, bench: Bench) -> None:
+    site.says("/a", "<h1>403 Forbidden</h1>", 403, HTML)
+    site.says("/b", "fine")
+
+    with pytest.raises(Refused):
+        await bench.get(f"{site.url}/a")
+
+    assert await bench.get(f"{site.url}/b") == "fine"
+    assert bench.told == []

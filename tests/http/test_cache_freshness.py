@@ -1,0 +1,160 @@
+"""Whether a stored answer may be used: every directive, told the time."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longline.http.cache.policy import (
+    Use,
+    Wishes,
+    age_of,
+    holds_in_need,
+    judge,
+    lifetime_of,
+    read_request,
+)
+from longline.http.messages import Request
+from tests.http.cache_given import entry
+from tests.virtual import EPOCH
+
+
+def asking(control: str = "", **headers: str) -> Wishes:
+    all_headers = {"Cache-Control": control} | headers if control else headers
+    return read_request(Request("http://site.test/a", headers=all_headers)).wishes
+
+
+def date(offset: float) -> str:
+    return formatdate(EPOCH + offset, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("control", "age", "use"),
+    [
+        ("max-age=60", 59, Use.ANSWER),
+        ("max-age=60", 60, Use.VALIDATE),
+        ("max-age=0", 0, Use.VALIDATE),
+        ("max-age=60, no-cache", 1, Use.VALIDATE),
+        ('max-age=60, no-cache="a"', 1, Use.ANSWER),
+        ("max-age=60, must-revalidate", 59, Use.ANSWER),
+        ("max-age=60, s-maxage=1", 59, Use.ANSWER),
+        ("s-maxage=60", 1, Use.VALIDATE),
+        ("max-age=60, stale-while-revalidate=30", 89, Use.ANSWER_AND_REFRESH),
+        ("max-age=60, stale-while-revalidate=30", 90, Use.VALIDATE),
+        ("max-age=60, stale-while-revalidate=30, must-revalidate", 70, Use.VALIDATE),
+        ("public", 0, Use.VALIDATE),
+    ],
+)
+def test_what_the_site_says_is_obeyed(control: str, age: float, use: Use) -> None:
+    assert judge(entry({"Cache-Control": control}), asking(), EPOCH + age) is use
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "age", "use"),
+    [
+        ("no-cache", "max-age=60", 1, Use.VALIDATE),
+        ("max-age=10", "max-age=60", 10, Use.ANSWER),
+        ("max-age=10", "max-age=60", 11, Use.VALIDATE),
+        ("max-age=0", "max-age=60, immutable", 11, Use.ANSWER),
+        ("max-age=0", "max-age=60, immutable", 61, Use.VALIDATE),
+        ("no-cache", "max-age=60, immutable", 11, Use.VALIDATE),
+        ("min-fresh=20", "max-age=60", 39, Use.ANSWER),
+        ("min-fresh=20", "max-age=60", 40, Use.VALIDATE),
+        ("max-stale=20", "max-age=60", 80, Use.ANSWER),
+        ("max-stale=20", "max-age=60", 81, Use.VALIDATE),
+        ("max-stale", "max-age=60", 9999, Use.ANSWER),
+        ("max-stale=20", "max-age=60, must-revalidate", 61, Use.VALIDATE),
+        ("max-stale=20", "max-age=60, no-cache", 1, Use.VALIDATE),
+    ],
+)
+def test_what_the_request_says_is_obeyed(asked: str, said: str, age: float, use: Use) -> None:
+    assert judge(entry({"Cache-Control": said}), asking(asked), EPOCH + age) is use
+
+
+def test_pragma_counts_where_no_cache_control_stands() -> None:
+    fresh = entry({"Cache-Control": "max-age=60"})
+
+    assert judge(fresh, asking(Pragma="no-cache"), EPOCH) is Use.VALIDATE
+    assert judge(fresh, asking("max-age=9", Pragma="no-cache"), EPOCH) is Use.ANSWER
+
+
+def test_expires_counts_from_the_date_of_the_site() -> None:
+    stored = entry({"Expires": date(100), "Date": date(40)})
+
+    assert lifetime_of(stored) == 60
+
+
+def test_max_age_wins_over_expires() -> None:
+    assert lifetime_of(entry({"Expires": date(100), "Cache-Control": "max-age=5"})) == 5
+
+
+@pytest.mark.parametrize("expires", ["0", "-1", "now"])
+def test_an_expiry_that_cannot_be_read_has_passed(expires: str) -> None:
+    assert lifetime_of(entry({"Expires": expires})) == 0
+
+
+def test_the_age_counts_what_others_kept_it_and_the_way() -> None:
+    stored = entry({"Age": "30", "Date": date(0)})
+    slow = type(stored)(*(stored.url, "", (), 200, stored.headers), EPOCH - 4, EPOCH, EPOCH, EPOCH)
+
+    assert age_of(stored, EPOCH + 5) == 35
+    assert age_of(slow, EPOCH + 5) == 39
+
+
+def test_the_age_is_never_less_than_the_clocks_tell() -> None:
+    assert age_of(entry({"Age": "30", "Date": date(-100)}), EPOCH + 5) == 105
+    assert age_of(entry({"Date": date(100)}), EPOCH + 5) == 5
+
+
+@pytest.mark.parametrize("age", ["abc", "-1", "7.0", "0, 0", "7;a=b"])
+def test_an_age_that_cannot_be_read_means_stale(age: str) -> None:
+    stored = entry({"Cache-Control": "max-age=60", "Age": age})
+
+    assert judge(stored, asking(), EPOCH) is Use.VALIDATE
+
+
+def test_no_lifetime_is_guessed_unless_asked_for() -> None:
+    stored = entry({"Last-Modified": date(-1000), "Date": date(0)})
+
+    assert lifetime_of(stored) == 0
+    assert lifetime_of(stored, heuristic=True) == 100
+
+
+def test_a_guess_is_a_week_at_most_and_only_for_statuses_that_allow_it() -> None:
+    old = {"Last-Modified": date(-(10.0**9)), "Date": date(0)}
+
+    assert lifetime_of(entry(old), heuristic=True) == 7 * 24 * 3600
+    assert lifetime_of(entry(old, status=201), heuristic=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "age", "may"),
+    [
+        ("", "max-age=60", 61, False),
+        ("", "max-age=60, stale-if-error=30", 90, True),
+        ("", "max-age=60, stale-if-error=30", 91, False),
+        ("stale-if-error=30", "max-age=60", 90, True),
+        ("stale-if-error=90", "max-age=60, stale-if-error=10", 140, True),
+        ("stale-if-error=30", "max-age=60, must-revalidate", 61, False),
+        ("", "max-age=60, stale-if-error=30, no-cache", 1, False),
+        ("no-cache", "max-age=60, stale-if-error=30", 1, False),
+    ],
+)
+def test_a_stale_answer_stands_in_only_where_it_may(
+    asked: str, said: str, age: float, *, may: bool
+) -> None:
+    stored = entry({"Cache-Control": said})
+
+    assert holds_in_need(stored, asking(asked), EPOCH + age) is may
+
+
+@given(st.integers(0, 10_000), st.floats(0, 20_000), st.floats(0, 20_000))
+def test_who_waits_longer_never_gets_more(lifetime: int, now: float, more: float) -> None:
+    stored = entry({"Cache-Control": f"max-age={lifetime}, stale-while-revalidate=60"})
+    order = [Use.ANSWER, Use.ANSWER_AND_REFRESH, Use.VALIDATE]
+    earlier, later = (judge(stored, asking(), EPOCH + at) for at in (now, now + more))
+
+    assert order.index(earlier) <= order.index(later)

@@ -1,0 +1,156 @@
+"""Stale answers that may be used: while the site is asked, and while it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FetchError, TimedOut
+from longline.core.model import Account
+from longline.http.cache.memory import MemoryCache
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.cache import Caching
+from tests.http.cache_given import Browser, shelf
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
+
+IN_NEED = {"Cache-Control": "max-age=10, stale-if-error=100"}
+MEANWHILE = {"Cache-Control": "max-age=10, stale-while-revalidate=100"}
+
+
+@pytest.fixture
+async def browser(clock: VirtualClock) -> AsyncIterator[Browser]:
+    browser = Browser(clock)
+    yield browser
+    await browser.close()
+
+
+class Failing(Link):
+    """Answers once, and then fails as it is told."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self._is_first = True
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        account.requests += 1
+        if not self._is_first:
+            raise self._error
+        self._is_first = False
+        headers = {name.lower(): value for name, value in IN_NEED.items()}
+        return Page(request.url, 200, headers, b"kept")
+
+
+@pytest.mark.parametrize("fails", [True, 500, 502, 503, 504])
+async def test_a_stale_answer_stands_in_for_a_site_that_fails(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock, *, fails: bool | int
+) -> None:
+    page = shelf(site, "/a", IN_NEED)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(50)
+    page.fails = fails
+
+    answer = await browser.get(f"{site.url}/a")
+
+    assert (answer.text, answer.status, answer.is_cached) == ("answer 1", 200, True)
+    assert answer.headers["age"] == "50"
+    assert [one.kind for one in browser.account.happenings] == ["cache.stale_if_error"]
+    assert (browser.account.requests, browser.account.cached) == (2, 1)
+
+
+async def test_it_stands_in_no_longer_than_it_may(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    page = shelf(site, "/a", IN_NEED)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(111)
+    page.fails = True
+
+    with pytest.raises(ConnectFailed):
+        await browser.get(f"{site.url}/a")
+
+
+async def test_a_page_that_is_gone_is_no_failure_of_the_site(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    page = shelf(site, "/a", IN_NEED)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(50)
+    page.fails = 404
+
+    assert (await browser.get(f"{site.url}/a")).status == 404
+
+
+@pytest.mark.parametrize("error", [TimedOut("u", 9), CircuitOpen("u", 9.0)])
+async def test_every_way_of_not_being_reached_counts(
+    clock: VirtualClock, error: FetchError
+) -> None:
+    link = Caching(Failing(error), MemoryCache(), clock)
+    await link(Request("http://site.test/a"), Account())
+    await clock.sleep(50)
+
+    page = await link(Request("http://site.test/a"), Account())
+
+    assert (page.body, page.is_cached) == (b"kept", True)
+
+
+async def test_a_limit_of_the_users_own_is_no_failure_of_the_site(clock: VirtualClock) -> None:
+    error = BudgetSpent("http://site.test/a", "10 requests")
+    link = Caching(Failing(error), MemoryCache(), clock)
+    await link(Request("http://site.test/a"), Account())
+    await clock.sleep(50)
+
+    with pytest.raises(BudgetSpent):
+        await link(Request("http://site.test/a"), Account())
+
+
+async def test_a_stale_answer_is_given_at_once_and_refreshed_behind_it(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    shelf(site, "/a", MEANWHILE)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(50)
+
+    stale = [await browser.get(f"{site.url}/a") for _ in range(3)]
+    asked_meanwhile = browser.account.requests
+    await clock.sleep(1)
+    fresh = await browser.get(f"{site.url}/a")
+
+    assert [page.text for page in stale] == ["answer 1"] * 3
+    assert (asked_meanwhile, fresh.text, fresh.is_cached) == (1, "answer 2", True)
+    assert site.hits["/a"] == 2
+
+
+async def test_what_is_done_in_the_background_is_paid_by_who_comes_next(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    page = shelf(site, "/a", MEANWHILE)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(50)
+    page.fails = True
+
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(1)
+    site.says("/b")
+    await browser.get(f"{site.url}/b")
+
+    assert browser.account.requests == 3
+    assert [one.kind for one in browser.account.happenings] == ["cache.refresh_failed"]
+
+
+async def test_closing_ends_what_is_under_way(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    shelf(site, "/a", MEANWHILE)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(50)
+    tasks = asyncio.all_tasks()
+
+    await browser.get(f"{site.url}/a")
+    begun = asyncio.all_tasks() - tasks
+    await browser.link.close()
+
+    assert [task.cancelled() for task in begun] == [True]

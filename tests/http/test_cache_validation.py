@@ -1,0 +1,209 @@
+"""Asking whether a stored answer still holds, and what a 304 changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from email.utils import formatdate
+
+import pytest
+from aiohttp import web
+from multidict import CIMultiDict
+
+from longline.http.cache.memory import MemoryCache
+from longline.http.cache.storing import freshened
+from longline.http.messages import Page
+from tests.http.cache_given import Browser, entry, shelf
+from tests.scripted_site import ScriptedSite
+from tests.virtual import EPOCH, VirtualClock
+
+TAGGED = {"ETag": '"1"', "Cache-Control": "max-age=10"}
+
+
+@pytest.fixture
+async def browser(clock: VirtualClock) -> AsyncIterator[Browser]:
+    browser = Browser(clock)
+    yield browser
+    await browser.close()
+
+
+async def test_a_304_costs_one_request_and_brings_the_stored_body(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    page = shelf(site, "/a", {**TAGGED, "X": "old"}, later={**TAGGED, "X": "new"})
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(11)
+
+    validated = await browser.get(f"{site.url}/a")
+    again = await browser.get(f"{site.url}/a")
+
+    assert page.asked[1]["If-None-Match"] == '"1"'
+    assert (validated.text, validated.status, validated.is_cached) == ("answer 1", 200, True)
+    assert (validated.headers["x"], again.headers["x"]) == ("new", "new")
+    account = browser.account
+    assert (account.requests, account.revalidated, account.cached) == (2, 1, 1)
+    assert account.status == 200
+
+
+async def test_the_date_of_the_last_change_validates_too(
+    site: ScriptedSite, browser: Browser
+) -> None:
+    changed = formatdate(EPOCH - 500, usegmt=True)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_same = request.headers.get("If-Modified-Since") == changed
+        return web.Response(status=304 if is_same else 200, headers={"Last-Modified": changed})
+
+    site.answers["/a"] = answer
+    await browser.get(f"{site.url}/a")
+
+    page = await browser.get(f"{site.url}/a")
+
+    assert (page.status, page.is_cached, browser.account.revalidated) == (200, True, 1)
+
+
+async def test_a_new_version_takes_the_place_of_the_old(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    shelf(site, "/a", TAGGED, later={**TAGGED, "ETag": '"2"'})
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(11)
+
+    second = await browser.get(f"{site.url}/a")
+    third = await browser.get(f"{site.url}/a")
+
+    assert (second.text, second.is_cached) == ("answer 2", False)
+    assert (third.text, third.is_cached) == ("answer 2", True)
+    assert browser.cache.stats().entries == 1
+
+
+async def test_a_new_version_that_must_not_be_stored_ends_the_old(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    shelf(site, "/a", TAGGED, later={"Cache-Control": "no-store"})
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(11)
+
+    await browser.get(f"{site.url}/a")
+
+    assert browser.cache.stats().entries == 0
+
+
+async def test_a_failure_of_the_site_is_shown_and_does_not_end_what_is_stored(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    page = shelf(site, "/a", TAGGED)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(11)
+    page.fails = 503
+
+    failed = await browser.get(f"{site.url}/a")
+    page.fails = False
+    after = await browser.get(f"{site.url}/a")
+
+    assert (failed.status, failed.is_cached) == (503, False)
+    assert (after.text, after.is_cached) == ("answer 1", True)
+
+
+async def test_a_validated_answer_that_was_given_up_meanwhile_is_asked_for_whole(
+    site: ScriptedSite, browser: Browser
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        browser.cache.clear()
+        is_same = request.headers.get("If-None-Match") == '"1"'
+        return web.Response(status=304 if is_same else 200, text="whole", headers={"ETag": '"1"'})
+
+    site.answers["/a"] = answer
+    await browser.get(f"{site.url}/a")
+
+    page = await browser.get(f"{site.url}/a")
+
+    assert (page.status, page.text, page.is_cached) == (200, "whole", False)
+    assert browser.account.revalidated == 0
+
+
+async def test_a_caller_that_keeps_the_stored_answer_is_told_so(
+    site: ScriptedSite, browser: Browser
+) -> None:
+    shelf(site, "/a", TAGGED)
+    await browser.get(f"{site.url}/a")
+
+    same = await browser.get(f"{site.url}/a", {"If-None-Match": '"0", W/"1"'})
+    other = await browser.get(f"{site.url}/a", {"If-None-Match": '"0"'})
+
+    assert (same.status, same.body, same.headers["etag"]) == (304, b"", '"1"')
+    assert (other.status, other.text, other.is_cached) == (200, "answer 1", True)
+    assert site.hits["/a"] == 1
+
+
+async def test_a_caller_that_keeps_a_date_is_told_whether_it_is_new_enough(
+    site: ScriptedSite, browser: Browser
+) -> None:
+    changed = {"Last-Modified": formatdate(EPOCH - 500, usegmt=True)}
+    shelf(site, "/a", {"Cache-Control": "max-age=60", **changed})
+    await browser.get(f"{site.url}/a")
+
+    statuses = [
+        (await browser.get(f"{site.url}/a", {"If-Modified-Since": since})).status
+        for since in (
+            formatdate(EPOCH - 400, usegmt=True),
+            formatdate(EPOCH - 600, usegmt=True),
+            "nonsense",
+        )
+    ]
+
+    assert statuses == [304, 200, 200]
+
+
+async def test_a_callers_own_condition_goes_to_the_site_unchanged(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    page = shelf(site, "/a", TAGGED)
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(11)
+
+    answer = await browser.get(f"{site.url}/a", {"If-None-Match": '"1"'})
+    fresh_again = await browser.get(f"{site.url}/a")
+
+    assert page.asked[1]["If-None-Match"] == '"1"'
+    assert (answer.status, answer.is_cached) == (304, False)
+    assert (fresh_again.text, site.hits["/a"]) == ("answer 1", 2)
+
+
+async def test_a_304_to_another_version_of_the_caller_changes_nothing(
+    site: ScriptedSite, browser: Browser, clock: VirtualClock
+) -> None:
+    shelf(site, "/a", TAGGED, later={**TAGGED, "ETag": '"2"'})
+    await browser.get(f"{site.url}/a")
+    await clock.sleep(11)
+
+    answer = await browser.get(f"{site.url}/a", {"If-None-Match": '"2"'})
+    after = await browser.get(f"{site.url}/a")
+
+    assert answer.status == 304
+    assert after.text == "answer 3"
+
+
+def test_a_304_brings_all_headers_but_those_of_the_body() -> None:
+    whole = {"ETag": '"1"', "Content-Length": "5", "Content-Encoding": "gzip"}
+    stored = entry({**whole, "Age": "99", "X": "old", "Kept": "1", "Content-Type": "text/plain"})
+    of_another = {"ETag": '"2"', "Content-Length": "0", "Content-Encoding": "br"}
+    news = {"X": "new", "Content-Type": "text/html", "Connection": "B", "B": "1"}
+    told = CIMultiDict({**of_another, **news})
+
+    renewed = freshened(stored, Page("", 304, told, b"", seconds=2.0), EPOCH + 50)
+
+    expected = {**whole, "X": "new", "Kept": "1", "Content-Type": "text/html"}
+    assert renewed.headers == CIMultiDict(expected)
+    assert (renewed.requested_at, renewed.responded_at) == (EPOCH + 48, EPOCH + 50)
+    assert renewed.saved_at == stored.saved_at
+
+
+def test_cookies_stay_apart_when_a_304_comes() -> None:
+    cache = MemoryCache()
+    stored = entry({"ETag": '"1"'})
+    cache.put(stored, b"x")
+    page = Page("", 304, {"set-cookie": "a=1; Expires=Fri, 15 Jan 2027 08:00:00 GMT"}, b"")
+
+    renewed = freshened(stored, page, EPOCH)
+
+    assert renewed.headers.getall("set-cookie") == [page.headers["set-cookie"]]

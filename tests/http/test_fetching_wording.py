@@ -1,0 +1,57 @@
+# Pins wording on purpose.
+"""One message of each family that fetching writes, word for word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longline.core.errors import RobotsDisallowed
+from longline.http.archive.warc import open_warc
+from longline.http.ban_patterns import find_block
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from tests.http.archived import answer, files_of
+from tests.http.blocked_pages import BLOCKED
+from tests.http.robots_bench import Bench, Calendar
+from tests.scripted_site import ScriptedSite
+
+
+@pytest.mark.parametrize(
+    ("bodies", "problem"),
+    [
+        ([b"one"], "1 answer was written to it, and gone from it"),
+        ([b"one", b"two"], "2 answers were written to it, and gone from it"),
+    ],
+)
+async def test_lost_answers_are_counted_in_singular_and_plural(
+    tmp_path: Path, bodies: list[bytes], problem: str
+) -> None:
+    async with open_warc(tmp_path) as archive:
+        for at, body in enumerate(bodies):
+            await archive.keep(answer(body, at=at))
+        (path,) = files_of(tmp_path)
+        path.unlink()
+
+        found = await archive.verify()
+
+    assert found.problems == (f"{path.name}: {problem}",)
+
+
+async def test_a_refusal_of_robots_txt_quotes_the_line_and_its_group(site: ScriptedSite) -> None:
+    clock = Calendar()
+    transport = HttpTransport(HttpOptions(), clock)
+    bench = Bench(site, clock, transport)
+    site.says("/robots.txt", "User-agent: *\nDisallow: /closed\n")
+
+    with pytest.raises(RobotsDisallowed) as refused:
+        await bench.get(bench.link(), "/closed/a")
+    await transport.close()
+
+    assert refused.value.reason == "line 2, 'Disallow: /closed', for everyone"
+
+
+def test_the_evidence_of_a_ban_is_a_phrase() -> None:
+    found = find_block(BLOCKED["denied and nothing else"])
+
+    assert found == "status 403 and the text 'Access denied'"

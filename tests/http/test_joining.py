@@ -1,0 +1,320 @@
+"""Identical requests are made once: in flight, and in a whole run where the source says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from longline.core.errors import ConnectFailed, TimedOut
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.coalescing import Joining
+from longline.http.middleware.responses import Statuses
+from longline.http.middleware.retry import Retrying
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.retry import RetryHandler
+from tests.scripted_site import ScriptedSite, drop
+from tests.virtual import VirtualClock
+
+
+class Slow:
+    """An answer that takes ten seconds, and says who was the first to ask."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.is_asked = asyncio.Event()
+        self.status = status
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.is_asked.set()
+        await asyncio.sleep(10)
+        return web.Response(text=request.headers.get("X-Who", ""), status=self.status)
+
+
+@pytest.fixture
+async def transport(clock: VirtualClock) -> AsyncIterator[HttpTransport]:
+    transport = HttpTransport(HttpOptions(timeout=60), clock)
+    yield transport
+    await transport.close()
+
+
+@pytest.fixture
+def joining(transport: HttpTransport) -> Joining:
+    return Joining(transport)
+
+
+async def ask(link: Link, request: Request, times: int) -> tuple[list[Page], list[Account]]:
+    """Ask the same several times at once; return the answers and what each cost."""
+    accounts = [Account() for _ in range(times)]
+    pages = await asyncio.gather(*(link(request, account) for account in accounts))
+    return pages, accounts
+
+
+# ---------------------------------------------------------------- in flight
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_identical_requests_in_flight_share_one_answer(
+    site: ScriptedSite, joining: Joining, method: str
+) -> None:
+    site.answers["/a"] = Slow()
+
+    pages, accounts = await ask(joining, Request(f"{site.url}/a", method), 5)
+
+    assert site.hits["/a"] == 1
+    assert [page.status for page in pages] == [200] * 5
+    assert sorted((one.requests, one.joined) for one in accounts) == [(0, 1)] * 4 + [(1, 0)]
+    assert {one.status for one in accounts} == {200}
+
+
+async def test_requests_one_after_the_other_are_made_each(
+    site: ScriptedSite, joining: Joining
+) -> None:
+    site.says("/a", "x")
+    request = Request(f"{site.url}/a")
+
+    for _ in range(3):
+        await joining(request, Account())
+
+    assert site.hits["/a"] == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "HEAD"},
+        {"headers": {"X-Who": "b"}},
+        {"hidden": {"key": "secret"}},
+        {"url": "/a?page=2"},
+        {"timeout": 5.0},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+async def test_requests_that_differ_are_made_each(
+    site: ScriptedSite, joining: Joining, other: dict[str, object]
+) -> None:
+    site.says("/a", "x")
+    path = str(other.pop("url", "/a"))
+    first = Request(f"{site.url}/a", headers={"X-Who": "a"})
+    values = {"headers": {"X-Who": "a"}, **other}
+    second = Request(f"{site.url}{path}", **values)  # type: ignore[arg-type]  # a test's shorthand
+
+    await asyncio.gather(joining(first, Account()), joining(second, Account()))
+
+    assert site.hits["/a"] == 2
+
+
+@pytest.mark.parametrize(("method", "body"), [("POST", b"x"), ("POST", None), ("GET", b"x")])
+async def test_requests_that_may_change_something_are_made_each(
+    site: ScriptedSite, joining: Joining, method: str, body: bytes | None
+) -> None:
+    site.answers["/a"] = Slow()
+
+    await ask(joining, Request(f"{site.url}/a", method, body=body), 3)
+
+    assert site.hits["/a"] == 3
+
+
+async def test_statuses_that_a_caller_accepts_are_no_difference(
+    site: ScriptedSite, joining: Joining
+) -> None:
+    site.answers["/a"] = Slow(status=404)
+    plain = Request(f"{site.url}/a")
+    generous = Request(f"{site.url}/a", accept=frozenset({404}))
+
+    await asyncio.gather(joining(plain, Account()), joining(generous, Account()))
+
+    assert site.hits["/a"] == 1
+
+
+async def test_everyone_has_a_page_of_their_own(site: ScriptedSite, joining: Joining) -> None:
+    site.says("/a", "<p>one</p><p>two</p>")
+
+    (first, second), _accounts = await ask(joining, Request(f"{site.url}/a"), 2)
+    first.css("p")[0].decompose()
+
+    assert [node.text() for node in second.css("p")] == ["one", "two"]
+
+
+# ---------------------------------------------------------------- failures
+
+
+async def test_a_failure_is_everyones_failure(site: ScriptedSite, joining: Joining) -> None:
+    site.answers["/a"] = drop
+    accounts = [Account() for _ in range(3)]
+
+    errors = await asyncio.gather(
+        *(joining(Request(f"{site.url}/a"), account) for account in accounts),
+        return_exceptions=True,
+    )
+
+    assert site.hits["/a"] == 1
+    assert [type(error) for error in errors] == [ConnectFailed] * 3
+    assert len({id(error) for error in errors}) == 3
+    assert len({str(error) for error in errors}) == 1
+    assert sum(one.joined for one in accounts) == 2
+
+
+async def test_a_deadline_is_everyones_deadline(site: ScriptedSite, joining: Joining) -> None:
+    site.answers["/a"] = Slow()
+    request = Request(f"{site.url}/a", timeout=2)
+
+    errors = await asyncio.gather(
+        *(joining(request, Account()) for _ in range(2)), return_exceptions=True
+    )
+
+    assert [str(error) for error in errors] == [str(TimedOut(request.url, 2))] * 2
+
+
+async def test_everyone_tries_again_and_again_only_one_goes(
+    site: ScriptedSite, transport: HttpTransport, clock: VirtualClock
+) -> None:
+    site.says_in_turn("/a", 500, 503, 200)
+    retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
+    chain = Retrying(Statuses(Joining(transport), clock), retry, clock)
+
+    pages, accounts = await ask(chain, Request(f"{site.url}/a"), 4)
+
+    assert site.hits["/a"] == 3
+    assert [page.text for page in pages] == ["ok"] * 4
+    assert [one.retries for one in accounts] == [2] * 4
+
+
+async def test_a_bug_below_is_seen_by_all(clock: VirtualClock) -> None:
+    class Broken(Link):
+        async def __call__(self, request: Request, account: Account) -> Page:
+            del request, account
+            await clock.sleep(1)
+            raise KeyError("bug")
+
+    joining = Joining(Broken())
+
+    errors = await asyncio.gather(
+        *(joining(Request("http://x.test/"), Account()) for _ in range(2)), return_exceptions=True
+    )
+
+    assert [type(error) for error in errors] == [KeyError] * 2
+
+
+# ---------------------------------------------------------------- cancellations
+
+
+async def test_when_the_one_that_went_is_cancelled_one_of_the_others_goes(
+    site: ScriptedSite, joining: Joining
+) -> None:
+    slow = site.answers["/a"] = Slow()
+    request = Request(f"{site.url}/a")
+    accounts = [Account() for _ in range(4)]
+    first, *others = [asyncio.create_task(joining(request, account)) for account in accounts]
+    await slow.is_asked.wait()
+
+    first.cancel()
+    pages = await asyncio.gather(*others)
+
+    assert first.cancelled()
+    assert [page.status for page in pages] == [200] * 3
+    assert site.hits["/a"] == 2
+    assert [(one.requests, one.joined) for one in accounts] == [(1, 0), (1, 0), (0, 1), (0, 1)]
+
+
+async def test_one_who_waits_may_be_cancelled_alone(site: ScriptedSite, joining: Joining) -> None:
+    slow = site.answers["/a"] = Slow()
+    request = Request(f"{site.url}/a")
+    first, second, third = [asyncio.create_task(joining(request, Account())) for _ in range(3)]
+    await slow.is_asked.wait()
+
+    second.cancel()
+    pages = await asyncio.gather(first, third)
+
+    assert second.cancelled()
+    assert [page.status for page in pages] == [200] * 2
+    assert site.hits["/a"] == 1
+
+
+async def test_all_may_be_cancelled_and_the_next_one_goes(
+    site: ScriptedSite, joining: Joining
+) -> None:
+    slow = site.answers["/a"] = Slow()
+    request = Request(f"{site.url}/a")
+    tasks = [asyncio.create_task(joining(request, Account())) for _ in range(3)]
+    await slow.is_asked.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    page = await joining(request, Account())
+
+    assert page.status == 200
+    assert site.hits["/a"] == 2
+
+
+# ---------------------------------------------------------------- shared within a run
+
+
+async def test_a_shared_request_is_made_once_in_a_run(site: ScriptedSite, joining: Joining) -> None:
+    site.says("/a", "x")
+    request = Request(f"{site.url}/a", is_shared=True)
+    account = Account()
+
+    texts = [(await joining(request, account)).text for _ in range(3)]
+
+    assert texts == ["x"] * 3
+    assert (site.hits["/a"], account.requests, account.joined) == (1, 1, 2)
+
+
+async def test_shared_requests_at_the_same_time_are_one_too(
+    site: ScriptedSite, joining: Joining
+) -> None:
+    site.answers["/a"] = Slow()
+
+    await ask(joining, Request(f"{site.url}/a", is_shared=True), 3)
+    await ask(joining, Request(f"{site.url}/a", is_shared=True), 3)
+
+    assert site.hits["/a"] == 1
+
+
+async def test_one_that_is_not_shared_is_made_anew(site: ScriptedSite, joining: Joining) -> None:
+    site.says("/a", "x")
+    await joining(Request(f"{site.url}/a", is_shared=True), Account())
+
+    await joining(Request(f"{site.url}/a"), Account())
+
+    assert site.hits["/a"] == 2
+
+
+async def test_a_failure_is_not_kept(site: ScriptedSite, joining: Joining) -> None:
+    site.says_in_turn("/a", 404, 200)
+    request = Request(f"{site.url}/a", is_shared=True)
+
+    statuses = [(await joining(request, Account())).status for _ in range(3)]
+
+    assert statuses == [404, 200, 200]
+    assert site.hits["/a"] == 2
+
+
+async def test_what_was_asked_for_longest_ago_makes_room(
+    site: ScriptedSite, transport: HttpTransport
+) -> None:
+    joining = Joining(transport, kept_bytes=25_000)
+    for name in "abc":
+        site.says(f"/{name}", name * 10_000)
+
+    for name in "abacab":
+        await joining(Request(f"{site.url}/{name}", is_shared=True), Account())
+
+    assert site.hits == {"/a": 1, "/b": 2, "/c": 1}
+
+
+async def test_an_answer_larger_than_all_the_room_is_not_kept(
+    site: ScriptedSite, transport: HttpTransport
+) -> None:
+    joining = Joining(transport, kept_bytes=5_000)
+    site.says("/a", "a" * 10_000)
+
+    for _ in range(2):
+        await joining(Request(f"{site.url}/a", is_shared=True), Account())
+
+    assert site.hits["/a"] == 2

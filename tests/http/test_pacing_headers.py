@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from longline.core.errors import Postponed
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.rate_limit import Pacing
+from longline.limits.limiter import Grant, RateLimiter
+from tests.virtual import VirtualClock
+
+DOMAIN = "a.test"
+URL = f"http://{DOMAIN}/"
+
+
+class Script(Link):
+    """A site that gives these answers in turn, and then plain ones; keeps what it was asked."""
+
+    def __init__(self, clock: VirtualClock, *answers: tuple[int, Mapping[str, str]]) -> None:
+        self._clock = clock
+        self._answers = list(answers)
+        self.requests: list[Request] = []
+        self.moments: list[float] = []
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        account.requests += 1
+        self.requests.append(request)
+        self.moments.append(self._clock.now())
+        status, headers = self._answers.pop(0) if self._answers else (200, {})
+        return Page(request.url, status, headers, b"")
+
+
+async def gap(script: Script, limiter: RateLimiter, clock: VirtualClock) -> float:
+    """Return the seconds between the first answer and the second request."""
+    pacing = Pacing(script, limiter, clock)
+    await pacing(Request(URL), Account())
+    await pacing(Request(URL), Account())
+    return script.moments[1] - script.moments[0]
+
+
+@pytest.mark.parametrize("rate", [100.0, None, "auto"])
+@pytest.mark.parametrize(
+    ("status", "headers", "pause"),
+    [
+        (429, {"retry-after": "7"}, 7),
+        (429, {}, 5),
+        (503, {"retry-after": "7"}, 7),
+        (503, {}, 1),
+        (200, {"retry-after": "7"}, 7),
+        (301, {"retry-after": "Fri, 15 Jan 2027 08:00:07 GMT"}, 7),
+        (200, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9"}, 9),
+        (200, {"ratelimit": '"default";r=0;t=9'}, 9),
+        (429, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9"}, 9),
+        (429, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9", "retry-after": "3"}, 3),
+    ],
+)
+async def test_an_answer_can_stop_the_domain_whatever_its_pace_is(
+    clock: VirtualClock,
+    rate: float | None,
+    status: int,
+    headers: dict[str, str],
+    pause: float,
+) -> None:
+    script = Script(clock, (status, headers))
+
+    waited = await gap(script, RateLimiter(rate, clock=clock), clock)
+
+    assert waited == pytest.approx(pause, abs=0.6)  # a learner's own pace is half a second
+    assert waited >= pause - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, {}),
+        (404, {}),
+        (500, {}),
+        (200, {"x-ratelimit-remaining": "5", "x-ratelimit-reset": "9"}),
+        (200, {"x-ratelimit-remaining": "0"}),
+        (200, {"retry-after": "soon"}),
+        (200, {"x-ratelimit-limit": "60", "x-ratelimit-remaining": "59"}),
+        (200, {"ratelimit-policy": '"day";q=1000;w=86400'}),
+    ],
+)
+async def test_other_answers_do_not(
+    clock: VirtualClock, status: int, headers: dict[str, str]
+) -> None:
+    script = Script(clock, (status, headers))
+
+    assert await gap(script, RateLimiter(None, clock=clock), clock) == 0
+
+
+async def test_a_pause_of_a_month_is_obeyed_for_a_day_and_parks_the_item(
+    clock: VirtualClock,
+) -> None:
+    pacing = Pacing(
+        Script(clock, (429, {"retry-after": "2592000"})), RateLimiter(clock=clock), clock
+    )
+    await pacing(Request(URL), Account())
+
+    with pytest.raises(Postponed) as caught:
+        await pacing(Request(URL), Account())
+
+    assert caught.value.until == pytest.approx(clock.now() + 86_400)
+
+
+async def test_without_a_limit_the_request_passes_as_it_is(clock: VirtualClock) -> None:
+    limiter, script = RateLimiter(None, clock=clock), Script(clock)
+    request = Request(URL)
+
+    await Pacing(script, limiter, clock)(request, Account())
+
+    assert script.requests[0] is request
+    assert limiter.get_statistics().domains[DOMAIN].requests == 1
+
+
+async def test_with_a_limit_it_is_asked_when_the_request_left(clock: VirtualClock) -> None:
+    script = Script(clock)
+
+    await Pacing(script, RateLimiter(clock=clock), clock)(Request(URL), Account())
+
+    assert script.requests[0].sent is not None
+
+
+async def test_a_published_limit_is_kept_and_told_once(clock: VirtualClock) -> None:
+    policy = {"ratelimit-policy": '"second";q=5;w=1, "minute";q=60;w=60'}
+    limiter, account = RateLimiter(None, clock=clock), Account()
+    pacing = Pacing(Script(clock, (200, policy), (200, policy)), limiter, clock)
+
+    await pacing(Request(URL), account)
+    await pacing(Request(URL), account)
+
+    assert limiter.rate(DOMAIN) == pytest.approx(0.95)
+    assert [(one.kind, dict(one.data)) for one in account.happenings] == [
+        ("limit.published", {"domain": DOMAIN, "limit": 60, "window": 60})
+    ]
+
+
+async def test_what_is_left_may_be_spoken_for_by_requests_under_way(clock: VirtualClock) -> None:
+    # The first answer says that one request is left; another is on its way to have it.
+    limiter = RateLimiter(None, clock=clock)
+    quota = (200, {"x-ratelimit-remaining": "1", "x-ratelimit-reset": "9"})
+    script = Script(clock, quota)
+    inner = Pacing(script, limiter, clock)
+
+    async def meanwhile(request: Request, account: Account) -> Page:
+        if request.url == URL:
+            return await script(request, account)
+        await pacing(Request(URL), account)
+        return await script(request, account)
+
+    pacing = Pacing(meanwhile, limiter, clock)
+    await pacing(Request(f"{URL}slow"), Account())
+    await inner(Request(URL), Account())
+
+    assert script.moments[-1] - script.moments[0] >= 9
+
+
+async def test_a_request_s_priority_is_passed_on(clock: VirtualClock) -> None:
+    limiter = Urgency(clock)
+
+    await Pacing(Script(clock), limiter, clock)(Request(URL, priority=7), Account())
+
+    assert limiter.priorities == [7]
+
+
+class Urgency(RateLimiter):
+    """A limiter that keeps the priorities it was asked with."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(None, clock=clock)
+        self.priorities: list[int] = []
+
+    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Grant:
+        self.priorities.append(priority)
+        return await super().acquire(domain, url, priority=priority)
+
+
+async def test_an_overloaded_site_says_nothing_about_its_limit(clock: VirtualClock) -> None:
+    limiter = RateLimiter("auto", clock=clock)
+    pacing = Pacing(Script(clock, *[(503, {})] * 20), limiter, clock)
+    account = Account()
+
+    for _ in range(20):
+        await pacing(Request(URL), account)
+
+    assert limiter.rate(DOMAIN) == 2.0
+    assert not account.happenings

@@ -1,0 +1,107 @@
+"""Redirects: which secrets go along, seen from where the request would leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from longline.core.errors import BadAnswer
+from longline.core.model import Account
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.responses import Redirects
+
+SECRETS = {"Authorization": "Bearer s", "Cookie": "a=1", "X-Thing": "1"}
+
+
+class Moved(Link):
+    """Sends the first request elsewhere, and remembers what comes there."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.arrived: list[Request] = []
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        self.arrived.append(request)
+        if len(self.arrived) > 1:
+            return Page(request.url, 200, {}, b"")
+        return Page(request.url, 302, {"location": self.target}, b"")
+
+
+@pytest.mark.parametrize(
+    ("start", "target", "is_trusted"),
+    [
+        ("https://x.test/a", "/b", True),
+        ("https://x.test/a", "https://X.test/b", True),
+        ("http://x.test/a", "https://x.test/b", True),
+        ("https://x.test/a", "http://x.test/b", False),
+        ("https://x.test/a", "https://y.test/b", False),
+        ("https://x.test/a", "//y.test/b", False),
+        ("https://x.test/a", "https://x.test.evil.test/b", False),
+        ("https://x.test/a", "https://x.test@evil.test/b", False),
+        ("http://x.test:1/a", "http://x.test:2/b", False),
+    ],
+)
+async def test_secrets_go_along_only_where_they_are_as_safe(
+    start: str, target: str, *, is_trusted: bool
+) -> None:
+    moved = Moved(target)
+
+    await Redirects(moved)(Request(start, headers=SECRETS, hidden={"key": "s"}), Account())
+
+    arrived = moved.arrived[1]
+    assert arrived.headers == (SECRETS if is_trusted else {"X-Thing": "1"})
+    assert arrived.hidden == ({"key": "s"} if is_trusted else {})
+
+
+@pytest.mark.parametrize(
+    ("target", "arrived"),
+    [
+        ("https://user:geheim@x.test/b", "https://x.test/b"),
+        ("https://user@y.test/b", "https://y.test/b"),
+        ("//user:geheim@y.test/b", "https://y.test/b"),
+        (" https://user:geheim@y.test/b", "https://y.test/b"),
+        ("ht\ttps://user:geh\teim@y.test/b", "https://y.test/b"),
+        ("https:/\t/user:geheim@y.test/b", "https://y.test/b"),
+        ("https://user:geheim@evil@y.test/b?c@d", "https://y.test/b?c@d"),
+        ("https://y.test/@user:name@b", "https://y.test/@user:name@b"),
+    ],
+)
+async def test_a_user_in_a_target_is_dropped(target: str, arrived: str) -> None:
+    moved = Moved(target)
+
+    page = await Redirects(moved)(Request("https://x.test/a"), Account())
+
+    assert moved.arrived[1].url == page.url == arrived
+
+
+async def test_a_user_that_the_operator_wrote_stays_for_relative_targets() -> None:
+    moved = Moved("/b")
+
+    await Redirects(moved)(Request("https://me:own@x.test/a"), Account())
+
+    assert moved.arrived[1].url == "https://me:own@x.test/b"
+
+
+async def test_a_user_in_a_refused_target_is_not_told() -> None:
+    with pytest.raises(BadAnswer) as caught:
+        await Redirects(Moved("ftp://user:geheim@y.test/"))(Request("https://x.test/"), Account())
+
+    assert "geheim" not in str(caught.value)
+
+
+async def test_secrets_left_behind_do_not_come_back_on_the_way_home() -> None:
+    class ThereAndBack(Moved):
+        async def __call__(self, request: Request, account: Account) -> Page:
+            del account
+            self.arrived.append(request)
+            if len(self.arrived) > 2:
+                return Page(request.url, 200, {}, b"")
+            target = ["https://y.test/", "https://x.test/"][len(self.arrived) - 1]
+            return Page(request.url, 302, {"location": target}, b"")
+
+    moved = ThereAndBack("")
+
+    await Redirects(moved)(Request("https://x.test/", headers=SECRETS), Account())
+
+    assert moved.arrived[2].headers == {"X-Thing": "1"}

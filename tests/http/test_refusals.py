@@ -1,0 +1,207 @@
+"""A refusal is the domain's, until it is shown to be that of one address."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from longline.core.errors import Postponed
+from longline.core.model import Account, ItemState
+from longline.http.messages import Page, Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.rate_limit import Pacing
+from longline.limits.backends.memory import MemoryCells
+from longline.limits.limiter import RateLimiter, Refusals, is_about_address, note
+from longline.orchestrator import Orchestrator
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
+
+BAD = "http://site.test/bad"
+
+
+def refused(*urls: str) -> Refusals:
+    state = None
+    for number, url in enumerate(urls):
+        state = note(state, url, 100.0 + number)
+    assert state is not None
+    return state
+
+
+def test_the_first_refusal_is_always_the_domains() -> None:
+    assert not is_about_address(refused(BAD), BAD, [101.0] * 100)
+
+
+def test_an_address_that_is_refused_again_while_others_succeed_is_refused_alone() -> None:
+    assert is_about_address(refused(BAD, BAD), BAD, [100.5] * 3)
+
+
+@pytest.mark.parametrize("successes", [[], [100.5] * 2, [99.0] * 50])
+def test_without_others_that_succeed_since_it_is_the_domain(successes: list[float]) -> None:
+    assert not is_about_address(refused(BAD, BAD), BAD, successes)
+
+
+def test_the_more_addresses_are_refused_the_more_has_to_succeed() -> None:
+    others = [f"http://site.test/{number}" for number in range(4)]
+    state = refused(BAD, *others, BAD, BAD)
+
+    assert not is_about_address(state, BAD, [110.0] * 14)
+    assert is_about_address(state, BAD, [110.0] * 15)
+
+
+def test_by_chance_an_address_may_be_refused_twice() -> None:
+    state = refused(BAD, "http://site.test/other", BAD)
+
+    assert not is_about_address(state, BAD, [110.0] * 1000)
+
+
+def test_old_refusals_are_forgotten() -> None:
+    state = note(note(None, BAD, 0.0), BAD, 10_000.0)
+
+    assert not is_about_address(state, BAD, [5_000.0] * 100)
+
+
+class OneBad(Link):
+    """A site that refuses one address, and all of them while `is_closed`."""
+
+    def __init__(self, headers: dict[str, str] | None = None) -> None:
+        self.headers = {"retry-after": "20", **(headers or {})}
+        self.is_closed = False
+
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        if self.is_closed or request.url == BAD:
+            return Page(request.url, 429, self.headers, b"", 0.0)
+        return Page(request.url, 200, {}, b"", 0.0)
+
+
+async def ask(link: Link, *urls: str) -> None:
+    for url in urls:
+        await link(Request(url), Account())
+
+
+GOOD = [f"http://site.test/{number}" for number in range(5)]
+
+
+async def test_an_address_that_is_refused_alone_defers_only_itself(clock: VirtualClock) -> None:
+    link = Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    await ask(link, BAD, *GOOD)
+    rested = clock.now()
+
+    with pytest.raises(Postponed) as raised:
+        await ask(link, BAD)
+    await ask(link, *GOOD)
+
+    assert not raised.value.is_for_domain
+    assert raised.value.until - clock.now() > 15
+    assert clock.now() - rested < 5
+
+
+async def test_a_domain_that_refuses_others_too_is_stopped(clock: VirtualClock) -> None:
+    site = OneBad()
+    link = Pacing(site, RateLimiter(10.0, clock=clock), clock)
+    await ask(link, BAD, *GOOD)
+    site.is_closed = True
+    await ask(link, GOOD[0])
+    site.is_closed = False
+    before = clock.now()
+
+    await ask(link, GOOD[1])
+
+    assert clock.now() - before > 19
+
+
+async def test_a_refusal_with_a_quota_is_the_domains(clock: VirtualClock) -> None:
+    quota = {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "20"}
+    link = Pacing(OneBad(quota), RateLimiter(10.0, clock=clock), clock)
+    await ask(link, BAD, *GOOD)
+    await ask(link, BAD)
+    before = clock.now()
+
+    await ask(link, GOOD[0])
+
+    assert clock.now() - before > 15
+
+
+async def test_an_address_that_all_requests_have_stands_for_its_domain(
+    clock: VirtualClock,
+) -> None:
+    link = Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    await ask(link, *GOOD)
+    for _ in range(3):
+        await link(Request(BAD, "POST"), Account())
+    before = clock.now()
+
+    await ask(link, GOOD[0])
+
+    assert clock.now() - before > 15
+
+
+async def test_an_address_that_succeeds_is_as_good_as_any_other(clock: VirtualClock) -> None:
+    site = OneBad()
+    link = Pacing(site, RateLimiter(10.0, clock=clock), clock)
+    site.is_closed = True
+    await ask(link, GOOD[0])
+    site.is_closed = False
+    await ask(link, *GOOD)
+    site.is_closed = True
+
+    await ask(link, GOOD[0])  # not raised: this is its first refusal since
+    site.is_closed = False
+    before = clock.now()
+    await ask(link, GOOD[1])
+
+    assert clock.now() - before > 15
+
+
+async def test_a_source_that_accepts_a_refusal_is_given_it(clock: VirtualClock) -> None:
+    link = Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    request = Request(BAD, accept=frozenset({429}))
+
+    pages = [await link(request, Account()) for _ in range(3)]
+
+    assert [page.status for page in pages] == [429] * 3
+
+
+async def test_processes_share_what_was_refused(clock: VirtualClock) -> None:
+    cells = MemoryCells[Refusals](clock)
+    bad = OneBad({"retry-after": "60"})
+    one, two = (
+        Pacing(bad, RateLimiter(10.0, clock=clock), clock, refusals=cells) for _ in range(2)
+    )
+    await ask(one, BAD)
+    await clock.sleep(1)
+    await ask(two, *GOOD)
+
+    with pytest.raises(Postponed):
+        await ask(two, BAD)
+
+
+async def test_one_bad_address_does_not_keep_the_others_from_being_collected(
+    site: ScriptedSite, clock: VirtualClock, tmp_path: Path
+) -> None:
+    async def refuse(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=429, headers={"retry-after": "60"})
+
+    for number in range(41):
+        site.says(f"/item/{number}", f"page {number}")
+    site.answers["/item/3"] = refuse
+    async with Orchestrator(
+        "tests.little:Little",
+        {"site": site.url, "count": 41},
+        home=tmp_path,
+        clock=clock,
+        rate=0.2,
+        burst=1,
+    ) as orchestrator:
+        running = asyncio.create_task(orchestrator.execute())
+        await clock.sleep(400)
+        job = (await orchestrator.store.jobs.list())[0].id
+        counts = await orchestrator.store.queue.counts(job)
+        orchestrator.interrupt()
+        await running
+
+    assert counts[ItemState.STORED] == 40
+    assert counts[ItemState.FAILED] == 0

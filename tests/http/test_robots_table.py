@@ -1,0 +1,53 @@
+"""Every case of the RFC 9309 table, through the link and over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from longline.core.errors import RobotsDisallowed
+from longline.core.model import Account
+from longline.http.messages import Request
+from longline.http.middleware.base import Link
+from longline.http.middleware.robots import Robots
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from tests.http.robots_table import CASES, Case
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
+
+
+@pytest.fixture
+async def robots(clock: VirtualClock) -> AsyncIterator[Link]:
+    transport = HttpTransport(HttpOptions(), clock)
+    yield Robots(transport, clock)
+    await transport.close()
+
+
+async def is_let_through(robots: Link, url: str) -> bool:
+    try:
+        await robots(Request(url), Account())
+    except RobotsDisallowed:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_a_rule_is_understood_as_rfc_9309_means_it(
+    site: ScriptedSite, robots: Link, case: Case
+) -> None:
+    async def robots_txt(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=case.body, content_type="text/plain")
+
+    site.answers["/robots.txt"] = robots_txt
+
+    is_allowed = await is_let_through(robots, f"{site.url}{case.path}")
+
+    assert is_allowed == case.is_allowed
+    assert sum(site.hits.values()) == 1 + case.is_allowed
+
+
+def test_the_table_is_as_long_as_it_claims_and_names_no_case_twice() -> None:
+    assert len(CASES) >= 100
+    assert len({case.name for case in CASES}) == len(CASES)

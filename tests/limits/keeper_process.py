@@ -1,0 +1,39 @@
+"""A process that shares a keeper's file with others; started by test_sqlite_keepers.py.
+
+Usage: keeper_process.py reserve|probe FILE COUNT. Prints the moments reserved, or who may probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from longline.core.clock import SystemClock
+from longline.limits.backends.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+from longline.limits.breaker import BreakerPolicy
+from longline.limits.rate_limit import Pace
+
+PACE = Pace(rate=0.1, capacity=5)
+POLICY = BreakerPolicy(threshold=1, recovery=60.0)
+
+
+async def reserve(path: Path, count: int) -> None:
+    keeper = SqlitePaceKeeper(path, SystemClock())
+    for _ in range(count):
+        slot = await keeper.reserve("a.test", PACE)
+        print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program
+    await asyncio.to_thread(sys.stdin.read)  # live until told, so that it can be killed alive
+
+
+async def probe(path: Path, count: int) -> None:
+    keeper = SqliteBreakerKeeper(path, SystemClock())
+    for _ in range(count):
+        admission = await keeper.admit("a.test", POLICY)
+        print(int(admission.is_probe), flush=True)  # noqa: T201 - the answer of this program
+    await keeper.close()
+
+
+if __name__ == "__main__":
+    task = {"reserve": reserve, "probe": probe}[sys.argv[1]]
+    asyncio.run(task(Path(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,31 @@
+"""A process that shares Redis with others; started by test_redis_processes.py.
+
+Usage: redis_process.py URL PREFIX COUNT. Prints for each try the moment reserved and, 1 or 0,
+whether it may probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from longline.core.clock import SystemClock
+from longline.limits.backends.redis import open_redis_keepers
+from longline.limits.breaker import BreakerPolicy
+from longline.limits.rate_limit import Pace
+
+DOMAIN = "a.test"
+PACE = Pace(rate=0.1, capacity=5)
+POLICY = BreakerPolicy(threshold=1, recovery=600.0)
+
+
+async def ask(url: str, prefix: str, count: int) -> None:
+    async with open_redis_keepers(url, SystemClock(), prefix=prefix) as keepers:
+        for _ in range(count):
+            slot = await keepers.paces.reserve(DOMAIN, PACE)
+            admission = await keepers.breakers.admit(DOMAIN, POLICY)
+            print(repr(slot.at), int(admission.is_probe), flush=True)  # noqa: T201 - its answer
+
+
+if __name__ == "__main__":
+    asyncio.run(ask(sys.argv[1], sys.argv[2], int(sys.argv[3])))

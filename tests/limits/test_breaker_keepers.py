@@ -1,0 +1,144 @@
+"""What every keeper of breakers promises beyond test_keepers_contract.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from longline.limits.backends.base import BreakerKeeper
+from longline.limits.backends.memory import MemoryBreakerKeeper
+from longline.limits.backends.redis import RedisBreakerKeeper
+from longline.limits.backends.sqlite import SqliteBreakerKeeper
+from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
+from tests.redis_given import timed_door
+from tests.servers import RedisServer
+from tests.virtual import EPOCH, VirtualClock
+
+POLICY = BreakerPolicy(threshold=3)
+DOMAIN = "a.test"
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def breakers(
+    request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
+) -> AsyncIterator[BreakerKeeper]:
+    if request.param == "memory":
+        yield MemoryBreakerKeeper(clock)
+        return
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        async with timed_door(server.url, clock) as door:
+            yield RedisBreakerKeeper(door)
+        return
+    keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
+    yield keeper
+    await keeper.close()
+
+
+async def ban(breakers: BreakerKeeper) -> None:
+    await breakers.record(DOMAIN, POLICY, Health.BANNED, reason="a challenge form")
+
+
+async def test_a_ban_is_kept_with_its_evidence(breakers: BreakerKeeper) -> None:
+    await ban(breakers)
+
+    admission = await breakers.admit(DOMAIN, POLICY)
+
+    assert (admission.is_allowed, admission.is_ban) == (False, True)
+    assert admission.until == pytest.approx(EPOCH + 900, abs=1e-5)
+    assert admission.reason == "a challenge form"
+
+
+async def test_of_many_who_report_the_same_ban_one_opens_the_breaker(
+    breakers: BreakerKeeper,
+) -> None:
+    reports = [breakers.record(DOMAIN, POLICY, Health.BANNED) for _ in range(20)]
+
+    changes = await asyncio.gather(*reports)
+
+    assert sum(change.transition is not None for change in changes) == 1
+    assert (await breakers.state(DOMAIN)).trips == 1
+
+
+async def test_the_history_is_kept(breakers: BreakerKeeper, clock: VirtualClock) -> None:
+    await ban(breakers)
+    await clock.sleep(901)
+    await breakers.admit(DOMAIN, POLICY)
+    await breakers.record(DOMAIN, POLICY, Health.UP)
+    await breakers.reset(DOMAIN)
+
+    history = (await breakers.state(DOMAIN)).history
+
+    assert [(one.old, one.new) for one in history] == [
+        ("closed", "open"),
+        ("half-open", "ramping"),
+        ("ramping", "closed"),
+    ]
+
+
+async def test_of_fifty_who_come_on_the_way_back_one_goes_first(
+    breakers: BreakerKeeper, clock: VirtualClock
+) -> None:
+    await ban(breakers)
+    await clock.sleep(901)
+    await breakers.admit(DOMAIN, POLICY)
+    await breakers.record(DOMAIN, POLICY, Health.UP)
+
+    admissions = await asyncio.gather(*(breakers.admit(DOMAIN, POLICY) for _ in range(50)))
+
+    assert [admission.is_allowed for admission in admissions].count(True) == 1
+
+
+async def test_successes_handed_over_keep_it_closed(breakers: BreakerKeeper) -> None:
+    policy = BreakerPolicy(threshold=100)
+    for _ in range(30):
+        await breakers.record(DOMAIN, policy, Health.DOWN, successes=((1.0, 3),))
+
+    assert (await breakers.state(DOMAIN)).phase(EPOCH) is Phase.CLOSED
+    assert (await breakers.state(DOMAIN)).rate(policy, EPOCH) == pytest.approx(0.25)
+
+
+async def test_all_are_listed_by_domain(breakers: BreakerKeeper) -> None:
+    await ban(breakers)
+    await breakers.record("b.test", POLICY, Health.DOWN)
+
+    known = await breakers.all()
+
+    assert sorted(known) == ["a.test", "b.test"]
+    assert known["a.test"] == await breakers.state("a.test")
+
+
+async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerKeeper) -> None:
+    await ban(breakers)
+
+    assert await breakers.forget(DOMAIN)
+    assert not await breakers.forget(DOMAIN)
+    assert await breakers.state(DOMAIN) == BreakerState()
+
+
+async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path: Path) -> None:
+    path = tmp_path / "keeper.sqlite"
+    keeper = SqliteBreakerKeeper(path, clock)
+    await ban(keeper)
+    old = {
+        "failures": 10,
+        "trips": 1,
+        "trips_in_a_row": 1,
+        "opened_at": EPOCH,
+        "open_until": EPOCH + 60,
+        "probe_until": None,
+    }
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE cells SET state = ?", (json.dumps(old),))
+    connection.close()
+
+    state = await keeper.state(DOMAIN)
+
+    assert state.phase(EPOCH) is Phase.OPEN
+    assert (state.trips, state.reason, state.history) == (1, "", ())
+    await keeper.close()

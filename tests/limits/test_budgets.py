@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longline.core.clock import Clock
+from longline.core.errors import BudgetSpent
+from longline.limits.backends.cells import Cells
+from longline.limits.backends.memory import MemoryCells
+from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.budget import Budget, Budgets, Spent, exceeded
+from tests.virtual import VirtualClock
+
+URL = "https://a.test/1"
+
+
+def budgets(
+    clock: Clock, total: Budget, per_domain: Budget | None = None, *, cells: Cells[Spent]
+) -> Budgets:
+    return Budgets("job", cells, clock, total=total, per_domain=per_domain or Budget())
+
+
+@given(limit=st.integers(1, 100), spent=st.integers(0, 200))
+def test_a_request_may_go_until_the_limit_is_reached(limit: int, spent: int) -> None:
+    found = exceeded(Budget(requests=limit), Spent(requests=spent), 0.0)
+
+    assert (found is None) == (spent < limit)
+
+
+async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
+    budget = budgets(clock, Budget(requests=2), cells=MemoryCells(clock))
+    await budget.spend("a.test", URL)
+    await budget.spend("b.test", URL)
+
+    with pytest.raises(BudgetSpent) as spent:
+        await budget.spend("a.test", URL)
+
+    assert "2 requests" in spent.value.limit
+
+
+async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
+    budget = budgets(clock, Budget(), Budget(requests=1), cells=MemoryCells(clock))
+    await budget.spend("a.test", URL)
+    await budget.spend("b.test", URL)
+
+    with pytest.raises(BudgetSpent) as spent:
+        await budget.spend("a.test", URL)
+
+    assert "1 request" in spent.value.limit
+    assert "a.test" in spent.value.limit
+
+
+async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: VirtualClock) -> None:
+    budget = budgets(clock, Budget(requests=1), cells=MemoryCells(clock))
+    budget.check("a.test", URL)
+    await budget.spend("a.test", URL)
+
+    with pytest.raises(BudgetSpent):
+        budget.check("a.test", URL)
+
+
+async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
+    budget = budgets(clock, Budget(received_bytes=100), cells=MemoryCells(clock))
+    await budget.spend("a.test", URL)
+    assert budget.receive("a.test", 150)
+    await budget.report("a.test")
+
+    with pytest.raises(BudgetSpent) as spent:
+        budget.check("a.test", URL)
+
+    assert "100 bytes" in spent.value.limit
+
+
+async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
+    budget = budgets(clock, Budget(seconds=60), cells=MemoryCells(clock))
+    await budget.spend("a.test", URL)
+    await clock.sleep(60)
+
+    with pytest.raises(BudgetSpent) as spent:
+        budget.check("a.test", URL)
+
+    assert "60 s" in spent.value.limit
+
+
+async def test_processes_that_share_a_file_share_the_budget(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    files = [SqliteCells(tmp_path / "pace.sqlite", "budget", Spent, clock) for _ in range(3)]
+    several = [budgets(clock, Budget(requests=10), cells=file) for file in files]
+
+    async def spend(budget: Budgets) -> int:
+        count = 0
+        try:
+            while True:
+                await budget.spend("a.test", URL)
+                count += 1
+        except BudgetSpent:
+            return count
+
+    counts = await asyncio.gather(*(spend(one) for one in several))
+    for file in files:
+        await file.close()
+
+    assert sum(counts) == 10
+
+
+async def test_the_next_job_finds_nothing_spent(clock: VirtualClock) -> None:
+    cells = MemoryCells[Spent](clock)
+    budget = budgets(clock, Budget(requests=1), Budget(requests=1), cells=cells)
+    await budget.spend("a.test", URL)
+
+    await budget.forget()
+
+    assert await cells.all() == {}

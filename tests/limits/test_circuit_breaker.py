@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from longline.core.errors import CircuitOpen, ConnectFailed, Gone
+from longline.limits.backends.base import BreakerKeeper
+from longline.limits.backends.memory import MemoryBreakerKeeper
+from longline.limits.backends.sqlite import SqliteBreakerKeeper
+from longline.limits.breaker import (
+    Admission,
+    BreakerPolicy,
+    BreakerState,
+    Change,
+    Health,
+    Phase,
+    Successes,
+)
+from longline.limits.circuit import CircuitBreaker
+from tests.virtual import EPOCH, VirtualClock
+
+DOMAIN = "a.test"
+RESET = ConnectFailed("http://a.test/", "connection reset")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def breaker(
+    request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
+) -> AsyncIterator[CircuitBreaker]:
+    if request.param == "memory":
+        yield CircuitBreaker(clock=clock)
+        return
+    keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
+    yield CircuitBreaker(clock=clock, keeper=keeper)
+    await keeper.close()
+
+
+async def fail(breaker: CircuitBreaker, times: int) -> None:
+    for _ in range(times):
+        await breaker.before(DOMAIN)
+        await breaker.after(DOMAIN, RESET)
+
+
+async def come_back(breaker: CircuitBreaker, clock: VirtualClock) -> None:
+    """Have the breaker open, rest and let its probe succeed."""
+    await fail(breaker, 10)
+    await clock.sleep(60.1)
+    async with breaker.guard(DOMAIN):
+        pass
+
+
+async def is_let_through(breaker: CircuitBreaker) -> bool:
+    try:
+        await breaker.before(DOMAIN)
+    except CircuitOpen:
+        return False
+    return True
+
+
+async def test_ten_failures_in_a_row_open_it(breaker: CircuitBreaker) -> None:
+    await fail(breaker, 10)
+
+    with pytest.raises(CircuitOpen) as caught:
+        await breaker.before(DOMAIN, "http://a.test/page")
+
+    assert caught.value.until == pytest.approx(EPOCH + 60)
+    assert caught.value.url == "http://a.test/page"
+
+
+async def test_a_success_between_keeps_it_closed(breaker: CircuitBreaker) -> None:
+    await fail(breaker, 9)
+    await breaker.after(DOMAIN, None)
+    await fail(breaker, 9)
+
+    assert (await breaker.state(DOMAIN)).phase is Phase.CLOSED
+
+
+async def test_a_missing_page_shows_that_the_host_is_up(breaker: CircuitBreaker) -> None:
+    await fail(breaker, 9)
+    await breaker.after(DOMAIN, Gone("http://a.test/", 404))
+    await fail(breaker, 1)
+
+    assert (await breaker.state(DOMAIN)).failures == 1
+
+
+async def test_a_bug_of_ours_says_nothing(breaker: CircuitBreaker) -> None:
+    await fail(breaker, 9)
+    await breaker.after(DOMAIN, KeyError("title"))
+
+    assert (await breaker.state(DOMAIN)).failures == 9
+
+
+async def test_of_fifty_waiting_one_goes_through(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await fail(breaker, 10)
+    await clock.sleep(60.1)
+
+    let_through = await asyncio.gather(*(is_let_through(breaker) for _ in range(50)))
+
+    assert let_through.count(True) == 1
+
+
+async def test_a_probe_that_succeeds_closes_it(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await fail(breaker, 10)
+    await clock.sleep(60.1)
+    assert (await breaker.state(DOMAIN)).phase is Phase.HALF_OPEN
+
+    async with breaker.guard(DOMAIN):
+        pass
+
+    assert (await breaker.state(DOMAIN)).phase is Phase.RAMPING
+    assert await is_let_through(breaker)
+
+
+async def test_on_the_way_back_requests_wait_for_their_turn(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await come_back(breaker, clock)
+    began = clock.now()
+
+    let_through = await asyncio.gather(*(is_let_through(breaker) for _ in range(12)))
+
+    assert all(let_through)
+    assert 2 < clock.now() - began < 6
+    assert breaker.get_statistics().turned_away == 0
+
+
+async def test_who_would_wait_long_on_the_way_back_is_turned_away(clock: VirtualClock) -> None:
+    breaker = CircuitBreaker(policy=BreakerPolicy(ramp=60.0), clock=clock)
+    await come_back(breaker, clock)
+
+    let_through = await asyncio.gather(*(is_let_through(breaker) for _ in range(500)))
+
+    assert let_through.count(True) > 10
+    assert let_through.count(False) > 100
+
+
+async def test_those_who_wait_on_the_way_back_are_turned_away_when_it_opens_again(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await come_back(breaker, clock)
+    await breaker.before(DOMAIN)
+    waiting = asyncio.create_task(is_let_through(breaker))
+    await clock.sleep(0.1)
+
+    await breaker.after(DOMAIN, RESET)
+
+    assert not await waiting
+    opened = clock.now()
+    assert not await is_let_through(breaker)
+    assert clock.now() == opened
+
+
+async def test_a_short_rest_is_not_sat_out(clock: VirtualClock) -> None:
+    breaker = CircuitBreaker(policy=BreakerPolicy(threshold=1, recovery=2.0), clock=clock)
+    await fail(breaker, 1)
+
+    assert not await is_let_through(breaker)
+    await clock.sleep(2)
+    assert await is_let_through(breaker)
+    probing = clock.now()
+
+    assert not await is_let_through(breaker)
+    assert clock.now() == probing
+
+
+async def test_a_probe_that_fails_opens_it_for_longer(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await fail(breaker, 10)
+    await clock.sleep(60)
+    await fail(breaker, 1)
+
+    circuit = await breaker.state(DOMAIN)
+
+    assert (circuit.phase, circuit.trips) == (Phase.OPEN, 2)
+    assert circuit.until == pytest.approx(EPOCH + 60 + 120)
+
+
+async def test_a_probe_that_is_cancelled_passes_its_right_on(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await fail(breaker, 10)
+    await clock.sleep(60.1)
+
+    with pytest.raises(asyncio.CancelledError):
+        async with breaker.guard(DOMAIN):
+            raise asyncio.CancelledError
+
+    assert await is_let_through(breaker)
+
+
+async def test_a_probe_that_never_reports_is_replaced(
+    breaker: CircuitBreaker, clock: VirtualClock
+) -> None:
+    await fail(breaker, 10)
+    await clock.sleep(60.1)
+    await breaker.before(DOMAIN)
+    assert not await is_let_through(breaker)
+
+    await clock.sleep(60.1)
+
+    assert await is_let_through(breaker)
+
+
+async def test_it_can_be_closed_by_hand(breaker: CircuitBreaker) -> None:
+    await fail(breaker, 10)
+
+    await breaker.reset(DOMAIN)
+
+    assert await is_let_through(breaker)
+
+
+async def test_what_fails_inside_the_guard_is_counted_and_raised(breaker: CircuitBreaker) -> None:
+    with pytest.raises(ConnectFailed):
+        async with breaker.guard(DOMAIN):
+            raise RESET
+
+    assert (await breaker.state(DOMAIN)).failures == 1
+
+
+async def test_statistics_tell_trips_and_those_turned_away(breaker: CircuitBreaker) -> None:
+    await fail(breaker, 10)
+    await is_let_through(breaker)
+    await is_let_through(breaker)
+
+    statistics = breaker.get_statistics()
+
+    assert (statistics.trips, statistics.turned_away) == (1, 2)
+    assert statistics.domains[DOMAIN].phase is Phase.OPEN
+    assert statistics.as_dict()["domains"][DOMAIN]["failures"] == 10
+
+
+async def test_while_all_is_well_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
+    keeper = CountingKeeper(clock)
+    breaker = CircuitBreaker(clock=clock, keeper=keeper)
+
+    for _ in range(100):
+        async with breaker.guard(DOMAIN):
+            await clock.sleep(0.01)
+
+    assert keeper.writes == 0
+    assert keeper.reads <= 3
+
+
+async def test_what_other_processes_do_is_seen_within_half_a_second(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    ours, theirs = (SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock) for _ in range(2))
+    breaker = CircuitBreaker(clock=clock, keeper=ours)
+    await breaker.before(DOMAIN)
+    await fail(CircuitBreaker(clock=clock, keeper=theirs), 10)
+
+    await clock.sleep(0.51)
+
+    assert not await is_let_through(breaker)
+    await ours.close()
+    await theirs.close()
+
+
+class CountingKeeper(BreakerKeeper):
+    """A keeper that may be asked again after half a second, and counts who does."""
+
+    freshness = 0.5
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._kept = MemoryBreakerKeeper(clock)
+        self.reads = 0
+        self.writes = 0
+
+    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
+        self.writes += 1
+        return await self._kept.admit(domain, policy)
+
+    async def record(
+        self,
+        domain: str,
+        policy: BreakerPolicy,
+        health: Health,
+        *,
+        reason: str = "",
+        successes: Successes = (),
+    ) -> Change:
+        self.writes += 1
+        return await self._kept.record(domain, policy, health, reason=reason, successes=successes)
+
+    async def reset(self, domain: str) -> BreakerState:
+        self.writes += 1
+        return await self._kept.reset(domain)
+
+    async def state(self, domain: str) -> BreakerState:
+        self.reads += 1
+        return await self._kept.state(domain)
+
+    async def all(self) -> dict[str, BreakerState]:
+        return await self._kept.all()
+
+    async def forget(self, domain: str) -> bool:
+        return await self._kept.forget(domain)

@@ -1,0 +1,151 @@
+"""What every keeper of concurrency promises: no more than so many inside, over all who share it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from longline.limits.backends.base import ConcurrencyKeeper
+from longline.limits.backends.memory import MemoryConcurrencyKeeper
+from longline.limits.backends.redis import RedisConcurrencyKeeper
+from longline.limits.backends.sqlite import SqliteConcurrencyKeeper
+from longline.limits.concurrency import LEASE, Crowd, enter, leave, stay
+from tests.redis_given import settled_door, timed_door
+from tests.servers import RedisServer
+from tests.virtual import EPOCH, VirtualClock
+
+DOMAIN = "a.test"
+LIMIT = 3
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def keeper(
+    request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
+) -> AsyncIterator[ConcurrencyKeeper]:
+    if request.param == "memory":
+        yield MemoryConcurrencyKeeper(clock)
+        return
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        async with settled_door(server.url, clock) as door:
+            yield RedisConcurrencyKeeper(door)
+        return
+    keeper = SqliteConcurrencyKeeper(tmp_path / "keeper.sqlite", clock)
+    yield keeper
+    await keeper.close()
+
+
+async def tokens(keeper: ConcurrencyKeeper, count: int, domain: str = DOMAIN) -> list[str]:
+    """Return the tokens of those who were let in."""
+    entries = await asyncio.gather(*(keeper.acquire(domain, LIMIT) for _ in range(count)))
+    return [entry.token for entry in entries if entry.token is not None]
+
+
+async def test_of_fifty_who_come_only_so_many_are_let_in(keeper: ConcurrencyKeeper) -> None:
+    inside = await tokens(keeper, 50)
+
+    assert len(set(inside)) == LIMIT
+
+
+async def test_who_leaves_makes_room_for_one(keeper: ConcurrencyKeeper) -> None:
+    inside = await tokens(keeper, 5)
+
+    await keeper.release(DOMAIN, inside[0])
+
+    assert len(await tokens(keeper, 5)) == 1
+
+
+async def test_who_is_not_inside_can_leave(keeper: ConcurrencyKeeper) -> None:
+    await tokens(keeper, LIMIT)
+
+    await keeper.release(DOMAIN, "nobody")
+    await keeper.release("b.test", "nobody")
+
+    assert await tokens(keeper, 1) == []
+
+
+async def test_who_dies_inside_is_gone_after_a_lease(
+    keeper: ConcurrencyKeeper, clock: VirtualClock
+) -> None:
+    await tokens(keeper, LIMIT)
+    entry = await keeper.acquire(DOMAIN, LIMIT)
+    await clock.sleep(entry.wait + 0.001)
+
+    assert entry.wait == pytest.approx(LEASE, abs=0.001)
+    assert len(await tokens(keeper, 5)) == LIMIT
+
+
+async def test_who_gives_signs_of_life_stays(
+    keeper: ConcurrencyKeeper, clock: VirtualClock
+) -> None:
+    inside = await tokens(keeper, LIMIT)
+    await clock.sleep(LEASE - 1)
+    await keeper.renew(DOMAIN, inside[:2])
+    await clock.sleep(2)
+
+    assert len(await tokens(keeper, 5)) == 1
+
+
+async def test_who_was_forgotten_and_lives_is_inside_again(keeper: ConcurrencyKeeper) -> None:
+    await keeper.renew(DOMAIN, ["one", "two"])
+
+    assert len(await tokens(keeper, 5)) == 1
+
+
+async def test_domains_have_room_of_their_own(keeper: ConcurrencyKeeper) -> None:
+    await tokens(keeper, 5)
+
+    assert len(await tokens(keeper, 5, "b.test")) == LIMIT
+
+
+async def test_a_lower_limit_counts_those_inside(keeper: ConcurrencyKeeper) -> None:
+    await tokens(keeper, 2)
+
+    assert (await keeper.acquire(DOMAIN, 2)).token is None
+
+
+def test_a_clock_set_back_keeps_nobody_inside_for_longer_than_a_lease() -> None:
+    crowd, _ = enter(Crowd(), "one", 1, LEASE, EPOCH)
+
+    crowd, entry = enter(crowd, "two", 1, LEASE, EPOCH - 3600)
+
+    assert (entry.token, entry.wait) == (None, LEASE)
+    assert enter(crowd, "two", 1, LEASE, EPOCH - 3600 + LEASE)[1].token is not None
+
+
+def test_the_crowd_is_who_came_and_stayed_and_did_not_leave() -> None:
+    crowd = stay(Crowd({"one": EPOCH}), ["two"], LEASE, EPOCH)
+
+    assert leave(crowd, "one") == Crowd({"two": EPOCH + LEASE})
+
+
+async def test_a_clock_of_redis_set_back_keeps_nobody_inside(
+    redis_server: RedisServer, clock: VirtualClock
+) -> None:
+    async with AsyncExitStack() as ends:
+        now = await ends.enter_async_context(settled_door(redis_server.url, clock))
+        await ends.enter_async_context(
+            timed_door(redis_server.url, Shifted(3600), prefix=now.prefix)
+        )
+        ahead = await ends.enter_async_context(
+            timed_door(redis_server.url, Shifted(3600), prefix=now.prefix)
+        )
+        await RedisConcurrencyKeeper(ahead).acquire(DOMAIN, 1)
+
+        entry = await RedisConcurrencyKeeper(now).acquire(DOMAIN, 1)
+
+    assert (entry.token, entry.wait) == (None, LEASE)
+
+
+class Shifted(VirtualClock):
+    """A clock that goes wrong by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def now(self) -> float:
+        return super().now() + self._seconds

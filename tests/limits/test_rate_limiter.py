@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Never
+
+import pytest
+
+from longline.core.errors import BadOption
+from longline.limits.backends.base import PaceKeeper
+from longline.limits.backends.memory import MemoryPaceKeeper
+from longline.limits.limiter import RateLimiter
+from longline.limits.rate_limit import Pace, PaceState, Slot
+from tests.virtual import EPOCH, VirtualClock
+
+ROUNDING = 1e-5
+
+
+@pytest.fixture
+def limiter(clock: VirtualClock) -> RateLimiter:
+    return RateLimiter(clock=clock)
+
+
+async def leave(limiter: RateLimiter, clock: VirtualClock, domain: str, left: list[float]) -> None:
+    await limiter.acquire(domain)
+    left.append(clock.now() - EPOCH)
+
+
+async def departures(
+    limiter: RateLimiter, clock: VirtualClock, count: int, domain: str = "a.test"
+) -> list[float]:
+    """Return when each of `count` requests left, all asking at once."""
+    left: list[float] = []
+    async with asyncio.TaskGroup() as group:
+        for _ in range(count):
+            group.create_task(leave(limiter, clock, domain, left))
+    return left
+
+
+async def test_five_go_at_once_and_the_sixth_after_the_margin(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    left = await departures(limiter, clock, 7)
+
+    assert left == pytest.approx([0, 0, 0, 0, 0, 0.6, 1.1], abs=ROUNDING)
+
+
+async def test_two_hundred_take_the_time_they_must_and_a_margin(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 200)
+
+    assert clock.now() - EPOCH == pytest.approx(97.6, abs=ROUNDING)
+
+
+async def test_one_after_the_other_is_as_fast_as_all_at_once(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    for _ in range(200):
+        await limiter.acquire("a.test")
+
+    assert clock.now() - EPOCH == pytest.approx(97.6, abs=ROUNDING)
+
+
+async def test_after_a_pause_the_burst_is_there_again(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 5)
+    await clock.sleep(2.6)
+
+    left = await departures(limiter, clock, 5)
+
+    assert left == pytest.approx([2.6] * 5, abs=ROUNDING)
+
+
+async def test_domains_do_not_hold_each_other_up(clock: VirtualClock) -> None:
+    limiter = RateLimiter(clock=clock, limits={"slow.test": Pace(rate=0.1, capacity=1, margin=0)})
+
+    slow, fast = await asyncio.gather(
+        departures(limiter, clock, 3, "slow.test"), departures(limiter, clock, 20, "fast.test")
+    )
+
+    assert slow == pytest.approx([0, 10, 20], abs=ROUNDING)
+    assert fast[-1] == pytest.approx(7.6, abs=ROUNDING)
+
+
+async def test_those_who_came_first_go_first(limiter: RateLimiter, clock: VirtualClock) -> None:
+    order: list[int] = []
+
+    async def go(number: int) -> None:
+        await limiter.acquire("a.test")
+        order.append(number)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(30):
+            group.create_task(go(number))
+            await clock.sleep(0.01)
+
+    assert order == list(range(30))
+
+
+async def test_a_penalty_stops_those_who_wait_and_there_is_no_burst_after_it(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(departures(limiter, clock, 12))
+        await clock.sleep(0.7)
+        await limiter.penalise("a.test", 30)
+
+    left = waiting.result()
+    assert left[:6] == pytest.approx([0, 0, 0, 0, 0, 0.6], abs=ROUNDING)
+    assert left[6] >= 30.7
+    assert min(b - a for a, b in pairwise(left[6:])) >= 0.5 - ROUNDING
+
+
+async def test_a_penalty_of_one_domain_leaves_the_others_alone(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await limiter.penalise("a.test", 30)
+
+    assert await departures(limiter, clock, 1, "b.test") == [0]
+
+
+async def test_a_cancelled_wait_gives_its_slot_to_the_next(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 5)
+    waiting = [asyncio.create_task(limiter.acquire("a.test")) for _ in range(50)]
+    await clock.sleep(0.1)
+
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+
+    assert all(task.cancelled() for task in waiting)
+    assert await departures(limiter, clock, 2) == pytest.approx([0.6, 1.1], abs=ROUNDING)
+
+
+async def test_a_cancelled_task_does_not_hold_up_those_behind_it(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 5)
+    first = asyncio.create_task(limiter.acquire("a.test"))
+    await clock.sleep(0.1)
+
+    async with asyncio.TaskGroup() as group:
+        behind = group.create_task(departures(limiter, clock, 1))
+        await clock.sleep(0.1)
+        first.cancel()
+
+    assert behind.result() == pytest.approx([0.6], abs=ROUNDING)
+
+
+async def test_lateness_makes_the_margin_grow(limiter: RateLimiter, clock: VirtualClock) -> None:
+    await departures(limiter, clock, 5)
+
+    await limiter.report_lateness("a.test", 0.2)
+
+    assert await departures(limiter, clock, 2) == pytest.approx([0.8, 1.3], abs=ROUNDING)
+
+
+async def test_lateness_within_the_margin_is_none(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 5)
+
+    await limiter.report_lateness("a.test", 0.04)
+
+    assert await departures(limiter, clock, 1) == pytest.approx([0.6], abs=ROUNDING)
+
+
+async def test_a_task_that_wakes_late_does_not_let_others_catch_up(clock: VirtualClock) -> None:
+    limiter = RateLimiter(clock=SleepyClock(oversleeps=5), keeper=MemoryPaceKeeper(clock))
+    await departures(limiter, clock, 5)
+
+    left = await departures(limiter, clock, 6)
+
+    # Woken at 5.6 instead of 0.6 the bucket is full again: five at once, this one among them.
+    assert left[:5] == pytest.approx([5.6] * 5, abs=ROUNDING)
+    assert left[5] > 5.6
+
+
+async def test_a_task_that_wakes_late_goes_at_once_if_it_can(clock: VirtualClock) -> None:
+    limiter = RateLimiter(clock=SleepyClock(oversleeps=0.3), keeper=MemoryPaceKeeper(clock))
+    await departures(limiter, clock, 5)
+
+    left = await departures(limiter, clock, 2)
+
+    assert left == pytest.approx([0.9, 1.1], abs=ROUNDING)
+
+
+async def test_a_grant_says_when_it_was_due_and_how_long_it_took(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 5)
+
+    grant = await limiter.acquire("a.test")
+
+    assert grant.at == pytest.approx(EPOCH + 0.6, abs=ROUNDING)
+    assert grant.waited == pytest.approx(0.6, abs=ROUNDING)
+
+
+async def test_without_a_limit_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
+    limiter = RateLimiter(rate=None, clock=clock, keeper=SilentKeeper())
+
+    await departures(limiter, clock, 1000)
+    await limiter.report_lateness("a.test", 5)
+
+    assert clock.now() == EPOCH
+    assert limiter.get_statistics().requests == 1000
+    assert limiter.get_statistics().domains["a.test"].tokens is None
+
+
+async def test_a_penalty_stops_a_domain_without_a_limit_too_and_then_it_has_none_again(
+    clock: VirtualClock,
+) -> None:
+    limiter = RateLimiter(rate=None, clock=clock)
+
+    await limiter.penalise("a.test", 5)
+
+    assert min(await departures(limiter, clock, 9)) >= 5
+    assert limiter.pace("a.test") is None
+    assert not (await limiter.acquire("a.test")).is_paced
+
+
+async def test_one_domain_may_be_without_a_limit(clock: VirtualClock) -> None:
+    limiter = RateLimiter(clock=clock, limits={"own.test": None})
+
+    assert await departures(limiter, clock, 9, "own.test") == [0] * 9
+
+
+async def test_statistics_count_waits_in_all_and_for_each_domain(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 7)
+    await departures(limiter, clock, 1, "b.test")
+
+    statistics = limiter.get_statistics()
+
+    assert (statistics.requests, statistics.waits) == (8, 2)
+    assert (statistics.rate, statistics.capacity) == (2.0, 5)
+    assert statistics.total_wait == pytest.approx(1.7, abs=ROUNDING)
+    assert statistics.mean_wait == pytest.approx(0.85, abs=ROUNDING)
+    assert statistics.domains["a.test"].requests == 7
+    assert statistics.domains["a.test"].tokens == pytest.approx(0.2, abs=ROUNDING)
+    assert statistics.domains["b.test"].waits == 0
+    assert statistics.domains["b.test"].tokens == pytest.approx(4, abs=ROUNDING)
+
+
+async def test_tokens_come_back_with_time(limiter: RateLimiter, clock: VirtualClock) -> None:
+    await departures(limiter, clock, 5)
+    assert limiter.get_statistics().domains["a.test"].tokens == pytest.approx(0, abs=ROUNDING)
+
+    await clock.sleep(1)
+
+    assert limiter.get_statistics().domains["a.test"].tokens == pytest.approx(2, abs=ROUNDING)
+
+
+async def test_a_reset_forgets_the_figures_and_keeps_the_pace(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    await departures(limiter, clock, 5)
+
+    limiter.reset_statistics()
+
+    assert limiter.get_statistics().requests == 0
+    assert await departures(limiter, clock, 1) == pytest.approx([0.6], abs=ROUNDING)
+
+
+async def test_statistics_are_plain_values_for_json(limiter: RateLimiter) -> None:
+    await limiter.acquire("a.test")
+
+    figures = limiter.get_statistics().as_dict()
+
+    assert figures["requests"] == 1
+    assert figures["domains"]["a.test"]["capacity"] == 5
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+async def test_a_penalty_that_makes_no_sense_is_refused(
+    limiter: RateLimiter, seconds: float
+) -> None:
+    with pytest.raises(BadOption) as refused:
+        await limiter.penalise("a.test", seconds)
+
+    assert refused.value.option == "penalty"
+
+
+def test_a_limit_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(BadOption) as refused:
+        RateLimiter(rate=0)
+
+    assert refused.value.option == "rate"
+
+
+class SleepyClock(VirtualClock):
+    """A clock whose first sleeper is woken too late, as on a machine that is busy."""
+
+    def __init__(self, oversleeps: float) -> None:
+        self._oversleeps = oversleeps
+
+    async def sleep(self, seconds: float) -> None:
+        late, self._oversleeps = self._oversleeps, 0.0
+        await super().sleep(seconds + late)
+
+
+class SilentKeeper(PaceKeeper):
+    """A keeper that may be looked at once, and must not be asked for anything."""
+
+    is_seen = False
+
+    async def reserve(self, domain: str, pace: Pace) -> Slot:
+        _not_to_be_asked(domain, pace)
+
+    async def check(self, domain: str, pace: Pace, slot: Slot) -> float | None:
+        _not_to_be_asked(domain, pace, slot)
+
+    async def penalise(self, domain: str, pace: Pace, seconds: float) -> PaceState:
+        _not_to_be_asked(domain, pace, seconds)
+
+    async def observe_lateness(self, domain: str, pace: Pace, seconds: float) -> None:
+        _not_to_be_asked(domain, pace, seconds)
+
+    async def give_back(self, domain: str, slot: Slot) -> None:
+        _not_to_be_asked(domain, slot)
+
+    async def state(self, domain: str) -> PaceState | None:
+        if self.is_seen:
+            _not_to_be_asked(domain)
+        self.is_seen = True
+        return None
+
+
+def _not_to_be_asked(*question: object) -> Never:
+    raise AssertionError(question)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longline.limits.limiter import Line, RateLimiter
+from longline.limits.rate_limit import Pace
+from tests.virtual import VirtualClock, VirtualLoop
+
+
+class Visitors:
+    """People in a line, who note when they had their turn."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.served: list[int] = []
+        self.inside = 0
+
+    async def visit(self, number: int, priority: int, seconds: float = 1.0) -> None:
+        async with self.line.turn(priority):
+            self.inside += 1
+            assert self.inside == 1
+            try:
+                await asyncio.sleep(seconds)
+                self.served.append(number)
+            finally:
+                self.inside -= 1
+
+
+async def serve(priorities: list[int]) -> list[int]:
+    """Return the order in which visitors are served who all come while the first is inside."""
+    visitors = Visitors(Line())
+    async with asyncio.TaskGroup() as group:
+        for number, priority in enumerate(priorities):
+            group.create_task(visitors.visit(number, priority))
+            await asyncio.sleep(0.001)
+    return visitors.served
+
+
+async def test_the_most_urgent_goes_first_and_equals_in_the_order_they_came() -> None:
+    assert await serve([0, 0, 5, 0, -1, 5, 9]) == [0, 6, 2, 5, 1, 3, 4]
+
+
+async def test_nobody_is_overtaken_for_ever() -> None:
+    visitors = Visitors(Line())
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(visitors.visit(0, 0))
+        group.create_task(visitors.visit(1, 0))
+        group.create_task(visitors.visit(2, 1))
+        for number in range(3, 1500):
+            await asyncio.sleep(1)  # one is served, one more comes: somebody urgent always waits
+            group.create_task(visitors.visit(number, 1))
+
+    assert 900 < visitors.served.index(1) < 1100
+
+
+def test_whoever_is_cancelled_all_others_have_their_turn() -> None:
+    @given(
+        st.lists(
+            st.tuples(st.integers(-2, 2), st.floats(0, 3), st.none() | st.floats(0, 6)), max_size=12
+        )
+    )
+    def check(plans: list[tuple[int, float, float | None]]) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(leave_early(plans))
+
+    check()
+
+
+async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
+    """Let visitors come with a priority at a moment; some are cancelled at another."""
+    visitors = Visitors(Line())
+    loop = asyncio.get_running_loop()
+
+    async def come(number: int, priority: int, arrival: float) -> None:
+        await asyncio.sleep(arrival)
+        await visitors.visit(number, priority, seconds=0.5)
+
+    tasks = []
+    for number, (priority, arrival, cancelled) in enumerate(plans):
+        task = asyncio.create_task(come(number, priority, arrival))
+        tasks.append(task)
+        if cancelled is not None:
+            loop.call_later(cancelled, task.cancel)
+    if tasks:
+        await asyncio.wait(tasks)
+
+    assert visitors.served == sorted(set(visitors.served), key=visitors.served.index)
+    assert set(visitors.served) == {
+        number for number, task in enumerate(tasks) if not task.cancelled()
+    }
+    assert len(visitors.line) == 0
+    await asyncio.wait_for(visitors.visit(99, 0), 1.1)  # and nobody holds it
+
+
+async def test_a_turn_that_comes_with_a_cancellation_is_handed_on() -> None:
+    visitors = Visitors(Line())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(visitors.visit(0, 0))
+        second = group.create_task(visitors.visit(1, 0))
+        group.create_task(visitors.visit(2, 0))
+        await asyncio.sleep(0.5)
+        # In the same step of the loop: first the turn is handed to the second, then it goes away.
+        asyncio.get_running_loop().call_at(1.0, second.cancel)
+
+    assert visitors.served[0] == 0
+    assert visitors.served[-1] == 2
+
+
+async def test_in_a_domain_urgent_requests_overtake_those_that_wait(clock: VirtualClock) -> None:
+    limiter = RateLimiter(rate=2.0, capacity=1, clock=clock)
+    order: list[int] = []
+
+    async def go(number: int, priority: int) -> None:
+        await limiter.acquire("a.test", priority=priority)
+        order.append(number)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(6):
+            group.create_task(go(number, 10 if number == 5 else 0))
+            await clock.sleep(0.01)
+
+    assert order == [0, 1, 5, 2, 3, 4]  # the second holds its slot already
+
+
+async def test_a_slow_domain_holds_up_no_other(clock: VirtualClock) -> None:
+    limiter = RateLimiter(rate=None, clock=clock, limits={"slow.test": Pace(0.1, 1)})
+    slow = [asyncio.create_task(limiter.acquire("slow.test", priority=9)) for _ in range(5)]
+    await clock.sleep(1)
+    started = clock.now()
+
+    for _ in range(100):
+        await limiter.acquire("fast.test")
+
+    assert clock.now() == started
+    for task in slow:
+        task.cancel()
+    await asyncio.wait(slow)

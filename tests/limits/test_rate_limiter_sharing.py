@@ -1,0 +1,151 @@
+"""What one process is told by a site or a person reaches every process, limited or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from longline.core.errors import Postponed
+from longline.limits import learning
+from longline.limits.backends.base import PaceKeeper
+from longline.limits.backends.memory import MemoryCells, MemoryPaceKeeper
+from longline.limits.backends.sqlite import SqlitePaceKeeper
+from longline.limits.learning import Learned
+from longline.limits.limiter import RateLimiter
+from longline.limits.rate_limit import Pace, PaceState
+from tests.virtual import EPOCH, VirtualClock
+
+SITE = "a.test"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def keeper(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
+) -> AsyncIterator[PaceKeeper]:
+    if request.param == "memory":
+        yield MemoryPaceKeeper(clock)
+        return
+    kept = SqlitePaceKeeper(tmp_path / "pace.sqlite", clock)
+    yield kept
+    await kept.close()
+
+
+class CountingKeeper(MemoryPaceKeeper):
+    """A keeper that counts how often it is looked at."""
+
+    looks = 0
+
+    async def state(self, domain: str) -> PaceState | None:
+        self.looks += 1
+        return await super().state(domain)
+
+
+@pytest.fixture
+def cells(clock: VirtualClock) -> MemoryCells[Learned]:
+    return MemoryCells[Learned](clock)
+
+
+async def pin(cells: MemoryCells[Learned], rate: float) -> None:
+    await cells.change(SITE, lambda state, now: (learning.pinned(state, rate, 1, now), None))
+
+
+async def test_a_rest_is_kept_by_an_unlimited_process_that_begins_later(
+    keeper: PaceKeeper, clock: VirtualClock
+) -> None:
+    await RateLimiter(None, clock=clock, keeper=keeper).penalise(SITE, 300)
+
+    with pytest.raises(Postponed) as caught:
+        await RateLimiter(None, clock=clock, keeper=keeper).acquire(SITE)
+
+    assert caught.value.is_for_domain
+    assert caught.value.until == pytest.approx(EPOCH + 300, abs=0.01)
+
+
+async def test_a_rest_is_heard_of_by_an_unlimited_process_under_way(
+    keeper: PaceKeeper, clock: VirtualClock
+) -> None:
+    ours, theirs = (RateLimiter(None, clock=clock, keeper=keeper) for _ in range(2))
+    await ours.acquire(SITE)
+    await theirs.penalise(SITE, 20)
+    await clock.sleep(1.1)
+
+    grants = await asyncio.gather(*(ours.acquire(SITE) for _ in range(5)))
+
+    assert min(grant.at for grant in grants) >= EPOCH + 20
+    assert not (await ours.acquire(SITE)).is_paced
+
+
+async def test_an_unlimited_domain_is_looked_at_once_a_second_at_most(clock: VirtualClock) -> None:
+    keeper = CountingKeeper(clock)
+    limiter = RateLimiter(None, clock=clock, keeper=keeper)
+
+    for _ in range(500):
+        await asyncio.gather(*(limiter.acquire(SITE) for _ in range(4)))
+        await clock.sleep(0.01)
+
+    assert 4 <= keeper.looks <= 6
+
+
+async def test_a_domain_with_a_pace_needs_no_looks_of_its_own(clock: VirtualClock) -> None:
+    keeper = CountingKeeper(clock)
+    limiter = RateLimiter(2.0, clock=clock, keeper=keeper)
+
+    for _ in range(20):
+        await limiter.acquire(SITE)
+
+    assert keeper.looks == 0
+
+
+@pytest.mark.parametrize("rate", [20.0, None])
+async def test_a_pin_and_its_end_reach_a_process_under_way_within_seconds(
+    cells: MemoryCells[Learned], clock: VirtualClock, rate: float | None
+) -> None:
+    limiter = RateLimiter(rate, clock=clock, learned=cells)
+    await limiter.acquire(SITE)
+
+    await pin(cells, 1.0)
+    await clock.sleep(3)
+    await limiter.acquire(SITE)
+    pinned = limiter.rate(SITE)
+    await cells.forget(SITE)
+    await clock.sleep(3)
+    await limiter.acquire(SITE)
+
+    assert pinned == 1.0
+    assert limiter.rate(SITE) == rate
+
+
+async def test_a_published_limit_that_was_forgotten_counts_again_when_it_is_declared_again(
+    cells: MemoryCells[Learned], clock: VirtualClock
+) -> None:
+    limiter = RateLimiter(None, clock=clock, learned=cells)
+    await limiter.acquire(SITE)
+    await limiter.publish(SITE, 2.0)
+    await cells.forget(SITE)
+    await clock.sleep(3)
+    await limiter.acquire(SITE)
+    forgotten = limiter.pace(SITE)
+
+    await limiter.publish(SITE, 2.0)
+
+    assert forgotten is None
+    assert limiter.rate(SITE) == pytest.approx(1.9)
+
+
+async def test_a_faster_limit_published_to_another_process_does_not_speed_this_one_up(
+    cells: MemoryCells[Learned], clock: VirtualClock
+) -> None:
+    ours, theirs = (
+        RateLimiter(clock=clock, learned=cells, limits={SITE: Pace(20.0)}) for _ in range(2)
+    )
+    await ours.acquire(SITE)
+    await ours.publish(SITE, 2.0)
+    await theirs.publish(SITE, 8.0)
+
+    await clock.sleep(3)
+    await ours.acquire(SITE)
+
+    assert ours.rate(SITE) == pytest.approx(1.9)

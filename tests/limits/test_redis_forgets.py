@@ -1,0 +1,162 @@
+"""When Redis forgets, the pace starts from a full wait, and old slots are void."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from longline.limits.backends.redis import RedisConcurrencyKeeper, RedisPaceKeeper
+from longline.limits.rate_limit import Pace
+from tests.redis_given import TimedDoor, server_of_its_own, settled_door
+from tests.servers import RedisServer
+from tests.virtual import VirtualClock
+
+DOMAIN = "a.test"
+PACE = Pace(2.0, 5, 0.1)
+A_FULL_WAIT = PACE.interval + PACE.margin
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with server_of_its_own(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+async def door(server: RedisServer, clock: VirtualClock) -> AsyncIterator[TimedDoor]:
+    async with settled_door(server.url, clock) as door:
+        yield door
+
+
+@pytest.fixture
+def keeper(door: TimedDoor) -> RedisPaceKeeper:
+    return RedisPaceKeeper(door)
+
+
+def flush(server: RedisServer) -> None:
+    with Redis.from_url(server.url) as redis:
+        redis.flushall()
+
+
+def restart(server: RedisServer) -> None:
+    server.kill()
+    server.start()
+
+
+def fall_back_to_an_older_copy(server: RedisServer) -> None:
+    """Load what was saved before, as a failover to a replica that lags behind does."""
+    restart(server)
+
+
+def save(server: RedisServer) -> None:
+    with Redis.from_url(server.url) as redis:
+        redis.save()
+
+
+async def test_a_redis_that_has_been_up_for_a_while_gives_a_burst(keeper: RedisPaceKeeper) -> None:
+    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(6)]
+
+    assert [slot.wait == 0 for slot in slots] == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize("forget", [flush, restart])
+async def test_after_forgetting_the_first_slot_is_a_full_wait_away(
+    keeper: RedisPaceKeeper, server: RedisServer, forget: Callable[[RedisServer], None]
+) -> None:
+    await keeper.reserve(DOMAIN, PACE)
+    forget(server)
+
+    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(3)]
+
+    gaps = [later.at - earlier.at for earlier, later in pairwise(slots)]
+    assert slots[0].wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
+    assert gaps == pytest.approx([PACE.interval] * 2, abs=1e-5)
+
+
+async def test_a_domain_never_asked_before_waits_too(
+    keeper: RedisPaceKeeper, server: RedisServer
+) -> None:
+    flush(server)
+
+    assert (await keeper.reserve("b.test", PACE)).wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
+
+
+async def test_an_older_copy_is_not_believed(keeper: RedisPaceKeeper, server: RedisServer) -> None:
+    await keeper.reserve(DOMAIN, PACE)
+    save(server)
+    for _ in range(4):
+        await keeper.reserve(DOMAIN, PACE)
+    fall_back_to_an_older_copy(server)
+
+    slot = await keeper.reserve(DOMAIN, PACE)
+
+    assert slot.wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
+
+
+async def test_a_quiet_time_after_forgetting_fills_the_bucket(
+    keeper: RedisPaceKeeper, server: RedisServer, clock: VirtualClock
+) -> None:
+    flush(server)
+    await keeper.state(DOMAIN)  # somebody has to notice
+    await clock.sleep(PACE.capacity / PACE.rate + PACE.margin)
+
+    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(5)]
+
+    assert sum(slot.wait for slot in slots) == 0
+
+
+@pytest.mark.parametrize("forget", [flush, restart])
+async def test_a_slot_from_before_is_void(
+    keeper: RedisPaceKeeper, server: RedisServer, forget: Callable[[RedisServer], None]
+) -> None:
+    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(8)]
+    forget(server)
+
+    assert await keeper.check(DOMAIN, PACE, slots[-1]) is None
+    after = await keeper.reserve(DOMAIN, PACE)
+    assert await keeper.check(DOMAIN, PACE, slots[-1]) is None
+    await keeper.give_back(DOMAIN, slots[-1])
+    assert await keeper.state(DOMAIN) == after.after
+
+
+async def test_a_rest_that_the_site_asked_for_is_not_forgotten(
+    keeper: RedisPaceKeeper, server: RedisServer, clock: VirtualClock
+) -> None:
+    await keeper.penalise(DOMAIN, PACE, 100)
+    await clock.sleep(40)
+    flush(server)
+
+    slot = await keeper.reserve(DOMAIN, PACE)
+
+    assert slot.wait == pytest.approx(60 + PACE.margin, abs=0.1)
+
+
+async def test_those_inside_are_heard_of_before_others_are_let_in(
+    door: TimedDoor, server: RedisServer, clock: VirtualClock
+) -> None:
+    keeper = RedisConcurrencyKeeper(door)
+    inside = await keeper.acquire(DOMAIN, 1)
+    flush(server)
+
+    at_once = await keeper.acquire(DOMAIN, 1)
+    await keeper.renew(DOMAIN, [inside.token or ""])
+    await clock.sleep(at_once.wait)
+    later = await keeper.acquire(DOMAIN, 1)
+
+    assert (at_once.token, later.token) == (None, None)
+    assert 0 < at_once.wait < 10
+
+
+async def test_others_are_let_in_when_nobody_is_heard_of(
+    door: TimedDoor, server: RedisServer, clock: VirtualClock
+) -> None:
+    keeper = RedisConcurrencyKeeper(door)
+    await keeper.acquire(DOMAIN, 1)
+    flush(server)
+    await clock.sleep((await keeper.acquire(DOMAIN, 1)).wait)
+
+    assert (await keeper.acquire(DOMAIN, 1)).token is not None

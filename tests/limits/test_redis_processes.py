@@ -1,0 +1,82 @@
+"""Processes that share one Redis share one pace, and one probe."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from longline.core.clock import SystemClock
+from longline.limits.backends.redis import RedisBreakerKeeper, open_redis_keepers
+from longline.limits.breaker import BreakerPolicy, Health
+from tests.limits.redis_process import DOMAIN, PACE, POLICY
+from tests.redis_given import new_prefix, timed_door
+from tests.servers import RedisServer
+from tests.virtual import VirtualClock
+
+PROGRAM = Path(__file__).with_name("redis_process.py")
+PROCESSES = 4
+TIMES = 10
+
+
+async def run_process(url: str, prefix: str) -> list[tuple[float, bool]]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, PROGRAM, url, prefix, str(TIMES), stdout=asyncio.subprocess.PIPE
+    )
+    told, _ = await process.communicate()
+    rows = [line.split() for line in told.decode().splitlines()]
+    return [(float(moment), probe == "1") for moment, probe in rows]
+
+
+@pytest.mark.real_time
+async def test_processes_share_one_pace_and_one_probe(redis_server: RedisServer) -> None:
+    prefix = new_prefix()
+    async with open_redis_keepers(redis_server.url, SystemClock(), prefix=prefix) as keepers:
+        soon = BreakerPolicy(threshold=1, recovery=0.001)
+        await keepers.breakers.record(DOMAIN, soon, Health.DOWN)
+
+    told = await asyncio.gather(*(run_process(redis_server.url, prefix) for _ in range(PROCESSES)))
+
+    answers = [answer for one in told for answer in one]
+    moments = sorted(moment for moment, _ in answers)
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert len(answers) == PROCESSES * TIMES
+    assert min(gaps) > PACE.interval - 0.001
+    assert sum(is_probe for _, is_probe in answers) == 1
+
+
+async def test_of_many_clients_one_becomes_the_probe(
+    redis_server: RedisServer, clock: VirtualClock
+) -> None:
+    prefix = new_prefix()
+    async with AsyncExitStack() as ends:
+        doors = [timed_door(redis_server.url, clock, prefix=prefix) for _ in range(12)]
+        keepers = [RedisBreakerKeeper(await ends.enter_async_context(door)) for door in doors]
+        await keepers[0].record(DOMAIN, POLICY, Health.DOWN)
+        await clock.sleep(601)
+
+        admissions = await asyncio.gather(*(one.admit(DOMAIN, POLICY) for one in keepers * 5))
+
+    assert [admission.is_allowed for admission in admissions].count(True) == 1
+    assert [admission.is_probe for admission in admissions].count(True) == 1
+
+
+async def test_of_many_clients_no_report_is_lost(
+    redis_server: RedisServer, clock: VirtualClock
+) -> None:
+    prefix = new_prefix()
+    async with (
+        timed_door(redis_server.url, clock, prefix=prefix) as one,
+        timed_door(redis_server.url, clock, prefix=prefix) as other,
+    ):
+        keepers = [RedisBreakerKeeper(one), RedisBreakerKeeper(other)]
+        patient = BreakerPolicy(threshold=1000, least_requests=1000)
+        reports = (keeper.record(DOMAIN, patient, Health.DOWN) for keeper in keepers * 20)
+
+        await asyncio.gather(*reports)
+
+        assert (await keepers[0].state(DOMAIN)).failures == 40

@@ -1,0 +1,243 @@
+"""What a file adds to the contract: other processes, crashes, and files that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from longline.core.clock import SystemClock
+from longline.core.errors import StoreDamaged, StoreTooNew, StoreUnreachable
+from longline.limits.backends.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+from longline.limits.breaker import BreakerPolicy, Health
+from longline.limits.limiter import RateLimiter
+from longline.limits.rate_limit import Pace
+from tests.virtual import VirtualClock
+
+PACE = Pace(rate=0.1, capacity=5)  # as in keeper_process.py
+POLICY = BreakerPolicy(threshold=1, recovery=60.0)  # the same
+PROGRAM = Path(__file__).with_name("keeper_process.py")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keeper.sqlite"
+
+
+@pytest.fixture
+async def keeper(path: Path) -> AsyncIterator[SqlitePaceKeeper]:
+    keeper = SqlitePaceKeeper(path, SystemClock())
+    yield keeper
+    await keeper.close()
+
+
+def start(task: str, path: Path, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), task, str(path), str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[str]:
+    """Return the lines that all of them printed."""
+    return [line for process in processes for line in process.communicate()[0].splitlines()]
+
+
+def test_ten_processes_are_never_given_the_same_slot(path: Path) -> None:
+    lines = finish([start("reserve", path, 30) for _ in range(10)])
+
+    slots = sorted(float(line) for line in lines)
+
+    assert len(slots) == 300
+    # The first five are the burst; behind it, one slot every ten seconds and none twice.
+    gaps = [later - earlier for earlier, later in pairwise(slots[5:])]
+    assert gaps == pytest.approx([10.0] * 294, abs=1e-5)
+
+
+@pytest.mark.real_time
+async def test_of_many_processes_one_becomes_the_probe(path: Path) -> None:
+    keeper = SqliteBreakerKeeper(path, LateClock(-POLICY.recovery))
+    await keeper.record("a.test", POLICY, Health.DOWN)
+    await keeper.close()
+
+    lines = await asyncio.to_thread(lambda: finish([start("probe", path, 20) for _ in range(5)]))
+
+    assert len(lines) == 100
+    assert lines.count("1") == 1
+
+
+@pytest.mark.real_time
+async def test_a_killed_process_leaves_its_burst_spent(
+    path: Path, keeper: SqlitePaceKeeper
+) -> None:
+    process = start("reserve", path, 5)
+    assert process.stdout is not None
+    burst = [process.stdout.readline() for _ in range(5)]
+
+    process.kill()
+    process.communicate()
+
+    assert len(burst) == 5
+    assert (await keeper.reserve("a.test", PACE)).wait > 5
+
+
+@pytest.mark.real_time
+async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
+    path: Path, keeper: SqlitePaceKeeper
+) -> None:
+    await keeper.reserve("a.test", PACE)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    waiting = asyncio.create_task(keeper.reserve("a.test", PACE))
+    started = time.monotonic()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    blocked_for = time.monotonic() - started
+    other.execute("COMMIT")
+    other.close()
+
+    assert blocked_for < 0.5
+    assert (await waiting).wait == 0
+
+
+@pytest.mark.real_time
+async def test_the_time_is_read_when_the_lock_is_held(path: Path, keeper: SqlitePaceKeeper) -> None:
+    await keeper.reserve("a.test", PACE)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    released: list[float] = []
+
+    def release() -> None:
+        released.append(time.time())
+        other.execute("COMMIT")
+        other.close()
+
+    timer = threading.Timer(0.05, release)
+    timer.start()
+    slot = await keeper.reserve("a.test", PACE)
+    timer.join()
+
+    assert slot.at >= released[0] - 0.001
+
+
+async def test_limiters_on_one_file_share_a_limit(path: Path, clock: VirtualClock) -> None:
+    keepers = [SqlitePaceKeeper(path, clock) for _ in range(2)]
+    limiters = [RateLimiter(clock=clock, keeper=keeper) for keeper in keepers]
+    started = clock.now()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(40):
+            group.create_task(limiters[number % 2].acquire("a.test"))
+
+    assert clock.now() - started == pytest.approx(17.6, abs=1e-4)
+    for keeper in keepers:
+        await keeper.close()
+
+
+async def test_a_restart_finds_the_bucket_as_it_was(path: Path, clock: VirtualClock) -> None:
+    before = SqlitePaceKeeper(path, clock)
+    slot = await before.reserve("a.test", PACE)
+    await before.close()
+
+    after = SqlitePaceKeeper(path, clock)
+
+    assert await after.state("a.test") == slot.after
+    await after.close()
+
+
+async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualClock) -> None:
+    buckets, breakers = SqlitePaceKeeper(path, clock), SqliteBreakerKeeper(path, clock)
+
+    slot = await buckets.reserve("a.test", PACE)
+    state = (await breakers.record("a.test", POLICY, Health.DOWN)).after
+
+    assert await buckets.state("a.test") == slot.after
+    assert await breakers.state("a.test") == state
+    await buckets.close()
+    await breakers.close()
+
+
+async def test_closing_twice_does_no_harm(keeper: SqlitePaceKeeper) -> None:
+    await keeper.close()
+    await keeper.close()
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path, keeper: SqlitePaceKeeper) -> None:
+    path.write_text("these are my notes, not a database. " * 100)
+
+    with pytest.raises(StoreUnreachable, match="not a database"):  # SQLite's own words
+        await keeper.reserve("a.test", PACE)
+
+    assert path.read_text().startswith("these are my notes")
+
+
+async def test_a_database_of_another_program_is_left_as_it_is(
+    path: Path, keeper: SqlitePaceKeeper
+) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE bookmarks (url TEXT)")
+    other.close()
+    content = path.read_bytes()
+
+    with pytest.raises(StoreUnreachable) as refused:
+        await keeper.reserve("a.test", PACE)
+
+    assert str(path) in refused.value.address
+    assert path.read_bytes() == content
+
+
+async def test_a_file_of_a_newer_longline_is_left_alone(
+    path: Path, keeper: SqlitePaceKeeper
+) -> None:
+    await keeper.reserve("a.test", PACE)
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 2")
+    other.close()
+    late = SqlitePaceKeeper(path, SystemClock())
+
+    with pytest.raises(StoreTooNew) as refused:
+        await late.reserve("a.test", PACE)
+
+    assert (refused.value.found, refused.value.known) == ("2", "1")
+    await late.close()
+
+
+async def test_a_value_that_cannot_be_read_is_said_so(path: Path, keeper: SqlitePaceKeeper) -> None:
+    await keeper.reserve("a.test", PACE)
+    other = sqlite3.connect(path)
+    with other:
+        other.execute("""UPDATE cells SET state = '{"speed": 3}'""")
+    other.close()
+
+    with pytest.raises(StoreDamaged):
+        await keeper.reserve("a.test", PACE)
+
+
+async def test_a_folder_that_is_missing_is_said_so(tmp_path: Path) -> None:
+    keeper = SqlitePaceKeeper(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
+
+    with pytest.raises(StoreUnreachable, match="unable to open"):  # SQLite's own words
+        await keeper.reserve("a.test", PACE)
+
+    await keeper.close()
+
+
+class LateClock(SystemClock):
+    """The clock of this machine, off by some seconds."""
+
+    def __init__(self, offset: float) -> None:
+        self._offset = offset
+
+    def now(self) -> float:
+        return super().now() + self._offset

@@ -1,0 +1,286 @@
+"""The doctor: what is wrong becomes a finding with a remedy, and never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from longline.cli.commands.tools.doctor import command as doctor_command
+from longline.config.settings import Settings
+from longline.core.model import Item
+from longline.engine.owner import this_host
+from longline.services.doctor.base import Finding, Ground, Verdict, ok
+from longline.services.doctor.cluster import abandoned_jobs, own_services, workers
+from longline.services.doctor.database import database, file_system
+from longline.services.doctor.doctor import CHECKS, diagnose, examine
+from longline.services.doctor.machine import browser, disk, home, secrets, sources, variables
+from longline.services.record import Entry, Record, RecordFile
+from longline.storage.jobs import NewJob
+from longline.storage.migrate import NEWEST
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.leases import Claim
+from longline.storage.store import open_store
+from tests.servers import free_port
+
+MANIFEST = """
+manifest: html
+name: shop
+start: https://shop.test/
+items: h3 a
+transport: browser
+auth: {kind: bearer, token: env:SHOP_TOKEN, hosts: [shop.test]}
+fields: {title: h1}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path / "home", sources=(tmp_path / "sources",))
+
+
+@pytest.fixture
+def ground(settings: Settings) -> Ground:
+    settings.home.mkdir()
+    return Ground(settings, environment={})
+
+
+def only(check: Any, ground: Ground) -> Finding:
+    (found,) = check(ground)
+    assert isinstance(found, Finding)
+    return found
+
+
+def test_a_new_installation_has_no_problem(ground: Ground) -> None:
+    found = examine(ground, CHECKS)
+
+    assert [one for one in found if one.verdict is Verdict.PROBLEM] == []
+    assert {"packages", "home", "disk", "database", "redis", "clocks"} <= {o.about for o in found}
+
+
+def test_nothing_is_made_by_looking(settings: Settings) -> None:
+    examine(Ground(settings), CHECKS)
+
+    assert not settings.home.exists()
+
+
+def test_a_check_that_fails_is_a_finding(ground: Ground) -> None:
+    def fail(_ground: Ground) -> Iterator[Finding]:
+        raise ZeroDivisionError("by zero")
+
+    (found,) = examine(ground, {"sums": fail})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "ZeroDivisionError: by zero" in found.sentence
+
+
+def test_a_check_that_hangs_is_a_finding(ground: Ground) -> None:
+    held = threading.Event()
+
+    def hang(_ground: Ground) -> Iterator[Finding]:
+        held.wait(60)
+        yield ok("late", "too late")
+
+    (found,) = examine(ground, {"wait": hang}, seconds=0.05)
+    held.set()
+
+    assert (found.about, found.verdict) == ("wait", Verdict.PROBLEM)
+    assert "0.05 s" in found.sentence
+
+
+def test_problems_come_last(ground: Ground) -> None:
+    full = Ground(ground.settings, {"LONGLINE_HOMME": "x"}, free_bytes=lambda _folder: 5)
+
+    found = examine(full, {"disk": disk, "variables": variables, "home": home})
+
+    assert [one.verdict.value for one in found] == ["ok", "warning", "problem"]
+
+
+def test_settings_that_cannot_be_read_are_the_one_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "longline.yaml").write_text("concurency: 3\n")
+
+    (found,) = diagnose()
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "longline.yaml:1:1" in found.sentence
+    assert "concurrency" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict", "amount"),
+    [
+        (5_000_000_000, Verdict.OK, "5.0 GB"),
+        (999_999_999, Verdict.WARNING, "1.0 GB"),
+        (99_999_999, Verdict.PROBLEM, "100 MB"),
+    ],
+)
+def test_a_disk_is_judged_by_what_is_free(
+    ground: Ground, free: int, verdict: Verdict, amount: str
+) -> None:
+    found = only(disk, Ground(ground.settings, {}, free_bytes=lambda _folder: free))
+
+    assert found.verdict is verdict
+    assert amount in found.sentence
+
+
+def test_an_unknown_variable_is_reported_with_the_nearest_setting(ground: Ground) -> None:
+    given = {"LONGLINE_DATABASE_ULR": "x", "LONGLINE_HOME": "y", "PATH": "z"}
+
+    found = only(variables, Ground(ground.settings, given))
+
+    assert found.verdict is Verdict.WARNING
+    assert "LONGLINE_DATABASE_ULR" in found.sentence
+    assert "LONGLINE_DATABASE_URL" in (found.remedy or "")
+
+
+def test_a_home_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+
+    assert only(home, Ground(Settings(home=tmp_path / "home"))).verdict is Verdict.PROBLEM
+
+
+def test_a_file_that_is_no_database_is_a_problem(ground: Ground) -> None:
+    file = ground.settings.home / "longline.sqlite"
+    file.write_bytes(b"not a database" * 100)
+
+    found = only(database, ground)
+
+    assert found.verdict is Verdict.PROBLEM
+    assert str(file) in found.sentence
+
+
+def test_a_database_is_described(ground: Ground) -> None:
+    open_store(ground.settings.database).close()
+
+    found = only(database, ground)
+
+    assert found.verdict is Verdict.OK
+    assert NEWEST in re.findall(r"\d+", found.sentence)
+
+
+def test_a_file_system_is_told_by_the_nearest_mount(tmp_path: Path) -> None:
+    mounts = {"/": "ext4", str(tmp_path.resolve()): "nfs4"}
+
+    assert file_system(tmp_path / "home", mounts) == "nfs4"
+    assert file_system(Path("/nowhere"), mounts) == "ext4"
+
+
+def test_what_a_source_lacks_is_reported(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "shop.yaml").write_text(MANIFEST)
+    monkeypatch.delenv("SHOP_TOKEN", raising=False)
+    chosen = ground.settings.model_copy(update={"chromium": "/no/such/browser"})
+    ground = Ground(chosen, {})
+
+    assert "SHOP_TOKEN" in only(secrets, ground).sentence
+    missing = only(browser, ground)
+    assert (missing.about, missing.verdict) == ("browser", Verdict.PROBLEM)
+    assert "shop" in missing.sentence
+    assert "LONGLINE_CHROMIUM" in (missing.remedy or "")
+    assert only(sources, ground).verdict is Verdict.OK
+
+
+def test_a_broken_manifest_is_a_problem(ground: Ground, tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "shop.yaml").write_text(MANIFEST.replace("fields", "feilds"))
+
+    found = only(sources, ground)
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "shop.yaml:" in found.sentence
+
+
+@pytest.mark.real_time
+async def test_a_job_that_nobody_works_on_is_found(ground: Ground) -> None:
+    with open_store(ground.settings.database) as store:
+        now = await store.now()
+        job = await store.jobs.create(NewJob("shop", {}, {}, now))
+        await store.jobs.start(job.id, now)
+        await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], now))
+        dead = f"{this_host()}:999999999:1.00:word"
+        await store.queue.lease(Claim(job.id, dead, 1, now, now + 60))
+
+    found = examine(ground, {"jobs": abandoned_jobs})[0]
+
+    assert found.verdict is Verdict.WARNING
+    assert found.remedy == f"`longline resume {job.id}`"
+
+
+@pytest.mark.real_time
+async def test_jobs_that_were_left_when_the_cluster_went_down_wait_for_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(Settings(home=tmp_path).database) as store:
+        for _ in range(2):
+            job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
+            await store.jobs.start(job.id, 0.0, engine="celery")
+
+    done = await asyncio.to_thread(
+        CliRunner().invoke, doctor_command, ["--json", "--home", str(tmp_path)]
+    )
+
+    assert done.exit_code == 1
+    (found,) = [one for one in json.loads(done.stdout) if one["about"] == "workers"]
+    assert found["verdict"] == "problem"
+    assert "2" in found["sentence"]
+    assert "`longline up`" in found["remedy"]
+    assert "`longline worker`" in found["remedy"]
+
+
+def test_a_home_without_a_cluster_needs_no_workers(ground: Ground) -> None:
+    open_store(ground.settings.database).close()
+
+    assert list(workers(ground)) == []
+
+
+def test_the_doctor_works_without_optional_packages_and_names_them(tmp_path: Path) -> None:
+    block = "; ".join(f"sys.modules[{name!r}] = None" for name in ("redis", "psycopg", "celery"))
+    program = f"import sys; {block}; from longline.cli.main import main; main()"
+    urls = {"LONGLINE_REDIS_URL": "redis://h/0", "LONGLINE_DATABASE_URL": "postgresql://h/name"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor", "--json", "--home", str(tmp_path)],
+        env={**os.environ, **urls},
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+
+    problems = [one for one in json.loads(done.stdout) if one["verdict"] == "problem"]
+    assert {one["about"] for one in problems} == {"redis", "database"}
+    assert "longline[postgres]" in str(problems)
+    assert "longline[cluster]" in str(problems)
+
+
+def entry(name: str, pid: int, port: int | None) -> Entry:
+    started = psutil.Process(pid).create_time() if psutil.pid_exists(pid) else 1.0
+    return Entry(name, pid, started, ("sleep",), port, "some.log")
+
+
+def test_processes_of_ours_that_are_gone_or_silent_are_found(ground: Ground) -> None:
+    closed = free_port()
+    gone, here = entry("worker-1", 999_999_999, None), entry("redis", os.getpid(), closed)
+    RecordFile(ground.settings.home).write(Record(processes=(gone, here)))
+
+    first, second = own_services(ground)
+
+    assert (first.verdict, second.verdict) == (Verdict.WARNING, Verdict.PROBLEM)
+    assert "worker-1" in first.sentence
+    assert "999999999" in first.sentence
+    assert str(closed) in second.sentence

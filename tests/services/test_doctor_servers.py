@@ -1,0 +1,384 @@
+"""The doctor and real servers: unreachable, locked, too old, evicting, with a clock that is off."""
+
+from __future__ import annotations
+
+import re
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from redis import Redis
+
+from longline.config.settings import Settings
+from longline.core.model import Item
+from longline.distributed.registry import WORKER
+from longline.services.advisories import advisories_for
+from longline.services.doctor.base import Finding, Ground, Verdict
+from longline.services.doctor.cluster import clocks, workers
+from longline.services.doctor.database import database
+from longline.services.doctor.doctor import CHECKS, examine
+from longline.services.doctor.redis import broker, redis
+from longline.services.status import status
+from longline.storage.jobs import NewJob
+from longline.storage.migrate import NEWEST
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.store import open_store
+from tests.servers import PostgresServer, RedisServer, free_port
+
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def locked_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis with a password, which throws keys away when its memory is full."""
+    options = ("--requirepass", "geheim", "--maxmemory-policy", "allkeys-lru")
+    server = RedisServer(tmp_path_factory.mktemp("locked"), options=options)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")  # as long as the server, which keeps the role
+def password_user(postgres_server: PostgresServer) -> str:
+    """A user of the PostgreSQL who needs a password and may not make tables."""
+    postgres_server.execute("CREATE ROLE stranger LOGIN PASSWORD 'geheim'")
+    rules = postgres_server.folder / "data" / "pg_hba.conf"
+    rules.write_text(f"host all stranger all scram-sha-256\n{rules.read_text()}")
+    postgres_server.execute("SELECT pg_reload_conf()")
+    return "stranger"
+
+
+@contextmanager
+def registered(server: RedisServer, name: str, **said: str) -> Iterator[None]:
+    """Have a worker of this name in Redis, and no other."""
+    with Redis.from_url(server.url) as redis:
+        for key in list(redis.scan_iter(f"{WORKER}*")):
+            redis.delete(key)  # of another test, whose worker has just been killed
+        redis.hset(f"{WORKER}{name}", mapping={"name": name, **said})
+        yield
+        redis.delete(f"{WORKER}{name}")
+
+
+@pytest.fixture
+def both(tmp_path: Path, redis_server: RedisServer, postgres_server: PostgresServer) -> Settings:
+    """Settings that name both servers."""
+    urls = {"redis_url": redis_server.url, "database_url": postgres_server.url()}
+    return Settings(home=tmp_path, **urls)  # type: ignore[arg-type]  # texts only
+
+
+def ground(tmp_path: Path, **settings: Any) -> Ground:
+    return Ground(Settings(home=tmp_path, **settings), {})
+
+
+def only(check: Any, ground: Ground) -> Finding:
+    (found,) = check(ground)
+    assert isinstance(found, Finding)
+    return found
+
+
+def words_of(found: Finding) -> set[str]:
+    return set(re.findall(r"\w+", f"{found.sentence} {found.remedy}"))
+
+
+class _Old(socketserver.StreamRequestHandler):
+    """Speaks as an old Redis does."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            words = [self._word() for _ in range(int(line[1:]))]
+            text = b"# Server\r\nredis_version:5.0.14\r\nrole:master\r\n"
+            refused = b"-ERR unknown command `HELLO`\r\n"
+            answers = {b"HELLO": refused, b"INFO": b"$%d\r\n%s\r\n" % (len(text), text)}
+            self.wfile.write(answers.get(words[0].upper(), b"+OK\r\n"))
+
+    def _word(self) -> bytes:
+        self.rfile.readline()
+        return self.rfile.readline().strip()
+
+
+@contextmanager
+def old_redis() -> Iterator[str]:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Old) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        server.shutdown()
+
+
+def test_a_redis_that_will_do_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:
+    *_, found = redis(ground(tmp_path, redis_url=redis_server.url))
+
+    assert found.verdict is Verdict.OK
+    assert redis_server.url in found.sentence
+    assert found.remedy is None
+
+
+def test_known_advisories_of_a_redis_are_warnings(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    with Redis.from_url(redis_server.url, decode_responses=True) as server:
+        version = dict(server.info("server"))["redis_version"]
+
+    *warnings, _ok = redis(ground(tmp_path, redis_url=redis_server.url))
+
+    assert len(warnings) == len(advisories_for("redis", version)) > 0
+    assert {one.verdict for one in warnings} == {Verdict.WARNING}
+    assert all(one.remedy for one in warnings)
+
+
+def test_a_redis_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+
+    found = only(redis, ground(tmp_path, redis_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert url in found.sentence
+    assert "password" not in found.sentence
+    assert "`longline up`" in (found.remedy or "")
+    assert "LONGLINE_REDIS_URL" in (found.remedy or "")
+
+
+def test_a_wrong_password_of_redis_is_reported_and_not_shown(
+    tmp_path: Path, locked_redis: RedisServer
+) -> None:
+    url = locked_redis.url.replace("//", "//:falsch@")
+
+    found = only(redis, ground(tmp_path, redis_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "password" in found.sentence
+    assert "falsch" not in str(found)
+
+
+def test_a_redis_that_throws_keys_away_is_a_warning(
+    tmp_path: Path, locked_redis: RedisServer
+) -> None:
+    url = locked_redis.url.replace("//", "//:geheim@")
+
+    first, *others = redis(ground(tmp_path, redis_url=url))
+
+    assert (first.verdict, others[-1].verdict) == (Verdict.WARNING, Verdict.OK)
+    assert "allkeys-lru" in first.sentence
+    assert "geheim" not in f"{first}{others}"
+
+
+def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:
+    with old_redis() as url:
+        found = only(redis, ground(tmp_path, redis_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "5.0.14" in found.sentence
+
+
+def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: RedisServer) -> None:
+    urls = {"redis_url": redis_server.url, "broker_url": f"redis://127.0.0.1:{free_port()}/0"}
+
+    found = only(broker, ground(tmp_path, **urls))
+
+    assert (found.about, found.verdict) == ("broker", Verdict.PROBLEM)
+    assert "LONGLINE_BROKER_URL" in (found.remedy or "")
+    assert list(broker(ground(tmp_path, redis_url=redis_server.url))) == []
+
+
+def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"postgresql://me:geheim@127.0.0.1:{port}/longline"
+
+    found = only(database, ground(tmp_path, database_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert f"127.0.0.1:{port}" in found.sentence
+    assert "LONGLINE_DATABASE_URL" in (found.remedy or "")
+    assert "geheim" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("password", "cause"),
+    [("falsch", "password"), ("geheim", "GRANT CREATE")],
+)
+def test_a_user_who_may_not_use_the_database_is_a_problem_with_its_cause(
+    tmp_path: Path, postgres_server: PostgresServer, password_user: str, password: str, cause: str
+) -> None:
+    url = postgres_server.url().replace("longline@", f"{password_user}:{password}@")
+
+    found = only(database, ground(tmp_path, database_url=url))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "stranger" in found.sentence
+    assert cause in f"{found.sentence} {found.remedy}"
+    assert password not in str(found)
+
+
+def test_no_password_in_a_query_is_told(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    url = f"{postgres_server.url()}?password=geheim"
+    settings = Settings(home=tmp_path, database_url=url)
+
+    (found,) = database(Ground(settings, {}))
+    parts = status(settings)
+
+    assert found.verdict is Verdict.OK
+    assert "password=***" in found.sentence
+    assert "password=***" in parts[-1].address
+    assert "geheim" not in f"{found}{parts}"
+
+
+def test_an_empty_database_on_a_server_is_ok(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    found = only(database, ground(tmp_path, database_url=postgres_server.url()))
+
+    assert found.verdict is Verdict.OK
+    assert NEWEST not in re.findall(r"\d+", found.sentence)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "verdict", "offset", "direction"),
+    [
+        (0.0, Verdict.OK, "", ""),
+        (5.0, Verdict.WARNING, "5.0 s", "ahead"),
+        (-HOUR, Verdict.PROBLEM, " s ", "behind"),
+    ],
+)
+def test_a_clock_that_is_off_is_reported_with_what_it_governs(
+    both: Settings,
+    ahead: float,
+    verdict: Verdict,
+    offset: str,
+    direction: str,
+) -> None:
+    first, second = clocks(Ground(both, {}, now=lambda: time.time() + ahead))
+
+    assert first.verdict is second.verdict is verdict
+    assert offset in first.sentence
+    assert direction in first.sentence
+    assert {"database", "leases"} <= words_of(first)
+    assert {"Redis", "limits"} <= words_of(second)
+
+
+@pytest.mark.real_time
+async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
+    tmp_path: Path, locked_redis: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=locked_redis.url.replace("//", "//:geheim@"))
+    with open_store(at.settings.database) as store:
+        job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
+        await store.jobs.start(job.id, 0.0, engine="celery")
+
+    found = examine(at, {"workers": workers})[0]
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "1" in found.sentence
+    assert "`longline up`" in (found.remedy or "")
+    assert "`longline worker`" in (found.remedy or "")
+
+
+@pytest.mark.real_time
+async def test_workers_are_not_reported_missing_while_redis_is_away(tmp_path: Path) -> None:
+    at = ground(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
+    with open_store(at.settings.database) as store:
+        job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
+        await store.jobs.start(job.id, 0.0, engine="celery")
+
+    (found,) = examine(at, {"workers": workers})
+
+    assert found.verdict is Verdict.WARNING
+    assert "Redis" in found.sentence
+
+
+@pytest.mark.real_time
+async def test_workers_that_take_nothing_are_a_problem(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=redis_server.url)
+    with open_store(at.settings.database) as store:
+        long_ago = await store.now() - HOUR
+        job = await store.jobs.create(NewJob("shop", {}, {}, long_ago))
+        await store.jobs.start(job.id, long_ago, engine="celery")
+        await store.queue.add(Discovered(job.id, [Item("a", "https://shop.test")], long_ago))
+        await store.chunks.offer(job.id, long_ago, size=5)
+
+    with registered(redis_server, "idle-worker"):
+        first, second = examine(at, {"workers": workers})
+
+    assert first.verdict is Verdict.OK
+    assert {"1", "idle", "worker"} <= words_of(first)
+    assert second.verdict is Verdict.PROBLEM
+    assert {"1", "chunks", "60", "fetch"} <= words_of(second)
+
+
+async def test_exports_that_no_worker_is_there_for_are_a_problem(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=redis_server.url)
+    with open_store(at.settings.database) as store:
+        for name in ("a.csv", "b.csv"):
+            await store.orders.place(Order("j", OrderKind.EXPORT, time.time(), {"output": name}))
+
+    with registered(redis_server, "fetcher", queues="fetch,process"):
+        _, found = examine(at, {"workers": workers})
+    with registered(redis_server, "writer", queues="output"):
+        others = examine(at, {"workers": workers})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert {"2", "exports", "output"} <= words_of(found)
+    assert "`longline worker --queues output`" in (found.remedy or "")
+    assert [one.verdict for one in others] == [Verdict.OK]
+
+
+async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_worked_on(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    at = ground(tmp_path, redis_url=redis_server.url)
+    long_ago = time.time() - 120
+    first, second = (
+        Order("j", OrderKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
+    )
+    with open_store(at.settings.database) as store, registered(redis_server, "idle-worker"):
+        await store.orders.place(first)
+        _, found = examine(at, {"workers": workers})
+        await store.orders.place(second)
+        await store.orders.take(OrderClaim(first, "somebody", long_ago, long_ago + HOUR))
+        others = examine(at, {"workers": workers})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert {"1", "export", "60"} <= words_of(found)
+    assert [one.verdict for one in others] == [Verdict.OK]
+
+
+def test_a_user_who_may_only_read_is_a_problem(
+    tmp_path: Path, postgres_server: PostgresServer, password_user: str
+) -> None:
+    postgres_server.execute("CREATE DATABASE readable")
+    url = postgres_server.url("readable")
+    open_store(url).close()
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO stranger")
+    theirs = url.replace("longline@", f"{password_user}:geheim@")
+
+    found = only(database, ground(tmp_path, database_url=theirs))
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "stranger" in found.sentence
+    assert "GRANT ALL" in (found.remedy or "")
+    assert only(database, ground(tmp_path, database_url=url)).verdict is Verdict.OK
+
+
+def test_a_whole_look_at_dead_servers_is_short_and_has_no_traceback(tmp_path: Path) -> None:
+    urls = {
+        "redis_url": f"redis://127.0.0.1:{free_port()}/0",
+        "database_url": f"postgresql://127.0.0.1:{free_port()}/longline",
+    }
+    begun = time.monotonic()
+
+    found = examine(ground(tmp_path, **urls), CHECKS)
+
+    problems = {one.about for one in found if one.verdict is Verdict.PROBLEM}
+    assert problems == {"redis", "database"}
+    assert time.monotonic() - begun < 10

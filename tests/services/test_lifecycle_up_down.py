@@ -1,0 +1,357 @@
+"""What is missing is started, what is healthy is left, and only what is ours is stopped."""
+
+from __future__ import annotations
+
+import re
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from redis import Redis
+
+from longline.core.errors import (
+    BadOption,
+    BrokerRefuses,
+    HomeUnwritable,
+    LifecycleBusy,
+    NotAnswering,
+    StoreUnreachable,
+)
+from longline.services.processes import living
+from longline.services.record import Entry, Record, alone_in
+from longline.services.redis import problem_of
+from tests.servers import PostgresServer, RedisServer
+from tests.services.homes import Home, is_listening, working_for
+
+MB = 1_048_576
+
+
+@pytest.fixture
+def stranger() -> Iterator[psutil.Process]:
+    """A process that nobody of us has started."""
+    process = subprocess.Popen(["sleep", "60"])
+    yield psutil.Process(process.pid)
+    process.kill()
+    process.wait()
+
+
+def test_after_down_there_is_no_process_and_no_port(home: Home) -> None:
+    home.up()
+    entry = home.entry("redis")
+    was_there = (home.answers(), is_listening(entry.port))
+
+    stopped = home.down()
+
+    assert was_there == (True, True)
+    assert [one.name for one in stopped] == ["redis"]
+    assert not is_listening(entry.port)
+    assert working_for(home.path) == []
+    assert home.record == Record()
+
+
+def test_up_after_down_is_a_new_server_with_a_new_password(home: Home) -> None:
+    first = home.up()
+    home.down()
+
+    second = home.up()
+
+    assert home.answers()
+    assert first.redis_url != second.redis_url
+
+
+def test_twice_up_is_once(home: Home) -> None:
+    home.up()
+    before = home.record
+
+    again = home.up()
+
+    assert again.processes == ()
+    assert home.record == before
+
+
+def test_twice_down_is_once(home: Home) -> None:
+    home.up()
+    home.down()
+
+    assert home.down() == ()
+
+
+def test_a_killed_redis_comes_back_where_it_was(home: Home) -> None:
+    before = home.up()
+    home.kill("redis")
+    was_healthy = home.status()["redis"].is_healthy
+
+    after = home.up()
+
+    assert not was_healthy
+    assert home.answers()
+    assert after.redis_url == before.redis_url
+
+
+def test_a_port_that_somebody_took_is_left_to_him(home: Home) -> None:
+    home.up()
+    port = home.kill("redis").port or 0
+
+    with socket.create_server(("127.0.0.1", port)):
+        home.up()
+
+        assert home.answers()
+        assert home.entry("redis").port != port
+
+
+def test_down_leaves_the_servers_of_others(
+    home: Home, redis_server: RedisServer, postgres_server: PostgresServer
+) -> None:
+    home.up()
+
+    home.down()
+
+    with Redis.from_url(redis_server.url) as redis:
+        assert redis.ping()
+    postgres_server.execute("SELECT 1")
+
+
+def test_a_server_that_the_settings_name_is_used_and_never_stopped(
+    home: Home, redis_server: RedisServer
+) -> None:
+    started = home.up(redis_url=redis_server.url)
+
+    home.down()
+
+    assert started.redis_url == redis_server.url
+    assert started.processes == ()
+    with Redis.from_url(redis_server.url) as redis:
+        assert redis.ping()
+
+
+def test_a_server_that_the_settings_name_is_not_started(home: Home) -> None:
+    with pytest.raises(NotAnswering) as failed:
+        home.up(redis_url="redis://:secret@127.0.0.1:1/0")
+
+    assert failed.value.address == "redis://:***@127.0.0.1:1/0"
+    assert "secret" not in str(failed.value)
+
+
+def test_what_was_started_before_a_part_failed_is_stopped_again(home: Home) -> None:
+    with pytest.raises(StoreUnreachable):
+        home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
+
+    assert [part for part, _ in home.steps] == ["redis", "redis"]  # started and stopped
+    assert home.record == Record()
+    assert working_for(home.path) == []
+
+
+def test_what_ran_before_outlives_a_failed_start(home: Home) -> None:
+    home.up()
+    before = home.record
+
+    with pytest.raises(StoreUnreachable):
+        home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
+
+    assert home.record == before
+    assert home.answers()
+
+
+def test_a_process_that_has_a_recorded_number_by_now_is_left_alone(
+    home: Home, stranger: psutil.Process
+) -> None:
+    home.up()
+    entry = home.kill("redis")
+    old = replace(entry, pid=stranger.pid, start_time=stranger.create_time() - 60)
+    home.file.write(Record(None, None, (old,)))
+
+    home.down()
+
+    assert stranger.is_running()
+    assert stranger.status() != psutil.STATUS_ZOMBIE
+    assert home.record == Record()
+
+
+def test_a_worker_that_has_a_recorded_number_by_now_is_left_alone(
+    home: Home, stranger: psutil.Process
+) -> None:
+    home.path.mkdir()
+    log = str(home.path / "logs" / "worker-1.log")
+    old = Entry("worker-1", stranger.pid, stranger.create_time() - 60, ("python",), None, log)
+    home.file.write(Record(None, None, (old,)))
+
+    home.down()
+
+    assert stranger.is_running()
+    assert stranger.status() != psutil.STATUS_ZOMBIE
+
+
+def test_one_user_alone_can_read_the_password(home: Home) -> None:
+    started = home.up()
+
+    private = [home.path / "services.json", home.path / "redis" / "redis.conf"]
+    private += [*(home.path / "logs").iterdir()]
+    process = living(home.entry("redis"))
+    password = started.redis_url.partition("@")[0].rpartition(":")[2]
+
+    assert {stat.S_IMODE(one.stat().st_mode) for one in private} == {0o600}
+    assert process is not None
+    assert password not in " ".join(process.cmdline())
+
+
+def test_nobody_gets_in_without_the_password(home: Home) -> None:
+    home.up()
+
+    problem = problem_of(f"redis://127.0.0.1:{home.entry('redis').port}/0")
+
+    assert problem is not None
+    assert problem_of(str(home.record.redis_url)) is None
+
+
+def test_a_flood_without_a_password_cannot_fill_the_memory(home: Home) -> None:
+    home.up()
+    assert home.record.redis_url is not None
+    sent = 0
+    with socket.create_connection(("127.0.0.1", home.entry("redis").port or 0), 5) as flood:
+        with suppress(OSError):  # the server closes the connection
+            while sent < 80 * MB:  # about 200 MB of replies, none of which is read
+                flood.sendall(b"*1\r\n$4\r\nPING\r\n" * 10_000)
+                sent += 140_000
+
+        with Redis.from_url(home.record.redis_url) as redis:
+            peak = dict(redis.info("memory"))["used_memory_peak"]
+            limits = redis.config_get("maxmemory*")
+
+    assert sent < 80 * MB
+    assert peak < 100 * MB
+    assert 0 < int(limits["maxmemory"]) <= 1024 * MB
+
+
+def test_redis_evicts_nothing_and_writes_nothing(home: Home) -> None:
+    url = home.up().redis_url
+
+    with Redis.from_url(url, decode_responses=True) as redis:
+        settings = redis.config_get("*")
+
+    assert settings["maxmemory-policy"] == "noeviction"
+    assert (settings["save"], settings["appendonly"]) == ("", "no")
+    assert settings["bind"] == "127.0.0.1"
+
+
+def test_a_record_that_is_broken_is_put_aside(home: Home) -> None:
+    home.path.mkdir()
+    home.file.path.write_text("{")
+
+    home.up()
+
+    assert home.answers()
+    assert (home.path / "services.json.broken").read_text() == "{"
+
+
+def test_two_at_once_do_not_meet(home: Home) -> None:
+    home.path.mkdir()
+
+    with (
+        alone_in(home.path),
+        pytest.raises(LifecycleBusy) as busy,
+        alone_in(home.path, patience=0.01),
+    ):
+        pytest.fail("both are in")
+
+    assert (busy.value.home, busy.value.seconds) == (str(home.path), 0.01)
+
+
+def test_two_ups_at_once_start_one_server(home: Home) -> None:
+    home.path.mkdir()
+
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(lambda _: home.up(), range(2)))
+
+    assert sorted(len(one.processes) for one in both) == [0, 1]
+    assert both[0].redis_url == both[1].redis_url
+
+
+def test_the_steps_are_reported_as_they_happen(home: Home) -> None:
+    home.up()
+    entry = home.entry("redis")
+    home.up()
+    home.down()
+
+    started, healthy, stopped = (what for part, what in home.steps if part == "redis")
+    assert {str(entry.port), str(entry.pid)} <= set(re.findall(r"\d+", started))
+    assert len({started, healthy, stopped}) == 3
+
+
+def test_the_state_says_what_there_is_to_know(home: Home) -> None:
+    before = home.status()
+    home.up()
+    part = home.status()["redis"]
+
+    assert "redis" not in before
+    assert (part.is_healthy, part.pid, part.port) == (
+        True,
+        home.entry("redis").pid,
+        home.entry("redis").port,
+    )
+    assert part.version
+    assert part.memory_bytes
+    assert part.since
+
+
+def test_the_state_of_a_server_of_others_is_told(home: Home, redis_server: RedisServer) -> None:
+    part = home.status(redis_url=redis_server.url)["redis"]
+
+    assert (part.is_healthy, part.is_ours) == (True, False)
+
+
+def test_a_part_that_died_before_down_is_not_reported_as_stopped(home: Home) -> None:
+    home.up()
+    home.down()
+    stopped = home.steps[-1]
+    home.up()
+    home.kill("redis")
+
+    home.down()
+
+    assert home.steps[-1][0] == stopped[0] == "redis"
+    assert home.steps[-1] != stopped
+
+
+def test_what_runs_is_stopped_although_the_record_cannot_be_written(home: Home) -> None:
+    home.up(workers=1)
+    in_the_way = home.path / ".services.json.new"
+    in_the_way.mkdir()
+    home.steps.clear()
+
+    with pytest.raises(HomeUnwritable):
+        home.down()
+
+    in_the_way.rmdir()
+    assert {part for part, _ in home.steps} == {"worker-1", "redis"}
+    assert working_for(home.path) == []
+    assert home.down() == ()
+
+
+def test_a_server_that_refuses_the_password_is_not_called_silent(
+    home: Home, tmp_path: Path
+) -> None:
+    server = RedisServer(tmp_path, options=("--requirepass", "right"))
+    server.start()
+    try:
+        with pytest.raises(BrokerRefuses, match="password") as refused:
+            home.up(broker_url=server.url.replace("redis://", "redis://:wrong@"))
+    finally:
+        server.kill()
+
+    assert (refused.value.exit_code, refused.value.setting) == (2, "LONGLINE_BROKER_URL")
+    assert "`longline up`" not in str(refused.value)
+    assert "LONGLINE_BROKER_URL" in str(refused.value)
+
+
+def test_an_address_that_is_none_of_redis_is_called_so(home: Home) -> None:
+    with pytest.raises(BadOption) as refused:
+        home.up(redis_url="foo://127.0.0.1:1/0")
+
+    assert refused.value.option == "LONGLINE_REDIS_URL"

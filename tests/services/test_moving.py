@@ -1,0 +1,115 @@
+"""A home that outgrows SQLite gets a server of its own, and can come back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from longline.config.settings import Settings, prepare_home
+from longline.core.errors import LifecycleBusy, NotCopied
+from longline.core.model import Record as Made
+from longline.services.doctor.base import Ground, Verdict
+from longline.services.doctor.database import database
+from longline.services.doctor.doctor import examine
+from longline.services.moving import Move, move
+from longline.services.record import Record, alone_in
+from longline.storage.store import open_store
+from tests.servers import free_port
+from tests.services.homes import Home
+
+MADE = Made("shop", "a", "https://shop.test/a", {"title": "Thing"}, "first")
+
+
+def prepared(home: Home) -> Settings:
+    settings = home.settings()
+    prepare_home(settings)
+    return settings
+
+
+async def records_in(settings: Settings) -> int:
+    with open_store(settings.database) as store:
+        return await store.records.count()
+
+
+@pytest.mark.real_time
+async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Home) -> None:
+    settings = prepared(home)
+    before = settings.database
+    with open_store(before) as store:
+        await store.records.create(MADE, at=1.0)
+
+    moved = await move(settings, Move("postgres"))
+
+    assert moved.is_in_use
+    assert settings.database.startswith("postgresql")
+    assert moved.copied.target != settings.database  # which holds a password
+    assert await records_in(settings) == 1
+
+    (home.path / "longline.sqlite").rename(home.path / "before.sqlite")
+    back = await move(settings, Move("sqlite"))
+
+    assert back.is_in_use
+    assert settings.database == before
+    assert await records_in(settings) == 1
+
+
+@pytest.mark.real_time
+async def test_a_home_is_not_moved_under_its_workers(home: Home, tmp_path: Path) -> None:
+    await asyncio.to_thread(home.up, workers=1)
+    settings = home.settings()
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+
+    with pytest.raises(NotCopied) as told:
+        await move(settings, Move(elsewhere))
+    await asyncio.to_thread(home.down)
+    moved = await move(settings, Move(elsewhere))
+
+    assert told.value.target == elsewhere
+    assert "`longline down`" in told.value.problem
+    assert not moved.is_behind
+
+
+@pytest.mark.real_time
+async def test_no_worker_is_started_while_a_home_is_moved(home: Home, tmp_path: Path) -> None:
+    settings = prepared(home)
+    with open_store(settings.database) as store:
+        await store.records.create(MADE, at=1.0)
+    told: list[str] = []
+
+    def start(_table: str, _rows: int) -> None:
+        with pytest.raises(LifecycleBusy) as busy, alone_in(home.path, patience=0.1):
+            pass
+        told.append(str(busy.value))
+
+    await move(settings, Move(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"), start)
+
+    assert told
+
+
+@pytest.mark.real_time
+async def test_what_is_written_to_the_old_database_since_is_told(
+    home: Home, tmp_path: Path
+) -> None:
+    settings = prepared(home)
+    with open_store(settings.database) as store:
+        await store.records.create(MADE, at=1.0)
+    wish = Move(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}", force=True)
+
+    def write(_table: str, _rows: int) -> None:
+        with open_store(settings.database) as store:
+            asyncio.run(store.journal.add_up("job", {"requests": 1}))
+
+    assert (await move(settings, wish, write)).is_behind
+
+
+def test_the_doctor_says_how_to_start_a_server_of_the_home(home: Home) -> None:
+    settings = prepared(home)
+    home.file.write(Record(database_url=f"postgresql://me:geheim@127.0.0.1:{free_port()}/name"))
+
+    (found,) = examine(Ground(settings, {}), {"database": database})
+
+    assert found.verdict is Verdict.PROBLEM
+    assert "`longline up`" in (found.remedy or "")
+    assert "geheim" not in found.sentence

@@ -1,0 +1,104 @@
+"""A database with something in each of its tables, and what stands in one."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+
+from longline.core.clock import SystemClock
+from longline.core.errors import FailureKind
+from longline.core.model import Account, Failure, QuestionState, Verdict
+from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.learning import Learned
+from longline.storage.database import Database
+from longline.storage.queue.chunks import Take
+from longline.storage.records.enrichment import Question, Settled, Wish
+from longline.storage.records.matches import Deposit, Entry, Pair
+from longline.storage.records.profiles import Ending
+from longline.storage.schema import metadata
+from longline.storage.store import Store
+from tests.storage.given import ended, leased, queued, stored
+from tests.virtual import EPOCH
+
+ODD = {"price": 1.50, "z": 1, "a": [None, True, 1e-7, 10**18, "ü😀"], "q": "\\u0000"}
+
+
+async def fill(store: Store) -> None:
+    """Put rows into every table, through the doors of the store."""
+    await _run(store)
+    await _match(store)
+    await _ask(store)
+    await store.marks.add("daily", [(1, 2), (2, 1)])
+    await store.leaders.take("sweeping", "me", 0.0, 9.0)  # long ago
+    limits = store.cells("limits", Learned, SystemClock())
+    await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
+
+
+async def _run(store: Store) -> None:
+    job = await queued(store, "a", "b", "c", "d", is_last=True)
+    first, second, third = await leased(store, job, 3)
+    failure = Failure(
+        EPOCH, "https://shop.test/a", FailureKind.SERVER, "oops", "retried", 0.25, 503
+    )
+    await store.queue.finish(stored(first, account=Account(requests=2, failures=[failure])))
+    await store.queue.finish(stored(second))
+    why: dict[str, Any] = {"kind": FailureKind.INVALID, "reason": "no price", "raw": {"seen": "ü"}}
+    await store.queue.finish(ended(third, Verdict.QUARANTINE, **why))
+    (chunk,) = await store.chunks.offer(job.id, EPOCH, size=2)
+    taken = await store.chunks.take(Take(chunk, "me", EPOCH, EPOCH + 20, 2))
+    assert taken is not None
+    await store.queue.finish(ended(taken.leases[0], Verdict.SKIP, reason="sold"))
+    await store.chunks.finish(chunk, "me", EPOCH + 3)
+    await store.records.update("a", ODD, at=EPOCH + 9)
+    await store.jobs.finish(job.id, EPOCH + 5, Ending({"records": 2}))
+
+
+async def _match(store: Store) -> None:
+    entries = [Entry(1, 2, {"red", "round"}, 3), Entry(2, 1, {"red"}, 3)]
+    pair = Pair(1, 2, (2, 1), 9.0, is_match=True, evidence=[{"field": "colour"}])
+    await store.matches.keep_rules("thing", "rules: of things", at=EPOCH)
+    await store.matches.put_into_blocks("thing", "rules-1", entries)
+    deposit = Deposit("thing", "rules-1", entries, [pair], lambda _one, _other: None, EPOCH)
+    await store.matches.settle(deposit)
+    await store.matches.decide("thing", (1, 2), "confirmed", at=EPOCH + 1)
+
+
+async def _ask(store: Store) -> None:
+    question = Question("an id", "rooms", "1", "practice", "a text", schema={"type": "object"})
+    await store.questions.queue("rooms", [Wish(1, 2, question)], EPOCH)
+    asked = await store.questions.lease("rooms", "me", at=EPOCH, until=EPOCH + 20)
+    assert asked is not None
+    settled = Settled(asked, "me", EPOCH + 5, QuestionState.ANSWERED, answer={"rooms": 2})
+    await store.questions.settle(settled)
+
+
+async def counts(database: Database) -> dict[str, int]:
+    """Return how many rows each table has."""
+    return await database.read(
+        lambda connection: {
+            table.name: connection.scalar(select(func.count()).select_from(table)) or 0
+            for table in metadata.sorted_tables
+        }
+    )
+
+
+def content(path: Path) -> dict[str, list[Any]]:
+    """Return every value of a file of SQLite with its type, by table, in the order of its keys."""
+    with closing(sqlite3.connect(path)) as connection:
+        return {table.name: _rows(connection, table) for table in metadata.sorted_tables}
+
+
+def _rows(connection: sqlite3.Connection, table: Any) -> list[Any]:
+    keys = ", ".join(f'"{column.name}"' for column in table.primary_key)
+    return connection.execute(f'SELECT * FROM "{table.name}" ORDER BY {keys}').fetchall()  # noqa: S608
+
+
+async def put_beside(path: Path, room: str, name: str, value: Learned) -> None:
+    """Put a value into the file that a home has beside its database."""
+    cells = SqliteCells(path, room, Learned, SystemClock())
+    await cells.change(name, lambda _old, _now: (value, None))
+    await cells.close()

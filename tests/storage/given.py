@@ -1,0 +1,105 @@
+"""What a test of the store begins with: jobs, items and records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, inspect
+
+from longline.core.model import (
+    Item,
+    Job,
+    Lease,
+    Note,
+    Outcome,
+    Quality,
+    QualityPart,
+    Record,
+    Verdict,
+)
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.leases import Claim
+from longline.storage.queue.outcomes import Finish
+from longline.storage.store import Store
+from tests.virtual import EPOCH
+
+
+def new_job(**identity: Any) -> NewJob:
+    return NewJob("shop", {"limit": 5}, identity, EPOCH)
+
+
+def item(key: str, priority: int = 0) -> Item:
+    return Item(key, f"https://shop.test/{key}", priority, {"n": key})
+
+
+def record(
+    key: str,
+    data: Mapping[str, Any] | None = None,
+    *,
+    source: str = "shop",
+    fingerprint: str = "first",
+    score: float | None = None,
+) -> Record:
+    grade = "Good" if score and score >= 70 else "Poor"
+    parts = (QualityPart("fields", 60, 50, ("no price",)),)
+    return Record(
+        source=source,
+        key=key,
+        url=f"https://{source}.test/{key}",
+        data=data if data is not None else {"title": f"Thing {key}"},
+        fingerprint=fingerprint,
+        provenance={"title": "page"},
+        notes=(Note("price", "sold out"),),
+        layers={"page": "ok"},
+        quality=None if score is None else Quality(score, grade, parts),
+    )
+
+
+async def queued(store: Store, *keys: str, is_last: bool = False) -> Job:
+    """Return a running job that has these items."""
+    job = await store.jobs.create(new_job())
+    await store.jobs.start(job.id, EPOCH)
+    await store.queue.add(Discovered(job.id, [item(key) for key in keys], EPOCH, is_last=is_last))
+    return job
+
+
+async def leased(
+    store: Store, job: Job, count: int = 1, *, owner: str = "me", at: float = EPOCH
+) -> list[Lease]:
+    return await store.queue.lease(Claim(job.id, owner, count, at, at + 20))
+
+
+def stored(lease: Lease, **values: Any) -> Finish:
+    """Return the end of a try that made a record."""
+    outcome = Outcome(Verdict.STORE, record=record(lease.item.key))
+    return Finish(lease, outcome, EPOCH + 1, **values)
+
+
+def ended(lease: Lease, verdict: Verdict, **outcome: Any) -> Finish:
+    """Return the end of a try that made none."""
+    return Finish(lease, Outcome(verdict, **outcome), EPOCH + 1)
+
+
+def tables_of(connection: Connection) -> dict[str, Any]:
+    """Return the definition of each table in a database; the order of columns is left out."""
+    found = inspect(connection)
+    return {
+        name: {
+            "columns": {
+                one["name"]: (str(one["type"]), one["nullable"], one["default"])
+                for one in found.get_columns(name)
+            },
+            "primary key": found.get_pk_constraint(name),
+            "foreign keys": sorted(found.get_foreign_keys(name), key=str),
+            "unique": sorted(found.get_unique_constraints(name), key=str),
+            "indexes": [_plain_index(one) for one in found.get_indexes(name)],
+        }
+        for name in sorted(found.get_table_names())
+    }
+
+
+def _plain_index(index: Mapping[str, Any]) -> dict[str, Any]:
+    options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+    return {**index, "dialect_options": options}

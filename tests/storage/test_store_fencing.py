@@ -1,0 +1,257 @@
+"""Leases: who lost one can commit nothing, and what a dead worker held is taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from longline.core.errors import FailureKind, LeaseLost
+from longline.core.model import Account, ItemState, Job, Outcome, Record, Verdict
+from longline.pipeline.material import Material, material_of
+from longline.storage.queue.outcomes import Finish
+from longline.storage.store import Store
+from tests.storage.given import ended, item, leased, queued, record, stored
+from tests.virtual import EPOCH
+
+_ENDS = {Verdict.QUARANTINE: "quarantined", Verdict.FAIL: "failed"}
+
+
+async def everything(store: Store, job: Job) -> tuple[Any, ...]:
+    return (
+        await store.queue.counts(job.id),
+        await store.records.count(),
+        await store.journal.statistics(job.id),
+        len(await store.journal.events(job.id)),
+    )
+
+
+async def test_of_a_stale_lease_nothing_is_committed(store: Store) -> None:
+    job = await queued(store, "a")
+    (stale,) = await leased(store, job, owner="slow")
+    await store.queue.reclaim(job.id, EPOCH + 21)
+    await leased(store, job, owner="quick", at=EPOCH + 21)
+    before = await everything(store, job)
+
+    with pytest.raises(LeaseLost) as told:
+        await store.queue.finish(
+            stored(stale, found=[item("b")], account=Account(requests=1), seconds=1.0)
+        )
+
+    assert (told.value.key, told.value.token) == ("a", 1)
+    assert await everything(store, job) == before
+
+
+async def test_a_lease_that_was_taken_back_is_stale_before_anybody_has_it_again(
+    store: Store,
+) -> None:
+    job = await queued(store, "a")
+    (stale,) = await leased(store, job)
+    await store.queue.reclaim(job.id, EPOCH + 21)
+
+    with pytest.raises(LeaseLost):
+        await store.queue.finish(stored(stale))
+
+    assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 1
+
+
+async def test_a_stale_lease_does_not_disturb_the_valid_one_beside_it(store: Store) -> None:
+    job = await queued(store, "a", "b")
+    stale, _ = await leased(store, job, 2, owner="slow")
+    await store.queue.reclaim(job.id, EPOCH + 21)
+    valid, other = await leased(store, job, 2, owner="quick", at=EPOCH + 21)
+
+    answers = await asyncio.gather(
+        *(store.queue.finish(stored(lease)) for lease in (stale, valid, other)),
+        return_exceptions=True,
+    )
+
+    assert isinstance(answers[0], LeaseLost)
+    assert answers[1:] == [ItemState.STORED, ItemState.STORED]
+    assert await store.records.count() == 2
+
+
+async def test_a_lease_can_be_used_once_even_within_one_transaction(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    finish = stored(lease, account=Account(requests=1))
+
+    answers = await asyncio.gather(
+        *(store.queue.finish(finish) for _ in range(3)), return_exceptions=True
+    )
+
+    assert [type(answer) for answer in answers] == [ItemState, LeaseLost, LeaseLost]
+    assert answers[0] == ItemState.STORED
+    assert (await store.journal.statistics(job.id))["requests"] == 1
+
+
+async def test_a_released_item_goes_back_as_if_never_tried(store: Store) -> None:
+    job = await queued(store, "a", "b")
+    first, second = await leased(store, job, 2)
+
+    await store.queue.release([first])
+
+    (again,) = await leased(store, job, 5)
+    assert (again.item.key, again.tries, again.token) == ("a", 1, 2)
+    assert await store.queue.finish(stored(second)) == ItemState.STORED
+
+
+async def test_a_stale_release_does_not_take_the_item_from_its_new_holder(store: Store) -> None:
+    job = await queued(store, "a")
+    (stale,) = await leased(store, job)
+    await store.queue.reclaim(job.id, EPOCH + 21)
+    (valid,) = await leased(store, job, at=EPOCH + 21)
+
+    await store.queue.release([stale])
+
+    assert await store.queue.finish(stored(valid)) == ItemState.STORED
+
+
+async def test_a_released_lease_can_commit_nothing(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    await store.queue.release([lease])
+
+    with pytest.raises(LeaseLost):
+        await store.queue.finish(stored(lease))
+
+
+async def test_an_expired_lease_is_taken_back_and_a_living_one_is_not(store: Store) -> None:
+    job = await queued(store, "a", "b")
+    await leased(store, job, owner="early", at=EPOCH)
+    await leased(store, job, owner="late", at=EPOCH + 10)
+
+    freed = await store.queue.reclaim(job.id, EPOCH + 25)
+
+    assert freed == 1
+    assert await store.queue.owners(job.id) == ["late"]
+    (event,) = await store.journal.events(job.id, kind="leases.reclaimed")
+    assert event.data == {"items": 1}
+
+
+async def test_a_worker_that_renews_keeps_its_items(store: Store) -> None:
+    job = await queued(store, "a", "b")
+    mine = await leased(store, job, owner="me")
+    await leased(store, job, owner="silent")
+
+    await store.queue.renew(job.id, "me", EPOCH + 60)
+    freed = await store.queue.reclaim(job.id, EPOCH + 30)
+
+    assert freed == 1
+    assert await store.queue.finish(stored(mine[0])) == ItemState.STORED
+
+
+async def test_what_a_dead_owner_held_is_taken_back_at_once(store: Store) -> None:
+    job = await queued(store, "a", "b", "c")
+    await leased(store, job, 2, owner="dead")
+    await leased(store, job, 1, owner="alive")
+
+    freed = await store.queue.reclaim(job.id, EPOCH, ["dead", "unheard of"])
+
+    assert freed == 2
+    assert await store.queue.owners(job.id) == ["alive"]
+    assert [lease.tries for lease in await leased(store, job, 5)] == [2, 2]
+
+
+async def test_taking_back_nothing_is_no_event(store: Store) -> None:
+    job = await queued(store, "a")
+
+    assert await store.queue.reclaim(job.id, EPOCH + 1000) == 0
+    assert await store.journal.events(job.id, kind="leases.reclaimed") == []
+
+
+async def test_who_discovers_is_an_owner_too(store: Store) -> None:
+    job = await queued(store, "a")
+    await store.jobs.take_discovery(job.id, "finder", EPOCH, EPOCH + 20, [])
+    await leased(store, job, owner="worker")
+
+    assert sorted(await store.queue.owners(job.id)) == ["finder", "worker"]
+
+
+async def test_leases_of_one_job_are_not_those_of_another(store: Store) -> None:
+    one, other = await queued(store, "a"), await queued(store, "a")
+    await leased(store, one, owner="dead")
+    await leased(store, other, owner="dead")
+
+    await store.queue.reclaim(one.id, EPOCH, ["dead"])
+
+    assert await store.queue.owners(one.id) == []
+    assert await store.queue.owners(other.id) == ["dead"]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(Verdict.FAIL, reason="half a pair: \ud800"),
+        Outcome(Verdict.STORE, record=record("a", {"title": "half a pair: \ud800"})),
+        Outcome(Verdict.STORE, record=record("a", {"views": 2**70})),
+        Outcome(Verdict.STORE, record=record("a", {"image": b"\xff"})),
+    ],
+)
+async def test_what_no_database_can_hold_is_quarantined_alone(
+    store: Store, outcome: Outcome
+) -> None:
+    job = await queued(store, "a", "b")
+    odd, good = await leased(store, job, 2)
+
+    states = await asyncio.gather(
+        store.queue.finish(Finish(odd, outcome, EPOCH)), store.queue.finish(stored(good))
+    )
+
+    assert list(states) == [ItemState.QUARANTINED, ItemState.STORED]
+    (row, _) = await store.queue.finished(job.id)
+    assert (row["kind"], bool(row["reason"])) == (FailureKind.INVALID, True)
+
+
+@pytest.mark.parametrize(
+    "value", ["half a pair: \ud800", 2**70, ["half a pair: \ud800", {"views": 2**70}]]
+)
+@pytest.mark.parametrize("verdict", [Verdict.QUARANTINE, Verdict.FAIL])
+async def test_what_a_try_was_made_of_is_kept_whole_and_changes_no_reason(
+    store: Store, verdict: Verdict, value: Any
+) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    raw = Material({"page": {"odd": value}}).as_raw()
+
+    await store.queue.finish(Finish(lease, Outcome(verdict, reason="its price", raw=raw), EPOCH))
+
+    (held,) = await store.quarantine.held(job.id)
+    assert (held.state.value, held.reason) == (_ENDS[verdict], "its price")
+    assert material_of(held.raw).results == {"page": {"odd": value}}
+
+
+async def test_a_changed_record_that_is_no_data_keeps_the_one_before(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    await store.records.create(record("a"), at=EPOCH)
+    odd = record("a", {"image": b"\xff"}, fingerprint="second")
+
+    state = await store.queue.finish(Finish(lease, Outcome(Verdict.STORE, record=odd), EPOCH))
+
+    (row,) = await store.queue.finished(job.id)
+    assert (state, row["kind"]) == (ItemState.QUARANTINED, FailureKind.INVALID)
+    assert {"image", "bytes"} <= set(row["reason"].replace(",", " ").split())
+    assert (await store.records.get("a"))["data"] == {"title": "Thing a"}
+
+
+async def test_data_with_keys_that_are_no_text_is_stored(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    sizes: Record = record("a", {"sizes": {42: "L", True: "yes"}})
+
+    await store.queue.finish(Finish(lease, Outcome(Verdict.STORE, record=sizes), EPOCH))
+
+    assert (await store.records.get("a"))["data"] == {"sizes": {"42": "L", "true": "yes"}}
+
+
+async def test_a_lost_lease_is_lost_for_every_verdict(store: Store) -> None:
+    job = await queued(store, "a")
+    (stale,) = await leased(store, job)
+    await store.queue.reclaim(job.id, EPOCH + 21)
+
+    with pytest.raises(LeaseLost):
+        await store.queue.finish(ended(stale, Verdict.LATER, due=EPOCH + 60))
+
+    assert await store.queue.next_due(job.id) == 0.0

@@ -1,0 +1,79 @@
+"""What is asked of a running job every second or two takes no longer the more items it has done.
+
+SQLite tells how it finds what it is asked for; the tables are the same in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event
+
+from longline.storage.database import Database
+from longline.storage.queue.leases import Reclaim
+from longline.storage.store import Store
+from tests.storage.given import leased, queued, stored
+from tests.virtual import EPOCH
+
+Statement = tuple[str, Any]
+ASKED: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
+    "is it over": lambda store, job: store.jobs.is_over(job),
+    "where does it stand": lambda store, job: store.chunks.standing(job),
+    "what is due": lambda store, job: store.queue.is_due(job, EPOCH),
+    "what waits": lambda store, job: store.queue.waiting(job),
+    "what can be offered": lambda store, job: store.chunks.offer(job, EPOCH, size=5),
+    "who holds it": lambda store, job: store.chunks.owners(job),
+    "what the dead held": lambda store, job: store.chunks.reclaim(Reclaim(job, EPOCH)),
+    "which jobs are over": lambda store, _: store.chunks.over(),
+    "when one was finished": lambda store, job: store.chunks.last_finish(job),
+    "which was the last": lambda store, job: store.queue.last_key(job),
+}
+NARROW = ("state=?", "kind=?", "ix_items_finished")
+"""What a step says that reads a part of a job's items or events, and not all of them."""
+
+
+@pytest.fixture
+def address(sqlite_address: str) -> str:
+    return sqlite_address
+
+
+@contextmanager
+def listening() -> Iterator[list[Statement]]:
+    heard: list[Statement] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, given: Any, *_: Any) -> None:
+        heard.append((statement, given))
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    yield heard
+    event.remove(Engine, "before_cursor_execute", hear)
+
+
+def steps_of(connection: Connection, statements: list[Statement]) -> list[str]:
+    """Return how items and events are found."""
+    plans = [
+        connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given).all()
+        for statement, given in statements
+        if not statement.startswith("BEGIN")
+    ]
+    steps = [str(row[-1]) for plan in plans for row in plan]
+    return [step for step in steps if step.split()[1] in ("items", "events")]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+async def test_an_answer_about_a_running_job_needs_none_of_its_finished_items(
+    store: Store, database: Database, asked: str
+) -> None:
+    job = await queued(store, "a", "b", is_last=True)
+    await store.jobs.start(job.id, EPOCH, engine="celery")
+    await store.queue.finish(stored((await leased(store, job))[0]))
+
+    with listening() as heard:
+        await ASKED[asked](store, job.id)
+
+    steps = database.stream(lambda connection: steps_of(connection, heard))
+    assert steps
+    assert [step for step in steps if not any(word in step for word in NARROW)] == []

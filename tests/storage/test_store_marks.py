@@ -1,0 +1,84 @@
+"""Marks: what an incremental export has written, and in which version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from longline.core.errors import StoreError
+from longline.storage.database import Database
+from longline.storage.records.marks import Marks
+from longline.storage.records.records import RecordQuery, Records
+from tests.storage.given import record
+from tests.virtual import EPOCH
+
+
+@pytest.fixture
+def marks(database: Database) -> Marks:
+    return Marks(database)
+
+
+@pytest.fixture
+async def rows(database: Database) -> list[dict[str, Any]]:
+    """Three records, as the store gives them."""
+    records = Records(database)
+    for key in "abc":
+        await records.create(record(key), at=EPOCH)
+    return await records.list(RecordQuery())
+
+
+def keys(rows: Any) -> list[str]:
+    return [row["key"] for row in rows]
+
+
+async def test_what_was_never_written_is_unwritten(marks: Marks, rows: list[Any]) -> None:
+    assert keys(marks.unwritten("daily", rows)) == ["a", "b", "c"]
+
+
+async def test_what_was_written_in_this_version_is_left_out(marks: Marks, rows: list[Any]) -> None:
+    await marks.add("daily", [(rows[0]["id"], 1), (rows[1]["id"], 1)])
+    rows[1]["version"] = 2
+
+    assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
+
+
+async def test_a_newer_version_takes_the_place_of_the_older(marks: Marks, rows: list[Any]) -> None:
+    await marks.add("daily", [(rows[0]["id"], 1)])
+    await marks.add("daily", [(rows[0]["id"], 2)])
+    rows[0]["version"] = 2
+
+    assert await marks.count("daily") == 1
+    assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
+
+
+async def test_exports_of_other_names_know_nothing_of_it(marks: Marks, rows: list[Any]) -> None:
+    await marks.add("daily", [(row["id"], 1) for row in rows])
+
+    assert keys(marks.unwritten("weekly", rows)) == ["a", "b", "c"]
+
+
+async def test_marks_are_all_made_or_none(marks: Marks, rows: list[Any]) -> None:
+    def failing() -> Any:
+        yield rows[0]["id"], 1
+        for number in range(600):
+            yield 1000 + number, 1  # there is no such record
+
+    with pytest.raises(StoreError):
+        await marks.add("daily", failing())
+
+    assert await marks.count("daily") == 0
+
+
+async def test_a_forgotten_export_begins_anew(marks: Marks, rows: list[Any]) -> None:
+    await marks.add("daily", [(row["id"], 1) for row in rows])
+
+    assert await marks.forget("daily") == 3
+    assert keys(marks.unwritten("daily", rows)) == ["a", "b", "c"]
+
+
+async def test_more_rows_than_a_page_keep_their_order(marks: Marks, rows: list[Any]) -> None:
+    many = [{**rows[0], "id": number, "key": str(number)} for number in range(1, 1_203)]
+    await marks.add("daily", [(2, 1)])
+
+    assert keys(marks.unwritten("daily", many)) == ["1", *(str(n) for n in range(3, 1_203))]

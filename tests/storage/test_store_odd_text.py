@@ -1,0 +1,100 @@
+"""Half a surrogate pair, as broken JSON has it, in what a source asks for, finds or says."""
+
+from __future__ import annotations
+
+from longline.core.errors import FailureKind
+from longline.core.model import Account, Failure, Item, ItemState, JobState, Outcome, Verdict
+from longline.storage.events import fact
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.outcomes import Finish
+from longline.storage.store import Store
+from tests.storage.given import leased, new_job, queued, record
+from tests.virtual import EPOCH
+
+HALF, KEPT = "https://shop.test/\ud83d", "https://shop.test/\\ud83d"
+
+
+def an_account() -> Account:
+    """Return what a request of such an address has cost."""
+    account = Account()
+    account.failures.append(
+        Failure(EPOCH, HALF, FailureKind.NETWORK, f"{HALF} failed", "failed", 0.1, None)
+    )
+    account.tell("request.odd", url=HALF, seen=[{HALF: HALF}])
+    return account
+
+
+async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    outcome = Outcome(Verdict.FAIL, kind=FailureKind.NETWORK, reason="no answer")
+
+    state = await store.queue.finish(Finish(lease, outcome, EPOCH, account=an_account()))
+
+    (unlucky,) = await store.ledger.unlucky(LedgerQuery(job.id))
+    (told,) = await store.journal.events(job.id, kind="request.odd")
+    assert state is ItemState.FAILED
+    assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
+    assert told.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
+
+
+async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(store: Store) -> None:
+    job = await queued(store, "a")
+    (lease,) = await leased(store, job)
+    outcome = Outcome(Verdict.STORE, record=record("a", {"title": HALF}))
+
+    state = await store.queue.finish(Finish(lease, outcome, EPOCH, account=an_account()))
+
+    assert state is ItemState.QUARANTINED
+
+
+async def test_an_event_never_fails_for_what_it_tells_of(store: Store) -> None:
+    job = await queued(store)
+
+    await store.journal.append(fact(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
+
+    (told,) = await store.journal.events(job.id, kind="odd")
+    assert told.data == {"one": [KEPT], "two": [1]}
+
+
+async def test_discovery_that_asked_for_such_an_address_is_queued(store: Store) -> None:
+    job = await queued(store)
+    found = Discovered(job.id, [Item("a", "https://shop.test/a")], EPOCH, account=an_account())
+
+    await store.queue.add(found)
+
+    assert [lease.item.key for lease in await leased(store, job)] == ["a"]
+
+
+async def test_an_item_that_was_found_with_it_is_queued_with_its_escape(store: Store) -> None:
+    job = await queued(store)
+    found = [Item(HALF, HALF, data={"name": HALF}), Item("a", "https://shop.test/a")]
+
+    await store.queue.add(Discovered(job.id, found, EPOCH, cursor={"next": HALF}, limit=5))
+    await store.queue.add(Discovered(job.id, found, EPOCH, limit=5))
+
+    items = {lease.item.key: lease.item for lease in await leased(store, job, 5)}
+    assert set(items) == {KEPT, "a"}
+    assert (items[KEPT].url, items[KEPT].data) == (KEPT, {"name": KEPT})
+    assert (await store.jobs.get(job.id)).cursor == {"next": KEPT}
+
+
+async def test_a_job_that_ends_over_it_says_so(store: Store) -> None:
+    job = await store.jobs.create(new_job())
+    await store.jobs.start(job.id, EPOCH)
+
+    await store.jobs.fail(job.id, EPOCH, f"{HALF} failed")
+
+    ended = await store.jobs.get(job.id)
+    assert (ended.state, ended.reason) == (JobState.FAILED, f"{KEPT} failed")
+
+
+async def test_an_event_that_tells_of_it_is_kept(store: Store) -> None:
+    job = await queued(store)
+
+    await store.journal.append(fact(job.id, EPOCH, "odd", reason=HALF))
+
+    assert [one.data for one in await store.journal.events(job.id, kind="odd")] == [
+        {"reason": KEPT}
+    ]

@@ -1,0 +1,218 @@
+"""Profiles of runs, and the evidence they are made of, as the database keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from longline.core.errors import FailureKind
+from longline.core.model import Job, JobState, Outcome, Verdict
+from longline.storage.jobs import NewJob
+from longline.storage.queue.enqueue import Discovered
+from longline.storage.queue.outcomes import Finish
+from longline.storage.records.profiles import Ending, Profiles
+from longline.storage.store import Store
+from tests.storage.given import leased, queued, record
+from tests.virtual import EPOCH
+
+
+@pytest.fixture
+def profiles(store: Store) -> Profiles:
+    return store.profiles
+
+
+async def ended_job(store: Store, at: float, **ending: Any) -> Job:
+    """Return a job that has ended at this moment, with the profile it left."""
+    job = await queued(store, is_last=True)
+    await store.jobs.finish(job.id, at, Ending({"records": 1}, **ending))
+    return job
+
+
+async def test_a_profile_is_kept_with_the_end_of_its_job(store: Store, profiles: Profiles) -> None:
+    job = await ended_job(store, EPOCH + 5)
+
+    kept = await profiles.find(job.id)
+
+    assert kept is not None
+    assert (kept.source, kept.at, kept.is_sound, kept.is_accepted) == (
+        "shop",
+        EPOCH + 5,
+        True,
+        False,
+    )
+    assert kept.profile == {"records": 1}
+
+
+async def test_drift_makes_a_job_partial_and_its_profile_unsound(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await ended_job(store, EPOCH, drift=("price", "title"), warnings=("late",))
+
+    ended, kept = await store.jobs.get(job.id), await profiles.find(job.id)
+
+    assert ended.state is JobState.PARTIAL
+    reason = ended.reason or ""
+    assert reason.startswith("drift")
+    assert reason.index("price") < reason.index("title") < reason.index("late")
+    assert kept is not None
+    assert not kept.is_sound
+
+
+async def test_a_warning_is_told_and_changes_nothing(store: Store) -> None:
+    job = await ended_job(store, EPOCH, warnings=("empty",))
+
+    ended = await store.jobs.get(job.id)
+
+    assert (ended.state, ended.reason) == (JobState.COMPLETE, "empty")
+
+
+async def test_the_measure_is_what_was_sound_newest_first(store: Store, profiles: Profiles) -> None:
+    first = await ended_job(store, EPOCH + 1)
+    await ended_job(store, EPOCH + 2, drift=("price",))
+    last = await ended_job(store, EPOCH + 3)
+
+    assert [one.job for one in await profiles.measure("shop")] == [last.id, first.id]
+    assert [one.job for one in await profiles.measure("shop", but=last.id)] == [first.id]
+    assert await profiles.measure("other") == []
+
+
+async def test_what_a_person_accepts_replaces_all_before_it(
+    store: Store, profiles: Profiles
+) -> None:
+    await ended_job(store, EPOCH + 1)
+    drifted = await ended_job(store, EPOCH + 2, drift=("price",))
+    last = await ended_job(store, EPOCH + 3)
+
+    await profiles.accept(drifted.id, {"records": 2}, EPOCH + 4)
+
+    found = await profiles.measure("shop")
+    events = await store.journal.events(drifted.id, kind="drift.accepted")
+    assert [one.job for one in found] == [last.id, drifted.id]
+    assert found[1].profile == {"records": 2, "accepted": True}
+    assert len(events) == 1
+
+
+async def test_the_end_of_a_job_that_has_items_left_keeps_nothing(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await queued(store, "a", is_last=True)
+
+    assert not await store.jobs.is_over(job.id)
+    assert await store.jobs.finish(job.id, EPOCH, Ending({"records": 1})) is None
+    assert await profiles.find(job.id) is None
+
+
+async def committed(store: Store, count: int) -> Job:
+    """Return a job with so many records, and a tenth as many items that became none."""
+    keys = [f"{number:04}" for number in range(count + count // 10)]
+    job = await queued(store, *keys, is_last=True)
+    finishes = [
+        Finish(
+            lease,
+            Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="price: missing")
+            if lease.item.key >= f"{count:04}"
+            else Outcome(Verdict.STORE, record=record(lease.item.key, score=70)),
+            EPOCH + int(lease.item.key),
+        )
+        for lease in await leased(store, job, len(keys))
+    ]
+    await store.queue.finish_all(finishes)
+    return job
+
+
+async def test_the_evidence_is_what_was_committed_in_that_order(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await committed(store, 10)
+
+    found = await profiles.evidence(job.id, lambda one: one, most=100)
+
+    assert [one.key for one in found] == [f"{number:04}" for number in range(11)]
+    assert (found[0].data, found[0].score, found[0].site) == (
+        {"title": "Thing 0000"},
+        70,
+        "shop.test",
+    )
+    assert (found[-1].data, found[-1].reason) == (None, "price: missing")
+
+
+async def test_what_was_stored_late_stands_where_its_item_was_found(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await queued(store, "a", "b", "c")
+    await store.records.create(record("b"), at=EPOCH + 9, job=job.id)
+    await store.records.create(record("c"), at=EPOCH + 5, job=job.id)
+    await store.records.create(record("a"), at=EPOCH + 7, job=job.id)
+    await store.records.create(record("itemless"), at=EPOCH, job=job.id)
+
+    found = await profiles.evidence(job.id, lambda one: one, most=100)
+
+    assert [one.key for one in found] == ["a", "b", "c", "itemless"]
+
+
+async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: Profiles) -> None:
+    job = await committed(store, 200)
+
+    found = await profiles.evidence(job.id, lambda one: one, most=44)
+
+    bad = sum(one.data is None for one in found)
+    assert (len(found), bad) == (44, 4)
+    assert await store.jobs.is_over(job.id)
+
+
+@pytest.mark.parametrize("profile", [{"records": 23, "invalid": 77}, {"records": 0, "invalid": 0}])
+async def test_a_run_that_made_few_records_of_what_it_found_is_no_measure(
+    store: Store, profiles: Profiles, profile: dict[str, int]
+) -> None:
+    job = await queued(store, is_last=True)
+
+    await store.jobs.finish(job.id, EPOCH, Ending(profile))
+
+    assert await profiles.measure("shop") == []
+
+
+async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
+    store: Store, profiles: Profiles
+) -> None:
+    job = await queued(store, is_last=True)
+    drift = {"price": "price is gone"}
+    await store.jobs.finish(job.id, EPOCH, Ending({"records": 5, "drift": drift}, ("gone",)))
+
+    await store.quarantine.end(job.id, EPOCH + 9, Ending({"records": 0}))
+
+    kept, ended = await profiles.find(job.id), await store.jobs.get(job.id)
+    assert kept is not None
+    assert (kept.profile["records"], kept.is_sound, kept.at) == (5, False, EPOCH)
+    assert drift["price"] in (ended.reason or "")
+
+
+async def test_the_last_run_is_the_one_that_began_last(store: Store, profiles: Profiles) -> None:
+    older = await queued(store, is_last=True)
+    newer = await store.jobs.create(NewJob("shop", {}, {}, EPOCH + 100))
+    await store.queue.add(Discovered(newer.id, [], EPOCH + 100, is_last=True))
+    await store.jobs.finish(newer.id, EPOCH + 200, Ending({"records": 1}))
+
+    await store.jobs.finish(older.id, EPOCH + 300, Ending({"records": 1}))
+
+    last = await profiles.last("shop")
+    assert last is not None
+    assert last.job == newer.id
+
+
+async def test_a_measure_is_of_one_scope_and_of_what_fits(store: Store, profiles: Profiles) -> None:
+    scopes: list[dict[str, Any]] = [
+        {},
+        {"scope": "a"},
+        {"scope": "a", "is_cut": True},
+        {"scope": "b"},
+    ]
+    jobs = [await queued(store, is_last=True) for _ in scopes]
+    for number, (job, scope) in enumerate(zip(jobs, scopes, strict=True)):
+        await store.jobs.finish(job.id, EPOCH + number, Ending({"records": 1, **scope}))
+
+    plain = await profiles.measure("shop")
+    fitting = await profiles.measure("shop", scope="a", fits=lambda one: not one.get("is_cut"))
+
+    assert [one.job for one in plain] == [jobs[0].id]
+    assert [one.job for one in fitting] == [jobs[1].id]
