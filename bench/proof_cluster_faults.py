@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from tests.servers import RedisServer, free_port
+
 from children import BENCH, LONGLINE, Child, Ended, environment
 from cluster_parts import Cluster, open_cluster
 from nginx import Limit, Server, serving
 from old_redis import old_redis
 from pages import write_pages
 from proofs import Figure, Proof, Sizes, none, nothing_wrong, told
-from servers import RedisServer, free_port
 from stalling import StallingProxy
 
 NAME = "cluster-faults"

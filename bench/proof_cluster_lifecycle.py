@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 from redis import Redis
+from tests.servers import PostgresServer, RedisServer
 
 from children import LONGLINE, Child, Ended, environment
 from cluster_parts import kill_server
@@ -24,7 +25,6 @@ from judge import Judge
 from nginx import serving
 from pages import write_pages
 from proofs import Figure, Proof, Sizes, none, nothing_wrong, told
-from servers import PostgresServer, RedisServer
 
 NAME = "cluster-lifecycle"
 _ITEMS = 60
