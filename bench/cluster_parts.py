@@ -21,7 +21,7 @@ from longline import Orchestrator
 from longline.config.settings import Settings
 
 sys.path.append(str(BENCH.parent))
-from tests.servers import PostgresServer, RedisServer  # beside the tests, not installed
+from tests.servers import PostgresServer, RedisServer, free_port  # noqa: F401  # not installed; used by proofs
 
 _REAP = 20.0
 _BEGIN = 90.0  # seconds for workers to begin on a busy machine

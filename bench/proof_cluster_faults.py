@@ -11,10 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tests.servers import RedisServer, free_port
-
 from children import BENCH, LONGLINE, Child, Ended, environment
-from cluster_parts import Cluster, open_cluster
+from cluster_parts import Cluster, RedisServer, free_port, open_cluster
 from nginx import Limit, Server, serving
 from old_redis import old_redis
 from pages import write_pages

@@ -17,10 +17,9 @@ from typing import Any
 
 import psutil
 from redis import Redis
-from tests.servers import PostgresServer, RedisServer
 
 from children import LONGLINE, Child, Ended, environment
-from cluster_parts import kill_server
+from cluster_parts import PostgresServer, RedisServer, kill_server
 from judge import Judge
 from nginx import serving
 from pages import write_pages
