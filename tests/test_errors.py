@@ -95,7 +95,13 @@ def test_an_error_has_an_exit_code_of_the_contract(kind: type[LonglineError]) ->
 
 @pytest.mark.parametrize(
     ("args", "named"),
-    [((), {}), (("a",), {}), (("a", "b", "c"), {}), (("a", "b"), {"more": 1})],
+    [
+        ((), {}),
+        (("a",), {}),
+        (("a", "b", "c"), {}),
+        (("a", "b"), {"more": 1}),
+        (("a", "b"), {"option": 1}),
+    ],
 )
 def test_an_error_refuses_other_fields_than_its_own(
     args: tuple[str, ...], named: dict[str, int]

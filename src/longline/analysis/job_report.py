@@ -264,7 +264,7 @@ async def coverage_of(store: Store, job: Job) -> Coverage:
 
 
 async def _was_given_its_items(store: Store, job: str) -> bool:
-    """Say whether the items were there before the run began: nobody asked the site for more."""
+    """Return True if all items were queued before the run began, so nothing was discovered."""
     found = await store.journal.events(job, kind="job.discovered", limit=1)
     started = await store.journal.events(job, kind="job.started", limit=1)
     return bool(found) and (not started or found[0].id < started[0].id)

@@ -65,8 +65,10 @@ class LonglineError(Exception):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         values = {**self._defaults, **dict(zip(self._defaults, args, strict=False)), **named}
-        missing = [name for name, value in values.items() if value is _REQUIRED]
-        if missing or len(args) > len(self._defaults) or len(values) > len(self._defaults):
+        is_missing = any(value is _REQUIRED for value in values.values())
+        is_twice = any(name in named for name in [*self._defaults][: len(args)])
+        is_unknown = max(len(args), len(values)) > len(self._defaults)
+        if is_missing or is_twice or is_unknown:
             fields = ", ".join(self._defaults)
             message = f"{type(self).__name__} has the fields ({fields}), not {args} and {named}"
             raise TypeError(message)
