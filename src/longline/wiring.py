@@ -203,7 +203,7 @@ async def open_fetching(
                 job=job,
                 resolver=resolver,
             )
-            options = _http_options(settings, spec, source, is_timed=rate is not None)
+            options = _http_options(settings, spec, source, has_limit=rate is not None)
             http = HttpTransport(options, clock, addresses, resolver)
             ends.push_async_callback(http.close)
             transport = http
@@ -350,11 +350,11 @@ def _budget(spec: BudgetSpec) -> Budget:
 
 
 def _http_options(
-    settings: Settings, spec: JobSpec, source: type[Source], *, is_timed: bool
+    settings: Settings, spec: JobSpec, source: type[Source], *, has_limit: bool
 ) -> HttpOptions:
     return HttpOptions(
         ca_file=ca_file_of(settings, spec, source),
-        is_timed=is_timed,
+        has_limit=has_limit,
         timeout=spec.timeout or settings.timeout,
         user_agent=user_agent_of(settings),
     )

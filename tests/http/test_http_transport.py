@@ -6,6 +6,7 @@ import itertools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from longline.core.errors import (
     BadAnswer,
     BodyCut,
     ConnectFailed,
+    FailureKind,
     FetchError,
+    Postponed,
     TimedOut,
     UnknownHost,
 )
@@ -79,6 +82,44 @@ async def test_a_request_may_have_a_deadline_of_its_own(
         await transport(Request(f"{site.url}/slow", timeout=2), Account())
 
     assert late.value.seconds == 2
+
+
+async def test_a_wait_before_writing_does_not_count_against_the_deadline(
+    site: ScriptedSite, transport: HttpTransport, clock: VirtualClock
+) -> None:
+    asked_at = []
+
+    async def slow(_request: web.Request) -> web.StreamResponse:
+        asked_at.append(clock.now())
+        await clock.sleep(5)
+        return web.Response()
+
+    async def wait() -> None:
+        await clock.sleep(20)
+
+    site.answers["/slow"] = slow
+    request, started = Request(f"{site.url}/slow", before_write=wait), clock.now()
+
+    page = await transport(request, Account())
+    assert page.status == 200
+    assert asked_at[0] - started == pytest.approx(20, abs=0.1)
+
+    with pytest.raises(TimedOut):
+        await transport(replace(request, timeout=4), Account())
+
+
+async def test_a_request_that_may_not_leave_is_not_written(
+    site: ScriptedSite, transport: HttpTransport
+) -> None:
+    async def refuse() -> None:
+        raise Postponed(site.url, 0.0, "rests", FailureKind.OVERLOAD)
+
+    site.says("/a", "hello")
+
+    with pytest.raises(Postponed):
+        await transport(Request(f"{site.url}/a", before_write=refuse), Account())
+
+    assert site.hits["/a"] == 0
 
 
 async def test_a_body_is_capped_after_it_is_unpacked(

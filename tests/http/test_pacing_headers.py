@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +11,8 @@ from longline.http.messages import Page, Request
 from longline.http.middleware.base import Link
 from longline.http.middleware.rate_limit import Pacing
 from longline.limits.limiter import Grant, RateLimiter
-from tests.virtual import VirtualClock
+from longline.sandbox.limits import TokenBucket
+from tests.virtual import VirtualClock, VirtualLoop
 
 DOMAIN = "a.test"
 URL = f"http://{DOMAIN}/"
@@ -117,12 +119,45 @@ async def test_without_a_limit_the_request_passes_as_it_is(clock: VirtualClock) 
     assert limiter.get_statistics().domains[DOMAIN].requests == 1
 
 
-async def test_with_a_limit_it_is_asked_when_the_request_left(clock: VirtualClock) -> None:
-    script = Script(clock)
+class ExactSite(Link):
+    """A site with a bucket of its own; requests take a while to get a connection."""
 
-    await Pacing(script, RateLimiter(clock=clock), clock)(Request(URL), Account())
+    def __init__(self, clock: VirtualClock, rate: float, burst: int, connecting: float) -> None:
+        self._clock = clock
+        self._bucket = TokenBucket(rate, burst, clock.now())
+        self._connecting = connecting
+        self.refused = 0
 
-    assert script.requests[0].sent is not None
+    async def __call__(self, request: Request, account: Account) -> Page:
+        del account
+        await self._clock.sleep(self._connecting)
+        if request.before_write is not None:
+            await request.before_write()
+        is_refused = self._bucket.take(self._clock.now()) > 0
+        self.refused += is_refused
+        return Page(request.url, 429 if is_refused else 200, {}, b"")
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.05, 0.3, 0.5, 1.0, 5.0])
+@pytest.mark.parametrize("connecting", [0.0, 0.1, 0.4])
+async def test_requests_that_a_stall_held_up_do_not_leave_with_the_next_burst(
+    clock: VirtualClock, stall: float, connecting: float
+) -> None:
+    rate, burst, count = 20.0, 5, 100
+    site = ExactSite(clock, rate, burst, connecting)
+    pacing = Pacing(site, RateLimiter(rate, burst, clock=clock), clock)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    stalls = [loop.call_later(at, loop.jump, stall) for at in (1.02, 2.53, 3.91)]
+    started = clock.now()
+
+    await asyncio.gather(*(pacing(Request(URL), Account()) for _ in range(count)))
+
+    assert stalls[-1].when() < loop.time()
+    assert site.refused == 0
+    shortest = (count - burst) / rate
+    lost = stall + max(burst / rate, connecting)
+    assert clock.now() - started <= shortest + len(stalls) * lost + connecting + 0.5
 
 
 async def test_a_published_limit_is_kept_and_told_once(clock: VirtualClock) -> None:

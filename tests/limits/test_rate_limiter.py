@@ -9,7 +9,7 @@ import pytest
 from longline.core.errors import BadOption
 from longline.limits.backends.base import PaceKeeper
 from longline.limits.backends.memory import MemoryPaceKeeper
-from longline.limits.limiter import RateLimiter
+from longline.limits.limiter import Grant, RateLimiter
 from longline.limits.rate_limit import Pace, PaceState, Slot
 from tests.virtual import EPOCH, VirtualClock
 
@@ -151,10 +151,49 @@ async def test_a_cancelled_task_does_not_hold_up_those_behind_it(
     assert behind.result() == pytest.approx([0.6], abs=ROUNDING)
 
 
-async def test_lateness_makes_the_margin_grow(limiter: RateLimiter, clock: VirtualClock) -> None:
-    await departures(limiter, clock, 5)
+async def test_a_grant_is_void_once_the_bucket_has_been_full_again(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    held = [await limiter.acquire("a.test") for _ in range(6)]
+    await clock.sleep(60)
 
-    await limiter.report_lateness("a.test", 0.2)
+    left = [await limiter.leave(grant) for grant in held]
+
+    # The bucket holds five; what left with it is counted like any other request.
+    assert [grant.at - EPOCH - 60.6 for grant in left] == pytest.approx(
+        [0, 0, 0, 0, 0, left[-1].waited], abs=ROUNDING
+    )
+    assert left[-1].waited > 0.5
+    assert limiter.get_statistics().requests == 6
+
+
+async def test_a_late_grant_counts_while_the_bucket_is_in_use(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    held = await limiter.acquire("a.test")
+    await departures(limiter, clock, 10)
+
+    assert clock.now() - EPOCH > 3
+    assert await limiter.leave(held) is held
+
+
+async def test_a_penalty_holds_up_a_request_that_is_late_to_leave(
+    limiter: RateLimiter, clock: VirtualClock
+) -> None:
+    held = await limiter.acquire("a.test")
+    await clock.sleep(1)
+    await limiter.penalise("a.test", 7)
+
+    left = await limiter.leave(held)
+
+    assert left.waited >= 7
+
+
+async def test_lateness_makes_the_margin_grow(limiter: RateLimiter, clock: VirtualClock) -> None:
+    held = [await limiter.acquire("a.test") for _ in range(5)]
+    await clock.sleep(0.2)
+
+    assert await limiter.leave(held[-1]) is held[-1]
 
     assert await departures(limiter, clock, 2) == pytest.approx([0.8, 1.3], abs=ROUNDING)
 
@@ -164,7 +203,7 @@ async def test_lateness_within_the_margin_is_none(
 ) -> None:
     await departures(limiter, clock, 5)
 
-    await limiter.report_lateness("a.test", 0.04)
+    await limiter.leave(Grant("a.test", clock.now() - 0.04, 0.0, is_paced=True))
 
     assert await departures(limiter, clock, 1) == pytest.approx([0.6], abs=ROUNDING)
 
@@ -204,7 +243,7 @@ async def test_without_a_limit_the_keeper_is_only_glanced_at(clock: VirtualClock
     limiter = RateLimiter(rate=None, clock=clock, keeper=SilentKeeper())
 
     await departures(limiter, clock, 1000)
-    await limiter.report_lateness("a.test", 5)
+    await limiter.leave(Grant("a.test", clock.now() - 5, 0.0, is_paced=True))
 
     assert clock.now() == EPOCH
     assert limiter.get_statistics().requests == 1000

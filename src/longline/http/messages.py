@@ -29,13 +29,8 @@ _NOT_HTML = re.compile(
 
 Permit = Callable[[str], Awaitable[None]]
 """Given an address; raises when robots.txt does not allow to ask for it."""
-
-
-@dataclass(slots=True)
-class Sent:
-    """When a request really left, in seconds since the epoch; filled by the transport."""
-
-    at: float | None = None
+BeforeWrite = Callable[[], Awaitable[None]]
+"""Waits as long as a request may not leave; raises when it may not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,8 @@ class Request:
     What is to be rendered is opened in a browser; one that is renewing obtains a new proof first.
     Of a body, the first `enough` bytes are read and the rest is not downloaded; None reads it all.
     With `clicks`, a rendered page is the first of several that are shown one after the other.
-    `permit` is asked before a rendered page leads to another document, and raises if it may not.
+    `before_write` is awaited once the connection stands, at the last moment before the request is
+    written; the wait does not count against its deadline. `permit` is asked before a rendered page leads to another document, and raises if it may not.
     """
 
     url: str
@@ -74,7 +70,7 @@ class Request:
     priority: int = 0
     is_shared: bool = False
     hidden: Mapping[str, str] = field(default_factory=dict)
-    sent: Sent | None = field(default=None, compare=False)
+    before_write: BeforeWrite | None = field(default=None, compare=False, repr=False)
     is_rendered: bool = False
     is_renewing: bool = False
     enough: int | None = None
@@ -99,7 +95,7 @@ class Request:
             self.priority,
             self.is_shared,
             self.hidden,
-            self.sent,
+            self.before_write,
             self.is_rendered,
             self.is_renewing,
             self.enough,

@@ -19,7 +19,7 @@ from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells, MemoryPaceKeeper
 from longline.limits.domain_limit import Known
 from longline.limits.learning import FASTEST, Learned
-from longline.limits.rate_limit import Pace, PaceState, Slot, observe_lateness, tokens
+from longline.limits.rate_limit import Pace, PaceState, Slot, is_void, observe_lateness, tokens
 
 # ---------------- A waiting line: one at a time, the most urgent first, and otherwise in the
 
@@ -77,6 +77,7 @@ class Line:
 
 _LONGEST_REST = 30.0  # seconds of a penalty that are sat out; items with longer ones are parked
 _FRESHNESS = 1.0  # seconds between two looks whether an unlimited domain has to rest
+_FIRST_IN_LINE = 1000  # priority of a request whose connection waits for it
 _SHORTEST_WAIT = 0.001  # below this, time went into asking, not into waiting
 _AFTER_A_REST = Pace(FASTEST, 1, margin=0.0)
 """The pace of an unlimited domain that asked for a rest: as good as none, but it can be barred."""
@@ -244,13 +245,29 @@ class RateLimiter:
         """Return a learned rate when it has changed by a fifth since this was last asked."""
         return self._site(domain).known.news()
 
-    async def report_lateness(self, domain: str, seconds: float) -> None:
-        """Say how long after `Grant.at` a request really left, so that the margin can grow."""
-        site = self._site(domain)
-        pace, known = site.known.pace, site.state
+    async def leave(self, grant: Grant, url: str | None = None) -> Grant:
+        """Say that a request is about to be written; returns the grant it leaves with.
+
+        That is another one, waited for, when the request is so late that its own is void.
+        Lateness makes the margin grow.
+
+        Raises:
+            Postponed: as `acquire` does.
+            StoreError: when the keeper cannot be asked.
+        """
+        site = self._site(grant.domain)
+        pace, known, now = site.known.pace, site.state, self._clock.now()
+        late = now - grant.at
         # Nearly every request is in time: the keeper hears only of those that may matter.
-        if pace and known and observe_lateness(pace, known, seconds) is not known:
-            await self._keeper.observe_lateness(domain, pace, seconds)
+        if not pace or not known or observe_lateness(pace, known, late) is known:
+            return grant
+        state = await self._keeper.state(grant.domain) if late > pace.hold(known) else None
+        await self._keeper.observe_lateness(grant.domain, pace, late)
+        if not state or not is_void(pace, state, grant.at, now):
+            return grant
+        async with site.line.turn(_FIRST_IN_LINE):
+            due = await self._take_turn(site, url or grant.domain)
+        return Grant(grant.domain, due, self._clock.now() - now, is_paced=True)
 
     def get_statistics(self) -> LimiterStatistics:
         """Return the figures since the start or the last reset."""

@@ -127,6 +127,18 @@ def check(pace: Pace, state: PaceState, slot: Slot, now: float) -> float | None:
     return due - now if due - now > _CLOCK_ROUNDING else 0.0
 
 
+def is_void(pace: Pace, state: PaceState, at: float, now: float) -> bool:
+    """Say whether a request that leaves now may no longer use the slot it was given at `at`.
+
+    Its token is lost once the bucket has been full since: the server's was full then, too, and
+    keeps no more than `capacity`. So it is after a stall, when requests that had their slots
+    before leave together with the burst of a full bucket. A penalty voids a slot as well.
+    """
+    if at < state.barred_until:
+        return True
+    return state.full_at > at + _CLOCK_ROUNDING or now >= _full_for_certain(pace, state)
+
+
 def penalise(pace: Pace, state: PaceState | None, until: float, now: float) -> PaceState:
     """Bar a domain until a moment, and begin again there with an empty bucket."""
     state = _settle(pace, state, now)
@@ -164,9 +176,13 @@ def _settle(pace: Pace, state: PaceState | None, now: float) -> PaceState:
     """Return the state as it stands now, before anything is taken."""
     if state is None:
         return PaceState(full_at=now)
-    if now >= state.full_at + state.ahead + pace.hold(state):
-        # Full for certain, however late the last request came in. Old lateness fades.
+    if now >= _full_for_certain(pace, state):  # old lateness fades
         return replace(state, full_at=now, ahead=0.0, margin=state.margin / 2)
     if now < state.full_at:
         return replace(state, full_at=now)  # a clock that was set back must not stop the domain
     return state
+
+
+def _full_for_certain(pace: Pace, state: PaceState) -> float:
+    """Return the moment from which the bucket is full, however late the last request came in."""
+    return state.full_at + state.ahead + pace.hold(state)

@@ -11,7 +11,7 @@ from longline.core.clock import Clock
 from longline.core.errors import FailureKind, Postponed
 from longline.core.model import Account
 from longline.http.headers import date, number, retry_after
-from longline.http.messages import Page, Request, Sent
+from longline.http.messages import Page, Request
 from longline.http.middleware.base import Link
 from longline.http.middleware.responses import FIRST_BAD
 from longline.http.transports.aiohttp import ConnectionLimit
@@ -271,7 +271,8 @@ class Pacing(Link):
         self._outstanding[domain] += 1
         try:
             if grant.is_paced:
-                page = await self._send(request, grant, account)
+                before_write = partial(self._leave, request, grant, account)
+                page = await self._inner(replace(request, before_write=before_write), account)
             else:
                 page = await self._inner(request, account)
         finally:
@@ -284,13 +285,13 @@ class Pacing(Link):
             await self._heed(request, page, grant, account)
         return page
 
-    async def _send(self, request: Request, grant: Grant, account: Account) -> Page:
-        sent = Sent()
-        try:
-            return await self._inner(replace(request, sent=sent), account)
-        finally:
-            if sent.at is not None:
-                await self._limiter.report_lateness(grant.domain, sent.at - grant.at)
+    async def _leave(self, request: Request, grant: Grant, account: Account) -> None:
+        """Wait for another token when the request was held up until its own was void."""
+        with account.waiting:
+            left = await self._limiter.leave(grant, request.url)
+        if left is not grant:
+            account.waits += 1
+            account.waited += left.waited
 
     async def _heed(self, request: Request, page: Page, grant: Grant, account: Account) -> None:
         """Do as the answer says."""

@@ -154,8 +154,8 @@ class HttpOptions:
     user_agent: str = "longline"
     ca_file: Path | None = None
     """Certificates of authorities that are trusted beside those of the system, as PEM."""
-    is_timed: bool = True
-    """Whether to note when each request really left, which a limited pace learns from."""
+    has_limit: bool = True
+    """Whether requests may have a `before_write`; without it, aiohttp need not look for one."""
 
 
 class HttpTransport(Link):
@@ -189,8 +189,8 @@ class HttpTransport(Link):
         seconds = request.timeout or self._options.timeout
         try:
             # A total deadline: a server that drips a byte now and then defeats any other.
-            async with asyncio.timeout(seconds):
-                page = await self._exchange(self._session, request)
+            async with asyncio.timeout(seconds) as deadline:
+                page = await self._exchange(self._session, request, deadline)
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
@@ -208,8 +208,8 @@ class HttpTransport(Link):
 
     def _open(self) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(self._note_sent)
-        traces = [trace] if self._options.is_timed else []
+        trace.on_request_headers_sent.append(_wait_to_write)
+        traces = [trace] if self._options.has_limit else []
         connector = aiohttp.TCPConnector(
             # Connections are limited where they are waited for without a deadline: in Pacing.
             limit=0,
@@ -240,13 +240,9 @@ class HttpTransport(Link):
             raise ConnectionRefusedError(str(error)) from error  # the next address is tried
         return socket.socket(family, kind, protocol)
 
-    async def _note_sent(
-        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
-    ) -> None:
-        if context.trace_request_ctx is not None:
-            context.trace_request_ctx.at = self._clock.now()
-
-    async def _exchange(self, session: aiohttp.ClientSession, request: Request) -> Page:
+    async def _exchange(
+        self, session: aiohttp.ClientSession, request: Request, deadline: asyncio.Timeout
+    ) -> Page:
         started = self._clock.now()
         own = Asked(request.url)
         asked.set(own)
@@ -257,7 +253,7 @@ class HttpTransport(Link):
                 headers=request.headers,
                 data=request.body,
                 allow_redirects=False,
-                trace_request_ctx=request.sent,
+                trace_request_ctx=(request.before_write, deadline),
             ) as response:
                 body = await self._read(request, response)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
@@ -300,6 +296,22 @@ class HttpTransport(Link):
     def _too_large(self, request: Request) -> FetchError:
         limit = self._options.largest_body
         return BadAnswer(request.url, f"its body is larger than {limit} bytes once unpacked")
+
+
+async def _wait_to_write(
+    _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
+) -> None:
+    """Wait as long as a request may not leave, without a deadline.
+
+    aiohttp calls this when the connection stands and none of the request is written yet.
+    """
+    before_write, deadline = context.trace_request_ctx
+    if before_write is None:
+        return
+    ends, began = deadline.when(), asyncio.get_running_loop().time()
+    deadline.reschedule(None)
+    await before_write()
+    deadline.reschedule(ends + asyncio.get_running_loop().time() - began)
 
 
 def _check_packing(request: Request, response: aiohttp.ClientResponse, body: bytes) -> None:
