@@ -58,7 +58,8 @@ class Request:
     Of a body, the first `enough` bytes are read and the rest is not downloaded; None reads it all.
     With `clicks`, a rendered page is the first of several that are shown one after the other.
     `before_write` is awaited once the connection stands, at the last moment before the request is
-    written; the wait does not count against its deadline. `permit` is asked before a rendered page leads to another document, and raises if it may not.
+    written; the wait does not count against its deadline. `permit` is asked before a rendered page
+    leads to another document, and raises if it may not.
     """
 
     url: str
