@@ -16,11 +16,11 @@ from hishel.requests import CacheAdapter
 
 from longline.core.clock import SystemClock
 from longline.core.errors import FetchError
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.cache.sqlite import SqliteCache
 from longline.http.messages import Request
-from longline.http.middleware.breaker import Breaking
-from longline.http.middleware.cache import Caching
+from longline.http.middleware.breaker import BreakerMiddleware
+from longline.http.middleware.cache import CacheMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.circuit import CircuitBreaker
 
@@ -67,14 +67,14 @@ async def ours(folder: Path, *, heuristic: bool = False) -> AsyncIterator[Contes
     clock = SystemClock()
     transport = HttpTransport(HttpOptions(timeout=_PATIENCE), clock)
     # The tests make the site fail on purpose; a breaker would judge it by that.
-    inner = Breaking(transport, CircuitBreaker(threshold=10**9, clock=clock))
+    inner = BreakerMiddleware(transport, CircuitBreaker(threshold=10**9, clock=clock))
     cache = SqliteCache(folder / f"longline-{heuristic}.sqlite")
-    link = Caching(inner, cache, clock, heuristic=heuristic)
+    link = CacheMiddleware(inner, cache, clock, heuristic=heuristic)
 
     async def ask(question: Question) -> Reply:
         request = Request(question.url, question.method, _joined(question), question.body)
         try:
-            page = await link(request, Account())
+            page = await link(request, Usage())
         except FetchError as error:
             raise ConnectionError(str(error)) from error
         return Reply(page.status, list(page.headers.items()), page.body)

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from longline.core.clock import Clock
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.sandbox import answers, pages
 from longline.sandbox.catalogue import Form
 from longline.sandbox.limits import Limits
@@ -25,7 +25,7 @@ _FORMS: tuple[tuple[str, Form, Callable[[Template], dict[str, Any]]], ...] = (
 )
 
 
-class MemoryWeb(Link):
+class MemoryWeb(Middleware):
     """Answers as the practice web does; 429 when its token bucket is empty."""
 
     def __init__(self, items: int, *, rate: float, burst: int, clock: Clock) -> None:
@@ -41,8 +41,8 @@ class MemoryWeb(Link):
         self.requests = 0
         self.rate_limited = 0
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        account.requests += 1
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        usage.requests += 1
         self.requests += 1
         if request.sent is not None:
             request.sent.at = self._clock.now()

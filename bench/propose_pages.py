@@ -33,12 +33,12 @@ from selectolax.lexbor import LexborNode
 
 from longline.core.clock import SystemClock
 from longline.core.errors import Gone, LonglineError
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.devtools.propose.fields import ProposedField, value_at
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 # Without the site there is no second page and no page of an item: that says nothing of a choice.
 _NOT_COUNTED = {"pages_unreadable", "second_page"}
@@ -47,14 +47,14 @@ _MOSTLY = 0.9
 _LONGEST_LABEL = 30
 
 
-class SavedPages(Link):
+class SavedPages(Middleware):
     """Answers from files; any other address is gone."""
 
     def __init__(self, pages: Mapping[str, bytes]) -> None:
         self._pages = pages
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         if request.url not in self._pages:
             raise Gone(request.url, 404)
         body = self._pages[request.url]

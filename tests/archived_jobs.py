@@ -12,8 +12,8 @@ from longline.engine.extractor import Collector
 from longline.engine.local import LocalEngine
 from longline.engine.options import RunOptions
 from longline.http.archive.base import Archive
-from longline.http.middleware.archive import Archiving
-from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.middleware.archive import ArchiveMiddleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.sources.loader import load_source
 from longline.storage.jobs import NewJob
@@ -28,7 +28,9 @@ async def collected(
     source = load_source(reference).with_options(options)
     job = await store.jobs.create(NewJob(source.name, spec.snapshot(), {}, clock.now()))
     transport = HttpTransport(HttpOptions(), clock)
-    chain = Redirects(Statuses(Archiving(transport, archive, job.id, clock), clock))
+    chain = RedirectMiddleware(
+        StatusMiddleware(ArchiveMiddleware(transport, archive, job.id, clock), clock)
+    )
     engine = LocalEngine(store, Collector(source, chain, clock), clock, RunOptions())
     await store.jobs.start(job.id, clock.now())
     await engine.run(job)

@@ -14,14 +14,14 @@ from redis.exceptions import ConnectionError as NotConnected
 from redis.retry import Retry
 
 from longline.core.clock import Clock
-from longline.limits.backends.redis_connection import RedisDoor, Reply, exact
+from longline.limits.backends.redis_connection import RedisConnection, Reply, exact
 from tests.servers import RedisServer
 
 _LONG = 1000.0  # seconds after which a bucket that Redis may have forgotten is full
 _CLOCK = "local function clock() return tonumber(redis.call('GET', '{key}')) end"
 
 
-class TimedDoor(RedisDoor):
+class TimedDoor(RedisConnection):
     """A door to a real Redis whose scripts tell the time by a clock of the test."""
 
     def __init__(self, url: str, clock: Clock, prefix: str, **options: Any) -> None:

@@ -21,12 +21,12 @@ from longline.core.errors import (
     Gone,
     LayerFailed,
     LonglineError,
-    Misfit,
     Postponed,
     Refused,
     ServerFailed,
     SkipItem,
     Throttled,
+    ValidationFailed,
     bad_status,
     kind_of,
 )
@@ -56,8 +56,8 @@ LEAVES = [kind for kind in ALL if not kind.__name__.endswith("Error")]  # famili
 
 def made(kind: type[LonglineError]) -> LonglineError:
     """Return an error of this kind with a value for each of its parameters."""
-    if kind is Misfit:
-        return Misfit("page", ("price: is missing", "title: is empty"))
+    if kind is ValidationFailed:
+        return ValidationFailed("page", ("price: is missing", "title: is empty"))
     types = {
         name: str(annotation)
         for base in reversed(kind.__mro__)

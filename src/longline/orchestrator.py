@@ -28,13 +28,13 @@ from longline.engine.report import BatchResult, ItemResult, JobReport, batch_res
 from longline.engine.tasks import exported, order_export, wish_for
 from longline.engine.watch import OnProgress
 from longline.fleet import EngineName, Fleet
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import ConnectionLimit
-from longline.running import JobRun, Surroundings, check_ground
+from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.leases import BY_HAND
 from longline.storage.store import Store, open_store
 from longline.wiring import Fetching, open_collector, usable
@@ -58,7 +58,7 @@ class Orchestrator(Fleet):
         home: Path | str | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        transport: Link | None = None,
+        transport: Middleware | None = None,
         **spec: Any,
     ) -> None:
         self._settings = settings or load_settings(home=Path(home) if home else None)
@@ -283,8 +283,8 @@ class Orchestrator(Fleet):
         """
         found = await self.store.jobs.get(job)
         await self._check(resuming.get("engine") or found.engine)
-        query = LedgerQuery(found.id, kind, state, key)
-        if not await self.store.ledger.requeue(query, self._clock.now()):
+        query = FailureQuery(found.id, kind, state, key)
+        if not await self.store.failure_log.requeue(query, self._clock.now()):
             raise NothingToRetry(found.id, kind.value if kind else "")
         return await self.resume(found.id, **resuming)
 
@@ -366,7 +366,7 @@ class Orchestrator(Fleet):
         await check_ground(self._settings, self.store, self._clock, engine)
 
     def _job_run_of(self, job: Job, spec: JobSpec, **hooks: Any) -> JobRun:
-        around = Surroundings(
+        around = RunContext(
             self._settings,
             self.store,
             self._clock,

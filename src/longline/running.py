@@ -20,13 +20,13 @@ from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport
 from longline.engine.tasks import tell_finished
 from longline.engine.watch import OnProgress, Watch
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import ConnectionLimit
 from longline.limits.breaker import Phase
 from longline.sources.loader import load_source
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.store import Store
-from longline.wiring import Fetching, open_collector, open_keepers, user_agent_of
+from longline.wiring import Fetching, open_collector, open_limit_backends, user_agent_of
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
@@ -46,14 +46,14 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunContext:
     """What every run of an orchestrator works with."""
 
     settings: Settings
     store: Store
     clock: Clock
     checkpoints: Checkpoints
-    transport: Link | None = None
+    transport: Middleware | None = None
     connections: ConnectionLimit | None = None
 
 
@@ -70,7 +70,7 @@ class JobRun:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: RunContext,
         job: Job,
         spec: JobSpec,
         *,
@@ -172,7 +172,7 @@ class JobRun:
         return Watch(
             tracker,
             around.checkpoints,
-            around.store.journal,
+            around.store.event_log,
             around.clock,
             on_progress=self._on_progress,
         )
@@ -212,8 +212,8 @@ class JobRun:
     async def _note_end(self, seconds: float) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         now = self._around.clock.now()
-        told = fact(self._job.id, now, "run.ended", seconds=seconds, peak_memory_bytes=peak)
-        await self._around.store.journal.append(told)
+        told = event_row(self._job.id, now, "run.ended", seconds=seconds, peak_memory_bytes=peak)
+        await self._around.store.event_log.append(told)
 
 
 async def check_ground(settings: Settings, store: Store, clock: Clock, engine: str) -> None:
@@ -229,7 +229,7 @@ async def check_ground(settings: Settings, store: Store, clock: Clock, engine: s
         return
     user_agent_of(settings)
     if settings.redis is not None:
-        async with open_keepers(settings, clock, store):
+        async with open_limit_backends(settings, clock, store):
             pass
 
 

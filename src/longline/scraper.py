@@ -21,7 +21,7 @@ from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Metadata
-from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.failures import FailureQuery
 from longline.storage.records.records import RecordQuery
 
 _BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
@@ -149,7 +149,7 @@ class Scraper:
         store = self._longline.store
         rows = await store.records.list(RecordQuery(job=report.job))
         items = [{"key": row["key"], "url": row["url"], **row["data"]} for row in rows]
-        unlucky = await store.ledger.unlucky(LedgerQuery(report.job))
+        unlucky = await store.failure_log.unlucky(FailureQuery(report.job))
         errors = [f"{one.key}: {one.reason}" for one in unlucky if one.state in _BAD]
         if report.state is JobState.COMPLETE:
             return ScrapeResult.succeeded(items, report.as_dict())

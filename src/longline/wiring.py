@@ -22,8 +22,8 @@ from longline.http.archive.base import Archive
 from longline.http.archive.warc import open_warc
 from longline.http.cache.base import HttpCache
 from longline.http.cache.sqlite import SqliteCache
-from longline.http.chain import Manners, Policies, build_chain
-from longline.http.middleware.base import Link
+from longline.http.chain import ClientIdentity, Policies, build_chain
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import user_agent
 from longline.http.middleware.subrequests import Subrequests
 from longline.http.robots_rules import RobotsText, robots_agent
@@ -36,18 +36,18 @@ from longline.http.transports.aiohttp import (
 )
 from longline.http.transports.browser.options import BrowserOptions, is_remote
 from longline.http.transports.browser.transport import BrowserTransport
-from longline.http.transports.choosing import Choosing
-from longline.limits.backends.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
+from longline.http.transports.choosing import TransportChooser
+from longline.limits.backends.base import BreakerBackend, ConcurrencyBackend, RateLimitBackend
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.sqlite import (
-    SqliteBreakerKeeper,
+    SqliteBreakerBackend,
     SqliteCells,
-    SqliteConcurrencyKeeper,
-    SqlitePaceKeeper,
+    SqliteConcurrencyBackend,
+    SqliteRateLimitBackend,
 )
 from longline.limits.budget import Budget, Budgets, Spent
 from longline.limits.circuit import CircuitBreaker
-from longline.limits.in_flight import Doorman
+from longline.limits.in_flight import ConcurrencyLimiter
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter, Refusals
 from longline.limits.retry import RetryHandler
@@ -60,12 +60,12 @@ _PATIENCE = 60.0  # seconds to wait for a Redis that is away
 
 
 @dataclass(frozen=True, slots=True)
-class Keepers:
+class LimitBackends:
     """Where the processes of one home share what they know of sites; unused ones cost nothing."""
 
-    paces: PaceKeeper
-    breakers: BreakerKeeper
-    rooms: ConcurrencyKeeper
+    paces: RateLimitBackend
+    breakers: BreakerBackend
+    rooms: ConcurrencyBackend
     limits: Cells[Learned]
     robots: Cells[RobotsText]
     budgets: Cells[Spent]
@@ -75,7 +75,7 @@ class Keepers:
 
 
 @asynccontextmanager
-async def open_keepers(
+async def open_limit_backends(
     settings: Settings,
     clock: Clock,
     store: Store | None = None,
@@ -83,7 +83,7 @@ async def open_keepers(
     patience: float | None = _PATIENCE,
     on_trouble: Callable[[str], None] = lambda _text: None,
     is_hasty: Callable[[], bool] = lambda: False,
-) -> AsyncIterator[Keepers]:
+) -> AsyncIterator[LimitBackends]:
     """Open what processes share: in a file of the home, or on the Redis that is set.
 
     Args:
@@ -100,15 +100,15 @@ async def open_keepers(
             return
         store = store or ends.enter_context(open_store(settings.database))
         try:
-            from longline.limits.backends.redis import open_redis_keepers  # noqa: PLC0415
+            from longline.limits.backends.redis import open_redis_backends  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtra("cluster", "Redis") from error
         shared = await ends.enter_async_context(
-            open_redis_keepers(
+            open_redis_backends(
                 settings.redis, clock, patience=patience, on_trouble=on_trouble, is_hasty=is_hasty
             )
         )
-        yield Keepers(
+        yield LimitBackends(
             shared.paces,
             shared.breakers,
             shared.concurrency,
@@ -121,10 +121,10 @@ async def open_keepers(
         )
 
 
-def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> Keepers:
-    paces = SqlitePaceKeeper(file, clock)
-    breakers = SqliteBreakerKeeper(file, clock)
-    rooms = SqliteConcurrencyKeeper(file, clock)
+def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> LimitBackends:
+    paces = SqliteRateLimitBackend(file, clock)
+    breakers = SqliteBreakerBackend(file, clock)
+    rooms = SqliteConcurrencyBackend(file, clock)
     limits = SqliteCells(file, "limits", Learned, clock)
     robots = SqliteCells(file, "robots", RobotsText, clock)
     budgets = SqliteCells(file, "budget", Spent, clock)
@@ -133,7 +133,9 @@ def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> Keepers:
     refusals = SqliteCells(file, "refusals", Refusals, clock)
     for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals):
         ends.push_async_callback(one.close)
-    return Keepers(paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals)
+    return LimitBackends(
+        paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals
+    )
 
 
 @asynccontextmanager
@@ -154,7 +156,7 @@ def open_cache(settings: Settings) -> Iterator[HttpCache]:
 class Fetching:
     """The request chain of one run, and the policies whose state people want to see."""
 
-    link: Link
+    link: Middleware
     limiter: RateLimiter
     breaker: CircuitBreaker
     rate: float | Literal["auto"] | None
@@ -168,38 +170,38 @@ async def open_fetching(
     spec: JobSpec,
     source: type[Source],
     clock: Clock,
-    transport: Link | None = None,
+    transport: Middleware | None = None,
     *,
     job: str = "",
-    keepers: Keepers | None = None,
+    backends: LimitBackends | None = None,
     connections: ConnectionLimit | None = None,
     since: float | None = None,
 ) -> AsyncIterator[Fetching]:
     """Build the request chain for one run of a job; `transport` replaces HTTP in simulations.
 
-    `keepers` and `connections` are those of other jobs in this process; without them, the chain has
-    its own. `since` is when the run began, if it was not now.
+    `backends` and `connections` are those of other jobs in this process; without them, the chain
+    has its own. `since` is when the run began, if it was not now.
     """
     rate = source.rate if spec.rate is None else None if spec.rate == "unlimited" else spec.rate
     async with AsyncExitStack() as ends:
-        if keepers is None:
-            keepers = await ends.enter_async_context(open_keepers(settings, clock))
+        if backends is None:
+            backends = await ends.enter_async_context(open_limit_backends(settings, clock))
         limiter = RateLimiter(
             rate,
             spec.burst or source.burst,
             clock=clock,
-            keeper=keepers.paces,
-            learned=keepers.limits,
+            backend=backends.paces,
+            learned=backends.limits,
             heeds_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
         )
-        breaker = CircuitBreaker(clock=clock, keeper=keepers.breakers)
-        budgets = _budgets(spec, job, keepers, clock, since)
+        breaker = CircuitBreaker(clock=clock, backend=backends.breakers)
+        budgets = _budgets(spec, job, backends, clock, since)
         addresses = None
         if transport is None:
             resolver = Resolver()
             addresses = AddressPolicy(
                 private_hosts_of(settings, spec, source),
-                starts=keepers.starts,
+                starts=backends.starts,
                 job=job,
                 resolver=resolver,
             )
@@ -227,7 +229,7 @@ async def open_fetching(
                     is not False,
                 )
                 ends.push_async_callback(browser.close)
-                transport = Choosing(http, browser)
+                transport = TransportChooser(http, browser)
         cache, archive = None, None
         if source.cache if spec.cache is None else spec.cache:
             cache = ends.enter_context(open_cache(settings))
@@ -238,20 +240,22 @@ async def open_fetching(
             breaker,
             RetryHandler(circuit_breaker_threshold=None, jitter=0.1, clock=clock),
             frozenset(spec.ignore_robots),
-            manners=manners_of(spec, source),
-            robots=keepers.robots,
+            identity=client_identity(spec, source),
+            robots=backends.robots,
             budgets=budgets,
             cache=cache,
             archive=archive,
             job=job,
-            doorman=_doorman(spec.at_once or source.at_once, keepers, clock),
+            concurrency_limiter=_concurrency_limiter(
+                spec.max_in_flight or source.max_in_flight, backends, clock
+            ),
             connections=connections or ConnectionLimit(),
-            refusals=keepers.refusals,
+            refusals=backends.refusals,
             addresses=addresses,
             agent=robots_agent(user_agent_of(settings)),
         )
         link = build_chain(transport, policies, clock, ends)
-        bookmarks = CellBookmarks(keepers.bookmarks)
+        bookmarks = CellBookmarks(backends.bookmarks)
         yield Fetching(link, limiter, breaker, rate, budgets, bookmarks)
 
 
@@ -281,7 +285,7 @@ def _browser(
     )
 
 
-def manners_of(spec: JobSpec, source: type[Source]) -> Manners:
+def client_identity(spec: JobSpec, source: type[Source]) -> ClientIdentity:
     """Return how a run presents itself: what the job says, and else the source.
 
     Raises:
@@ -303,7 +307,7 @@ def manners_of(spec: JobSpec, source: type[Source]) -> Manners:
         auth.check()
         if auth.kind == "login" and cookies is False:
             raise BadOption("cookies", "a login needs them: leave out `cookies: false`")
-    return Manners(
+    return ClientIdentity(
         headers=merge_headers(own.headers, spec.headers),
         cookies=True if cookies is None else cookies,
         auth=auth,
@@ -332,17 +336,23 @@ def private_hosts_of(settings: Settings, spec: JobSpec, source: type[Source]) ->
     return (*settings.private_hosts, *spec.private_hosts, *own.private_hosts)
 
 
-def _doorman(at_once: int | None, keepers: Keepers, clock: Clock) -> Doorman | None:
-    return None if at_once is None else Doorman(at_once, clock=clock, keeper=keepers.rooms)
+def _concurrency_limiter(
+    max_in_flight: int | None, backends: LimitBackends, clock: Clock
+) -> ConcurrencyLimiter | None:
+    return (
+        None
+        if max_in_flight is None
+        else ConcurrencyLimiter(max_in_flight, clock=clock, backend=backends.rooms)
+    )
 
 
 def _budgets(
-    spec: JobSpec, job: str, keepers: Keepers, clock: Clock, since: float | None
+    spec: JobSpec, job: str, backends: LimitBackends, clock: Clock, since: float | None
 ) -> Budgets | None:
     total, per_domain = _budget(spec.budget), _budget(spec.budget_per_domain)
     if total.is_empty and per_domain.is_empty:
         return None
-    return Budgets(job, keepers.budgets, clock, total=total, per_domain=per_domain, since=since)
+    return Budgets(job, backends.budgets, clock, total=total, per_domain=per_domain, since=since)
 
 
 def _budget(spec: BudgetSpec) -> Budget:
@@ -379,7 +389,7 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     kind = load_source(spec.source, spec.manifest)
     source = kind.with_options(spec.options)
     check_needs(kind, chromium)
-    manners_of(spec, kind)
+    client_identity(spec, kind)
     ssl_context(spec.ca_file or kind.ca_file)
     return kind, source
 
@@ -392,8 +402,8 @@ async def open_collector(
     store: Store,
     *,
     job: str = "",
-    transport: Link | None = None,
-    keepers: Keepers | None = None,
+    transport: Middleware | None = None,
+    backends: LimitBackends | None = None,
     connections: ConnectionLimit | None = None,
     since: float | None = None,
     on_trouble: Callable[[str], None] = lambda _text: None,
@@ -410,8 +420,8 @@ async def open_collector(
     kind = load_source(spec.source, spec.manifest)
     source: Source = kind.with_options(spec.options)
     async with AsyncExitStack() as ends:
-        if keepers is None:
-            keepers = await ends.enter_async_context(open_keepers(settings, clock, store))
+        if backends is None:
+            backends = await ends.enter_async_context(open_limit_backends(settings, clock, store))
         await ends.enter_async_context(torn_down(source, told))
         fetching = await ends.enter_async_context(
             open_fetching(
@@ -421,7 +431,7 @@ async def open_collector(
                 clock,
                 transport,
                 job=job,
-                keepers=keepers,
+                backends=backends,
                 connections=connections,
                 since=since,
             )
@@ -433,7 +443,7 @@ async def open_collector(
                 fetching.link,
                 clock,
                 spec.params,
-                bans=lambda key: store.ledger.bans(job, key),
+                bans=lambda key: store.failure_log.bans(job, key),
             ),
             fetching,
         )

@@ -15,11 +15,11 @@ from longline.core.model import Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import Mended
 from longline.storage.store import Store, open_store
 from tests.analysis.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
@@ -120,7 +120,9 @@ async def test_a_list_that_was_cut_hides_what_comes_after(store: Store, run: Run
     await run({"a": {"price": 1}, "b": {"price": 2}})
     job = await run({"a": {"price": 1}})
     text = "there is more after 5 index pages, where most_pages ends it"
-    await store.journal.append(fact(job, run.at, "discovery.note", field="discovery", text=text))
+    await store.event_log.append(
+        event_row(job, run.at, "discovery.note", field="discovery", text=text)
+    )
 
     found = await changes_between(store)
 
@@ -136,7 +138,7 @@ async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Run
     await store.jobs.start(job.id, run.at + 11)
     (lease,) = await store.queue.lease(Claim(job.id, "me", 1, run.at + 11, run.at + 60))
     changed = outcome("shop", lease.item, {"price": 5})
-    await store.queue.finish(Finish(lease, changed, run.at + 12))
+    await store.queue.finish(Completion(lease, changed, run.at + 12))
     await store.jobs.finish(job.id, run.at + 13)
 
     found = await changes_between(store)

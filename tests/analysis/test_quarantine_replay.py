@@ -14,11 +14,11 @@ from aiohttp import web
 
 from longline.analysis.quarantine import Replay, replay, source_now
 from longline.core.errors import BadOption
-from longline.core.model import JobState, Outcome, Verdict
+from longline.core.model import JobState, Outcome, OutcomeAction
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.pipeline.material import material_of
-from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.quarantine import UNENDED, Mended
 from longline.storage.queue.queue import Queue
 from longline.storage.store import Store
@@ -88,7 +88,7 @@ async def test_a_thousand_broken_records_of_twenty_kinds_are_quarantined_and_rep
         result = await replayed(store, report, "Mended")
 
         job = await store.jobs.get(report.job)
-        events = await store.journal.events(report.job, kind="item.stored", limit=ALL + 1)
+        events = await store.event_log.events(report.job, kind="item.stored", limit=ALL + 1)
         records = await store.records.count()
         after = await counted(store.queue, report.job)
         findings = await store.findings(report.job, "listings")
@@ -149,7 +149,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
 
         await replayed(store, report, "Mended")
 
-        events = await store.journal.events(report.job, kind="item.stored", limit=ALL + 1)
+        events = await store.event_log.events(report.job, kind="item.stored", limit=ALL + 1)
         job = await store.jobs.get(report.job)
 
     assert halfway == {"stored": 400, "quarantined": KILLED_AMONG - 400}
@@ -343,7 +343,7 @@ async def test_who_was_killed_after_the_last_item_only_ends_the_job(
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=3) as (store, report):
         job = await store.jobs.get(report.job)
-        record = Outcome(Verdict.SKIP, reason="not wanted")
+        record = Outcome(OutcomeAction.SKIP, reason="not wanted")
         held = await store.quarantine.held(job.id)
         await store.quarantine.settle([Mended(one, record) for one in held], clock.now())
 
@@ -358,7 +358,7 @@ async def test_a_job_that_is_running_is_not_replayed(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=3) as (store, report):
-        await store.ledger.requeue(LedgerQuery(report.job, key=KEYS[0]), clock.now())
+        await store.failure_log.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
         await store.jobs.start(report.job, clock.now())
 
         with pytest.raises(BadOption, match="running") as refused:
@@ -378,7 +378,7 @@ async def test_what_is_queued_again_during_a_replay_is_left(
     async with ran(listings, tmp_path, clock, limit=2) as (store, report):
         late = _Late(store, await store.quarantine.held(report.job))
         job = await store.jobs.get(report.job)
-        await store.ledger.requeue(LedgerQuery(report.job, key=KEYS[0]), clock.now())
+        await store.failure_log.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
 
         mended = source_now(job, "tests.analysis.broken_listings:Mended")
         result = await replay(late, job, mended, clock)  # type: ignore[arg-type]  # as above
@@ -397,7 +397,7 @@ async def test_of_two_replays_at_once_each_item_is_stored_by_one(
             await store.jobs.get(report.job), "tests.analysis.broken_listings:Mended"
         )
         late = await replay(_Late(store, seen), await store.jobs.get(report.job), mended, clock)  # type: ignore[arg-type]  # a store with a memory
-        events = await store.journal.events(report.job, kind="item.stored")
+        events = await store.event_log.events(report.job, kind="item.stored")
 
     assert (late.ends, late.left, late.others, late.exit_code) == ({}, {}, 5, 0)
     assert len(events) == 5
@@ -407,7 +407,7 @@ class _Late:
     """A store that is read before somebody else writes."""
 
     def __init__(self, store: Store, seen: list[Any]) -> None:
-        self.jobs, self.journal, self.queue = store.jobs, store.journal, store.queue
+        self.jobs, self.event_log, self.queue = store.jobs, store.event_log, store.queue
         self.profiles = store.profiles
         self.quarantine = self
         self._store, self._seen = store, seen

@@ -171,7 +171,7 @@ async def test_what_changed_can_be_written_as_a_new_version(past: Past) -> None:
     versions = await past.store.records.versions("2")
     assert [one["data"]["text"] for one in versions] == ["page 2"]
     assert counts(await past.again(Louder)) == {"same": COUNT}
-    events = await past.store.journal.events(result.job, kind="job.reextracted")
+    events = await past.store.event_log.events(result.job, kind="job.reextracted")
     assert [event.data for event in events] == [{"written": 1}]
 
 

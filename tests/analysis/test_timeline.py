@@ -68,13 +68,13 @@ async def test_several_waits_of_one_task_do_not_lock_it_up() -> None:
     seat, other = timeline.take_seat(), timeline.take_seat()
     log: list[tuple[float, str]] = []
 
-    async def at_once() -> None:
+    async def max_in_flight() -> None:
         await asyncio.gather(seat.reach(4), seat.reach(2), seat.reach(8))
         log.append((seat.now(), "all three"))
         seat.leave()
 
     async with asyncio.timeout(5):
-        await asyncio.gather(at_once(), visit(other, "other", [3, 9], log))
+        await asyncio.gather(max_in_flight(), visit(other, "other", [3, 9], log))
 
     assert log == [(3, "other"), (8, "all three"), (9, "other")]
 

@@ -10,20 +10,20 @@ import orjson
 
 from longline.analysis.changes import Changes, Fate
 from longline.core.errors import FailureKind
-from longline.core.model import Item, Job, Outcome, Record, Verdict
+from longline.core.model import Item, Job, Outcome, OutcomeAction, Record
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 
-FAILED = Outcome(Verdict.FAIL, kind=FailureKind.SERVER, reason="it answered 500")
-WRONG = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="no price")
-GONE = Outcome(Verdict.SKIP, kind=FailureKind.GONE, reason="it answered 404")
-UNPAID = Outcome(Verdict.SKIP, kind=FailureKind.BUDGET, reason="the budget is spent")
-STEP = Outcome(Verdict.SKIP, reason="3 links")
-FILTERED = Outcome(Verdict.SKIP, reason="too cheap")
+FAILED = Outcome(OutcomeAction.FAIL, kind=FailureKind.SERVER, reason="it answered 500")
+WRONG = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="no price")
+GONE = Outcome(OutcomeAction.SKIP, kind=FailureKind.GONE, reason="it answered 404")
+UNPAID = Outcome(OutcomeAction.SKIP, kind=FailureKind.BUDGET, reason="the budget is spent")
+STEP = Outcome(OutcomeAction.SKIP, reason="3 links")
+FILTERED = Outcome(OutcomeAction.SKIP, reason="too cheap")
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Runs:
             if (end := things[lease.item.key]) is not None:
                 self.at += 1
                 await self.store.queue.finish(
-                    Finish(lease, outcome(source, lease.item, end), self.at)
+                    Completion(lease, outcome(source, lease.item, end), self.at)
                 )
         if is_finished:
             await self.store.jobs.finish(job.id, self.at)
@@ -66,7 +66,7 @@ def outcome(source: str, item: Item, end: Mapping[str, Any] | Outcome) -> Outcom
     if isinstance(end, Outcome):
         return end
     text = orjson.dumps(dict(end), option=orjson.OPT_SORT_KEYS).decode()
-    return Outcome(Verdict.STORE, record=Record(source, item.key, item.url, end, text))
+    return Outcome(OutcomeAction.STORE, record=Record(source, item.key, item.url, end, text))
 
 
 def keys(found: Changes) -> dict[str, list[str]]:

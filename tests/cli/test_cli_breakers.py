@@ -16,7 +16,7 @@ from longline.config.settings import load_settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.limits.breaker import BreakerPolicy, Health
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def home(tmp_path: Path) -> Path:
     prepare_home(settings)
 
     async def fill() -> None:
-        async with open_keepers(settings, SystemClock()) as keepers:
-            policy, breakers = BreakerPolicy(), keepers.breakers
+        async with open_limit_backends(settings, SystemClock()) as backends:
+            policy, breakers = BreakerPolicy(), backends.breakers
             await breakers.record("a.test", policy, Health.BANNED, reason="a challenge form [x]")
             await breakers.record("b.test", policy, Health.DOWN, reason="reset")
 

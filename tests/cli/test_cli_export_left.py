@@ -11,13 +11,13 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, UnknownJob
-from longline.storage.queue.tasks import Order
+from longline.storage.queue.tasks import Task
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
 from tests.servers import RedisServer
 
 
-def orders(home: Path) -> list[Order]:
+def orders(home: Path) -> list[Task]:
     """Return what stands to be carried out now."""
     with open_store(Settings(home=home).database) as store:
         return asyncio.run(store.orders.ready(time.time()))

@@ -11,7 +11,7 @@ from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.limits import learning
 from longline.limits.learning import Learned
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 from tests.cli.terminal import Terminal
 
 
@@ -21,8 +21,8 @@ def learn(home: Path, domain: str, state: Learned) -> None:
     prepare_home(settings)
 
     async def write() -> None:
-        async with open_keepers(settings, SystemClock()) as keepers:
-            await keepers.limits.change(domain, lambda _state, _now: (state, None))
+        async with open_limit_backends(settings, SystemClock()) as backends:
+            await backends.limits.change(domain, lambda _state, _now: (state, None))
 
     asyncio.run(write())
 

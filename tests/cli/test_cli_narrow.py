@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from longline.cli.commands.inspect.top import short_names
 from longline.cli.site_runs import Board
 from longline.cli.tables import Fitting, SiteRow, sites_table
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
 from tests.storage.given import queued
@@ -71,11 +71,11 @@ def test_the_mark_of_a_host_is_shown_only_where_two_would_be_the_same() -> None:
 async def one_with_ends(home: Path) -> None:
     with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
         job = await queued(store, "1")
-        await store.journal.append(
-            *(fact(job.id, EPOCH, "item.retried", key="1") for _ in range(1200)),
-            fact(job.id, EPOCH, "export.written", output="/srv/all.csv", records=7),
-            fact(job.id, EPOCH, "export.failed", output="/srv/x.csv", reason="no room"),
-            fact(job.id, EPOCH, "source.finished.failed", reason="it raised"),
+        await store.event_log.append(
+            *(event_row(job.id, EPOCH, "item.retried", key="1") for _ in range(1200)),
+            event_row(job.id, EPOCH, "export.written", output="/srv/all.csv", records=7),
+            event_row(job.id, EPOCH, "export.failed", output="/srv/x.csv", reason="no room"),
+            event_row(job.id, EPOCH, "source.finished.failed", reason="it raised"),
         )
 
 

@@ -13,7 +13,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, UnknownJob
 from longline.engine.owner import this_run
-from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
 from tests.servers import RedisServer
@@ -41,7 +41,7 @@ def take(home: Path, output: Path, owner: str) -> None:
         now = time.time()
         ready = asyncio.run(store.orders.ready(now))
         (order,) = [one for one in ready if one.what["output"] == str(output)]
-        asyncio.run(store.orders.take(OrderClaim(order, owner, now, now + 20)))
+        asyncio.run(store.orders.take(TaskClaim(order, owner, now, now + 20)))
 
 
 def orders(longline: Terminal, job: str) -> dict[str, dict[str, Any]]:
@@ -112,12 +112,12 @@ def test_a_job_shows_that_its_source_is_still_to_be_notified(
     longline: Terminal, home: Path, job: str
 ) -> None:
     with open_store(Settings(home=home).database) as store:
-        asyncio.run(store.orders.place(Order(job, OrderKind.FINISHED, time.time())))
+        asyncio.run(store.orders.place(Task(job, TaskKind.FINISHED, time.time())))
 
     found = longline("jobs", job, "--json").last["orders"]
     lines = longline("jobs", job).out.splitlines()
 
-    assert sorted(one["kind"] for one in found) == ["export", OrderKind.FINISHED.value]
+    assert sorted(one["kind"] for one in found) == ["export", TaskKind.FINISHED.value]
     assert [one["output"] for one in found if one["kind"] != "export"] == [None]
     assert any("worker" in line and "a.csv" not in line for line in lines[-2:])
 

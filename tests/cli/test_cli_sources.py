@@ -46,7 +46,7 @@ def test_a_site_that_nobody_knows_is_collected_without_an_editor(
     assert "longline sources check found.yaml" in new.out
     assert check.code == 0
     (item,) = check.last["items"]
-    assert item["verdict"] == "store"
+    assert item["action"] == "store"
     assert "title" in {one["name"] for one in item["fields"]}
     assert [one["status"] for one in item["requests"]] == [200]
 

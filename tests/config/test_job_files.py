@@ -13,7 +13,7 @@ from longline.config.run_files import read_file
 from longline.core.errors import BadFile
 from tests.config.messages import absent
 
-KNOWN = "source set params limit rate burst at_once concurrency timeout ignore_robots"
+KNOWN = "source set params limit rate burst max_in_flight concurrency timeout ignore_robots"
 
 
 @pytest.fixture

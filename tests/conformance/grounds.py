@@ -28,7 +28,7 @@ from longline.limits.breaker import Phase
 from longline.orchestrator import Orchestrator
 from longline.storage.database import open_database
 from longline.storage.schema import items
-from longline.wiring import Keepers, open_keepers
+from longline.wiring import LimitBackends, open_limit_backends
 from tests.conformance.asked_site import AskedSite
 
 PATIENCE = 30.0  # seconds for whatever a test waits for
@@ -184,10 +184,10 @@ class EngineOn:
 
     async def rests(self, job: str) -> None:
         """Wait until the site's breaker is open, and nobody has anything of a job in hand."""
-        async with self._keepers() as keepers:
+        async with self._backends() as backends:
 
             async def is_so() -> bool:
-                state = await keepers.breakers.state(self.domain)
+                state = await backends.breakers.state(self.domain)
                 return state.phase(time.time()) is Phase.OPEN
 
             await until(is_so, f"the breaker of {self.domain} open")
@@ -195,8 +195,8 @@ class EngineOn:
 
     async def close_breaker(self) -> None:
         """Do what `longline breakers reset` does."""
-        async with self._keepers() as keepers:
-            await keepers.breakers.reset(self.domain)
+        async with self._backends() as backends:
+            await backends.breakers.reset(self.domain)
         await self.orchestrator.store.queue.hurry(self.domain)
 
     async def finished(self, job: str) -> dict[str, dict[str, Any]]:
@@ -227,8 +227,8 @@ class EngineOn:
         """The site as breakers know it."""
         return self.site.url.partition("://")[2]
 
-    def _keepers(self) -> AbstractAsyncContextManager[Keepers]:
-        return open_keepers(self.ground.settings_for(self.engine), SystemClock())
+    def _backends(self) -> AbstractAsyncContextManager[LimitBackends]:
+        return open_limit_backends(self.ground.settings_for(self.engine), SystemClock())
 
     @property
     def _home(self) -> Path:

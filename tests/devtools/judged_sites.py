@@ -10,12 +10,12 @@ import yaml
 
 from longline.core.clock import Clock
 from longline.core.errors import Gone, LonglineError
-from longline.core.model import Account, Item
+from longline.core.model import Item, Usage
 from longline.devtools.propose.proposal import Proposal, manifest_text
 from longline.devtools.propose.proposer import Proposer
 from longline.engine.extractor import Collector
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.sources.loader import load_source
 from tests.devtools.made_sites import HOST, MadeSite
 
@@ -24,15 +24,15 @@ _MOSTLY = 0.9
 _CONSTANT = 14  # characters around a value that are the same everywhere: `by `, `(`, ` replies`
 
 
-class MadeLink(Link):
+class MadeLink(Middleware):
     """Answers with the pages of a made site, without a network."""
 
     def __init__(self, site: MadeSite) -> None:
         self._site = site
         self.requests: list[str] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         self.requests.append(request.url)
         found = self._site.pages.get(request.url.removeprefix(HOST))
         if found is None:
@@ -88,7 +88,7 @@ async def judged(site: MadeSite, clock: Clock) -> Judgement:
     return Judgement(site.layout, site.seed, True, fields, wanted, codes, detail)
 
 
-async def collected(proposal: Proposal, link: Link, clock: Clock) -> list[Mapping[str, Any]]:
+async def collected(proposal: Proposal, link: Middleware, clock: Clock) -> list[Mapping[str, Any]]:
     """Return all records that the proposed manifest gives."""
     source = load_source("made", yaml.safe_load(manifest_text(proposal)))()
     collector = Collector(source, link, clock)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from longline.core.errors import Gone
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.devtools.propose.fields import fields_of_elements
 from longline.devtools.propose.groups import Group, GroupFinder
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.sources.html.text import text_of
 from tests.virtual import VirtualClock
 
@@ -37,14 +37,14 @@ def titles(group: Group, css: str) -> list[str]:
     return [text_of(found) for node in group.nodes if (found := node.css_first(css)) is not None]
 
 
-class OnePage(Link):
+class OnePage(Middleware):
     """Answers with one page; every other address is gone."""
 
     def __init__(self, body: str) -> None:
         self._page = page_of(body)
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         if request.url != URL:
             raise Gone(request.url, 404)
         return self._page

@@ -9,7 +9,7 @@ import pytest
 
 from longline.config.settings import load_settings
 from longline.core.errors import DiscoveryFailed, RobotsDisallowed
-from longline.core.model import Item, Verdict
+from longline.core.model import Item, OutcomeAction
 from longline.devtools.bench import open_bench, spec_of
 from longline.devtools.checking import Checks, check_source
 from tests.scripted_site import ScriptedSite
@@ -54,7 +54,7 @@ async def test_a_field_is_shown_with_its_selector_and_why_it_is_empty(
 
     (check,) = checks.items
     fields = {one.name: one for one in check.fields}
-    assert (checks.exit_code, check.verdict) == (0, Verdict.STORE)
+    assert (checks.exit_code, check.action) == (0, OutcomeAction.STORE)
     assert (fields["title"].value, fields["price"].value) == ("One", 5.0)
     assert "h1" in (fields["title"].origin or "")
     assert fields["colour"].value is None
@@ -84,7 +84,7 @@ async def test_a_required_field_that_is_missing_is_exit_code_3(
     checks = await checked(tmp_path, clock, things, only=item)
 
     (check,) = checks.items
-    assert (check.verdict, checks.exit_code) == (Verdict.QUARANTINE, 3)
+    assert (check.action, checks.exit_code) == (OutcomeAction.QUARANTINE, 3)
     assert "title" in (check.reason or "")
     assert check.layers[0].end.startswith("failed")
     assert site.hits["/list"] == 0
@@ -97,7 +97,7 @@ async def test_a_page_that_is_gone_is_exit_code_1(
 
     (check,) = checks.items
     (asked,) = check.exchanges
-    assert (check.verdict, checks.exit_code) == (Verdict.SKIP, 1)
+    assert (check.action, checks.exit_code) == (OutcomeAction.SKIP, 1)
     assert (asked.status, asked.as_dict()["bytes"]) == (404, None)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from longline.config.settings import load_settings
 from longline.core.errors import BadFile
-from longline.core.model import Item, Verdict
+from longline.core.model import Item, OutcomeAction
 from longline.devtools.bench import open_bench, spec_of
 from longline.devtools.checking import check_source
 from longline.devtools.recording import cases_in, record_case, replay_case
@@ -107,8 +107,8 @@ async def test_a_record_that_is_lost_is_reported_with_the_reason(case: Path) -> 
 
     (difference,) = (await replay_case(case)).differences
 
-    assert Verdict.QUARANTINE in difference
-    assert Verdict.STORE in difference
+    assert OutcomeAction.QUARANTINE in difference
+    assert OutcomeAction.STORE in difference
     assert "title" in difference
 
 
@@ -148,7 +148,7 @@ async def test_a_page_that_is_gone_can_be_a_case_too(
         folder, tmp_path / "home", clock, str(tmp_path / "things.yaml"), Item("2", f"{site.url}/2")
     )
 
-    assert json.loads((folder / "expected.json").read_text())["verdict"] == "skip"
+    assert json.loads((folder / "expected.json").read_text())["action"] == "skip"
     assert (await replay_case(folder)).is_same
     assert cases_in(case.parent) == [folder, case]
 

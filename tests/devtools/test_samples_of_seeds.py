@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import fmean
 
-from longline.core.model import Account, Item, Outcome, Verdict
+from longline.core.model import Item, Outcome, OutcomeAction, Usage
 from longline.devtools.exchanges import Exchange
 from longline.devtools.planning import MOST, Sample, is_enough, spread
 from longline.engine.extractor import Extraction
@@ -45,7 +45,7 @@ def tried(costs: Mapping[str, int]) -> Iterator[int]:
     """Yield what the items cost that a plan would try."""
     samples: list[Sample] = []
     for item in spread([Item(key, f"https://a.test/{key}") for key in costs], MOST):
-        extraction = Extraction(item, Outcome(Verdict.STORE), {}, {}, Account(), 0.0)
+        extraction = Extraction(item, Outcome(OutcomeAction.STORE), {}, {}, Usage(), 0.0)
         exchange = Exchange(Request(item.url), _PAGE, 0.0, 0.0, costs[item.key])
         samples.append(Sample(extraction, [exchange]))
         yield costs[item.key]

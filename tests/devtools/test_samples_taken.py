@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from longline.core.model import Account, Item, Outcome, Verdict
+from longline.core.model import Item, Outcome, OutcomeAction, Usage
 from longline.devtools.exchanges import Exchange
 from longline.devtools.planning import FEWEST, Sample, is_enough, spread, uncertainty
 from longline.engine.extractor import Extraction
@@ -17,10 +17,10 @@ PAGE = Page("https://a.test/", 200, {}, b"")
 
 
 def costing(requests: Sequence[int], host: str = "a.test") -> list[Sample]:
-    outcome = Outcome(Verdict.STORE)
+    outcome = Outcome(OutcomeAction.STORE)
     return [
         Sample(
-            Extraction(ITEMS[0], outcome, {}, {}, Account(), 0.0),
+            Extraction(ITEMS[0], outcome, {}, {}, Usage(), 0.0),
             [Exchange(Request(f"https://{host}/"), PAGE, 0.0, 0.0, count)],
         )
         for count in requests

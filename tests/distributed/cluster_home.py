@@ -43,13 +43,13 @@ async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:
 class GatedSite(ScriptedSite):
     """Answers the first items at once, and the others only when the gate is open."""
 
-    def __init__(self, count: int, *, at_once: int) -> None:
+    def __init__(self, count: int, *, max_in_flight: int) -> None:
         super().__init__()
         self.gate = asyncio.Event()
         self.says("/robots.txt")
         for number in range(count):
             self.answers[f"/item/{number}"] = self._gated
-        self._left = at_once
+        self._left = max_in_flight
         self._text = secrets.token_hex(8)  # no record is as the one of an earlier test
 
     async def _gated(self, _request: web.Request) -> web.StreamResponse:

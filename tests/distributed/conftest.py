@@ -11,5 +11,5 @@ from tests.distributed.cluster_home import GatedSite
 
 @pytest.fixture
 async def gated_site() -> AsyncIterator[GatedSite]:
-    async with GatedSite(200, at_once=40) as site:
+    async with GatedSite(200, max_in_flight=40) as site:
         yield site

@@ -15,11 +15,11 @@ from longline.config.settings import Settings
 from longline.core.model import Job
 from longline.distributed.open_jobs import OpenJobs
 from longline.distributed.reports import Reports
-from longline.distributed.task_runner import Carrier
+from longline.distributed.task_runner import TaskRunner
 from longline.storage.jobs import NewJob
-from longline.storage.queue.tasks import Order, OrderKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store, open_store
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 from tests.virtual import VirtualClock
 
 ENDING = """
@@ -84,18 +84,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-async def carrier(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[Carrier]:
+async def carrier(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[TaskRunner]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
-    async with open_keepers(settings, clock) as keepers:
-        jobs = OpenJobs(settings, store, keepers, clock, Reports(writing))
-        yield Carrier(store, jobs, clock, print, limit=0.2)
+    async with open_limit_backends(settings, clock) as backends:
+        jobs = OpenJobs(settings, store, backends, clock, Reports(writing))
+        yield TaskRunner(store, jobs, clock, print, limit=0.2)
         await jobs.close_all()
     os.close(reading)
     os.close(writing)
 
 
-async def taken(store: Store, carrier: Carrier, order: Order) -> Order:
+async def taken(store: Store, carrier: TaskRunner, order: Task) -> Task:
     await store.orders.place(order)
     found = await carrier.take(order.kind)
     assert found is not None
@@ -118,39 +118,39 @@ async def a_job(store: Store, clock: VirtualClock, folder: Path, code: str = "pa
     ],
 )
 async def test_the_task_to_notify_a_source_that_fails_is_given_up(
-    store: Store, carrier: Carrier, clock: VirtualClock, tmp_path: Path, end: tuple[str, str]
+    store: Store, carrier: TaskRunner, clock: VirtualClock, tmp_path: Path, end: tuple[str, str]
 ) -> None:
     code, datum = end
     job = await a_job(store, clock, tmp_path, code)
-    order = await taken(store, carrier, Order(job.id, OrderKind.FINISHED, clock.now()))
+    order = await taken(store, carrier, Task(job.id, TaskKind.FINISHED, clock.now()))
 
     await carrier.tell_source(order)
 
-    (event,) = await store.journal.events(job.id, kind="source.finished.failed")
+    (event,) = await store.event_log.events(job.id, kind="source.finished.failed")
     assert datum in event.data["reason"]
     assert await store.orders.ready(clock.now()) == []
 
 
 async def test_an_export_that_a_newer_version_ordered_is_given_up(
-    store: Store, carrier: Carrier, clock: VirtualClock, tmp_path: Path
+    store: Store, carrier: TaskRunner, clock: VirtualClock, tmp_path: Path
 ) -> None:
     job = await a_job(store, clock, tmp_path)
     what = {"output": "all.jsonl", "of_a_newer_longline": 1}
-    order = await taken(store, carrier, Order(job.id, OrderKind.EXPORT, clock.now(), what))
+    order = await taken(store, carrier, Task(job.id, TaskKind.EXPORT, clock.now(), what))
 
     await carrier.export(order)
 
-    (event,) = await store.journal.events(job.id, kind="export.failed")
+    (event,) = await store.event_log.events(job.id, kind="export.failed")
     assert event.data["output"] == "all.jsonl"
     assert "of_a_newer_longline" in event.data["reason"]
     assert await store.orders.ready(clock.now()) == []
 
 
 async def test_an_export_of_a_job_that_is_unknown_is_given_up(
-    store: Store, carrier: Carrier, clock: VirtualClock
+    store: Store, carrier: TaskRunner, clock: VirtualClock
 ) -> None:
     what = {"output": "all.jsonl"}
-    order = await taken(store, carrier, Order("none", OrderKind.EXPORT, clock.now(), what))
+    order = await taken(store, carrier, Task("none", TaskKind.EXPORT, clock.now(), what))
 
     await carrier.export(order)
 

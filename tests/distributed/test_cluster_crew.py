@@ -14,13 +14,13 @@ from longline.distributed.celery_process import Drain
 from longline.distributed.crew import Crew
 from longline.distributed.open_jobs import OpenJobs
 from longline.distributed.reports import Reports
-from longline.distributed.task_runner import Carrier
+from longline.distributed.task_runner import TaskRunner
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Reclaim
 from longline.storage.store import Store, open_store
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 from tests.virtual import VirtualClock
 
 _LONG = 700.0  # seconds: longer than a message may take
@@ -67,9 +67,9 @@ async def crew(
 ) -> AsyncIterator[Crew]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
-    async with open_keepers(settings, clock) as keepers:
+    async with open_limit_backends(settings, clock) as backends:
         reports = Reports(writing)
-        jobs = OpenJobs(settings, store, keepers, clock, reports)
+        jobs = OpenJobs(settings, store, backends, clock, reports)
         yield Crew(
             store,
             jobs,
@@ -77,7 +77,7 @@ async def crew(
             settings,
             drain=Drain(),
             reports=reports,
-            carrier=Carrier(store, jobs, clock, print, limit=settings.soft_limit),
+            carrier=TaskRunner(store, jobs, clock, print, limit=settings.soft_limit),
             queues=("fetch", "process", "output"),
             work=hands.work,
             discover=hands.nothing,

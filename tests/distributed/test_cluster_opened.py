@@ -15,7 +15,7 @@ from longline.distributed.open_jobs import OpenJobs
 from longline.distributed.reports import Reports
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 from tests.virtual import VirtualClock
 
 STAYING = """
@@ -60,9 +60,9 @@ async def jobs(
 ) -> AsyncIterator[OpenJobs]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
-    async with open_keepers(settings, clock) as keepers:
+    async with open_limit_backends(settings, clock) as backends:
         reports = Reports(writing)
-        yield OpenJobs(settings, store, keepers, clock, reports, on_trouble=said.append)
+        yield OpenJobs(settings, store, backends, clock, reports, on_trouble=said.append)
     os.close(reading)
     os.close(writing)
 

@@ -22,7 +22,7 @@ from longline.export.destinations.base import Wish
 from longline.export.tasks import order_of
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.distributed.test_cluster_sweeping import a_dead_child
 
@@ -62,7 +62,7 @@ class EndlessSite(GatedSite):
     """A site whose list goes on behind the gate: what discovers there is busy until it opens."""
 
     def __init__(self) -> None:
-        super().__init__(1, at_once=0)
+        super().__init__(1, max_in_flight=0)
         self.answers["/trouble"] = self._gated
 
 
@@ -96,7 +96,7 @@ async def collected(home: Home, gated_site: GatedSite) -> Job:
     return job
 
 
-def an_export(job: Job, file: Path, *, is_after_end: bool = False) -> Order:
+def an_export(job: Job, file: Path, *, is_after_end: bool = False) -> Task:
     return order_of(Wish(str(file)), job.id, time.time(), is_after_end=is_after_end)
 
 
@@ -121,7 +121,7 @@ async def test_the_records_of_a_job_are_written_by_a_worker(
 
     await is_written(file)
     await are_gone(home)
-    (told,) = await home.store.journal.events(collected.id, kind="export.written")
+    (told,) = await home.store.event_log.events(collected.id, kind="export.written")
     assert told.data == {"output": str(file), "records": 20}
 
 
@@ -141,7 +141,7 @@ async def test_an_export_of_a_killed_worker_is_written_by_another(
     file, now = tmp_path / "records.jsonl", time.time()
     order = an_export(collected, file)
     await home.store.orders.place(order)
-    taken = await home.store.orders.take(OrderClaim(order, a_dead_child(), now, now + 900))
+    taken = await home.store.orders.take(TaskClaim(order, a_dead_child(), now, now + 900))
     assert taken is not None
 
     await is_written(file)
@@ -161,7 +161,7 @@ async def test_an_export_that_kills_its_workers_is_given_up(
         killed.add(await _killed_at(home, killed))
     await are_gone(home)
 
-    (event,) = await home.store.journal.events(collected.id, kind="export.failed")
+    (event,) = await home.store.event_log.events(collected.id, kind="export.failed")
     assert "3" in event.data["reason"]
 
 
@@ -174,7 +174,7 @@ async def test_an_export_that_cannot_be_written_is_an_event_and_given_up(
 
     await are_gone(home)
 
-    (event,) = await home.store.journal.events(collected.id, kind="export.failed")
+    (event,) = await home.store.event_log.events(collected.id, kind="export.failed")
     assert str(file) in event.data["reason"]
 
 
@@ -206,7 +206,7 @@ async def test_a_source_is_told_though_whoever_ended_its_job_was_killed(
     await are_gone(home)
 
     assert told.read_text() == "told\n"
-    assert await home.store.journal.events(job.id, kind="source.finished.failed") == []
+    assert await home.store.event_log.events(job.id, kind="source.finished.failed") == []
 
 
 async def test_a_worker_that_discovers_writes_exports_beside_it(
@@ -246,7 +246,7 @@ async def _killed_at(home: Home, before: set[int]) -> int:
     async def owner() -> int:
         # The job's order of the kind `finished` may still be there.
         ready = await home.store.orders.ready(time.time())
-        (order,) = (one for one in ready if one.kind is OrderKind.EXPORT)
+        (order,) = (one for one in ready if one.kind is TaskKind.EXPORT)
         return process_of(order.owner or "") or 0
 
     async def is_another() -> bool:

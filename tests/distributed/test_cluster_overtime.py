@@ -17,7 +17,7 @@ async def test_a_slow_pace_holds_up_no_other_site_and_asks_for_nothing_twice(
 ) -> None:
     monkeypatch.setenv("LONGLINE_SOFT_LIMIT", "2")
     with home_running(tmp_path) as home:
-        async with GatedSite(6, at_once=6) as slow, GatedSite(30, at_once=30) as quick:
+        async with GatedSite(6, max_in_flight=6) as slow, GatedSite(30, max_in_flight=30) as quick:
             waiting = await home.start_job(slow.url, 6, rate=0.5, burst=1, concurrency=8)
             home.start_worker(processes=1)
 

@@ -14,14 +14,14 @@ from aiohttp import web
 
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
-from longline.core.model import Item, Job, Lease, Outcome, Verdict
+from longline.core.model import Item, Job, Lease, Outcome, OutcomeAction
 from longline.distributed.client import Stalls, open_cluster
 from longline.distributed.registry import Presence, Presences
 from longline.engine.discovery import WAITED
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store, open_store
 from tests.engine.chunk_process import starter
 from tests.scripted_site import ScriptedSite
@@ -65,7 +65,9 @@ async def in_hand(store: Store, job: Job, clock: Clock, count: int) -> list[Leas
 
 
 async def end(store: Store, lease: Lease, clock: VirtualClock) -> None:
-    await store.queue.finish(Finish(lease, Outcome(Verdict.SKIP, reason="gone"), clock.now()))
+    await store.queue.finish(
+        Completion(lease, Outcome(OutcomeAction.SKIP, reason="gone"), clock.now())
+    )
 
 
 def named(text: str) -> set[str]:
@@ -253,7 +255,7 @@ async def test_a_discovery_that_only_waits_until_its_site_has_rested_is_no_stall
             said.add(await stalls.look())
             await clock.sleep(10)
         await finding
-        waited = (await store.journal.statistics(process.job.id))[WAITED]
+        waited = (await store.event_log.statistics(process.job.id))[WAITED]
 
     assert 290 < waited < 310
     assert said == {""}

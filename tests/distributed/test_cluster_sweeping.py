@@ -16,7 +16,7 @@ from longline.distributed.sweeper import Children, Sweeper
 from longline.engine.owner import process_of, this_host
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from tests.distributed.cluster_home import Home
 from tests.servers import RedisServer
 from tests.virtual import VirtualClock
@@ -158,7 +158,7 @@ async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
     job = await home.start_job("http://site.test", 25)
-    order = Order(job.id, OrderKind.EXPORT, clock.now(), {"output": "a.csv"})
+    order = Task(job.id, TaskKind.EXPORT, clock.now(), {"output": "a.csv"})
     await home.store.orders.place(order)
     before = (await home.messages.waiting())[OUTPUT]
 
@@ -170,7 +170,7 @@ async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
     await sweeper.sweep()
     again = (await home.messages.waiting())[OUTPUT]
     home.forget_messages(OUTPUT)
-    await home.store.orders.take(OrderClaim(order, "somebody", clock.now(), clock.now() + 60))
+    await home.store.orders.take(TaskClaim(order, "somebody", clock.now(), clock.now() + 60))
     await clock.sleep(6)
     await sweeper.sweep()
 

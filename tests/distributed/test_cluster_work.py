@@ -47,7 +47,7 @@ async def test_sites_that_do_not_answer_hold_up_no_other(home: Home, gated_site:
     # More jobs than there are processes hang at one site; another site is as quick as ever.
     stuck = [await home.start_job(gated_site.url, 40 + number) for number in range(3)]
     await gated_site.is_in_the_middle()
-    async with GatedSite(30, at_once=30) as other:
+    async with GatedSite(30, max_in_flight=30) as other:
         quick = await home.start_job(other.url, 30)
 
         assert await home.ended(quick) is JobState.COMPLETE

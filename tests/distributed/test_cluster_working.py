@@ -20,7 +20,7 @@ from longline.distributed.working import Working
 from longline.drift.watch import Drifting
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store, open_store
 from tests.distributed.cluster_home import LITTLE, GatedSite
 from tests.servers import RedisServer
@@ -60,7 +60,7 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def half_open_site() -> AsyncIterator[GatedSite]:
-    async with GatedSite(40, at_once=AT_ONCE) as site:
+    async with GatedSite(40, max_in_flight=AT_ONCE) as site:
         yield site
         site.gate.set()  # it closes when all have their answers
 
@@ -96,9 +96,9 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job, chunk = await offered(store, half_open_site.url, 40)
-    committed: list[Finish] = []
+    committed: list[Completion] = []
 
-    def broken(_drift: Drifting, finish: Finish, _state: ItemState | None) -> None:
+    def broken(_drift: Drifting, finish: Completion, _state: ItemState | None) -> None:
         committed.append(finish)
         if len(committed) == AT_ONCE:  # more than one chunk has; others wait at the gate
             raise ZeroDivisionError
@@ -111,6 +111,6 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
     assert await store.chunks.owners(job.id) == []
     counts = await store.queue.counts(job.id)
     assert (counts[ItemState.STORED], counts[ItemState.QUEUED]) == (AT_ONCE, 40 - AT_ONCE)
-    (event,) = await store.journal.events(job.id, kind="leases.reclaimed")
+    (event,) = await store.event_log.events(job.id, kind="leases.reclaimed")
     assert event.data.keys() == {"items"}  # none of them is a suspect
     assert "ZeroDivisionError" in said[0]

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from longline.config.manifests.fields import FieldSpec
-from longline.core.errors import Misfit
+from longline.core.errors import ValidationFailed
 from longline.drift.judge import Notice, Watch, far_fewer, judge
 from longline.drift.profiles import (
     Profile,
@@ -124,7 +124,7 @@ class Priced(BaseModel):
 
 def refused_by_rules(rules: Any, data: dict[str, Any]) -> str:
     """Return why a pipeline refuses data, in the words that it has today."""
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(ValidationFailed) as misfit:
         Validate(rules)(draft(data))
     return str(misfit.value)
 

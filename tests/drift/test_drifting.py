@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from longline.core.errors import BadOption, FailureKind
-from longline.core.model import Item, ItemState, Job, JobState, Outcome, Record, Verdict
+from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction, Record
 from longline.drift.watch import NOTICED, UNJUDGED, Drifting, accept
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import Mended
 from longline.storage.records.profiles import Ending
 from longline.storage.store import Store, open_store
 from tests.little import Little, LittleOptions
 from tests.virtual import VirtualClock
 
-WRONG = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
+WRONG = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
 
 
 @pytest.fixture
@@ -46,14 +46,16 @@ async def committed(
     job = await store.jobs.create(NewJob("little", settings, {}, now))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(len(rows))]
     await store.queue.add(Discovered(job.id, items, now, is_last=True))
-    await store.queue.finish_all(await finishes(store, job, rows, now))
+    await store.queue.complete_all(await finishes(store, job, rows, now))
     return job
 
 
-async def finishes(store: Store, job: Job, rows: list[dict[str, Any]], at: float) -> list[Finish]:
+async def finishes(
+    store: Store, job: Job, rows: list[dict[str, Any]], at: float
+) -> list[Completion]:
     leases = await store.queue.lease(Claim(job.id, "me", len(rows), at, at + 20))
     return [
-        Finish(lease, Outcome(Verdict.STORE, record=made(lease.item, rows)), at + number)
+        Completion(lease, Outcome(OutcomeAction.STORE, record=made(lease.item, rows)), at + number)
         for number, lease in enumerate(leases)
     ]
 
@@ -93,7 +95,7 @@ async def test_what_is_told_is_noticed_and_written_down(
 
     await drifting.look()
 
-    (event,) = await store.journal.events(job.id, kind=NOTICED)
+    (event,) = await store.event_log.events(job.id, kind=NOTICED)
     assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "in 100%")
     assert event.data["item"] <= 120
 
@@ -110,7 +112,7 @@ async def test_what_was_parked_or_lost_says_nothing(
 
     await drifting.look()
 
-    assert await store.journal.events(job.id, kind=NOTICED) == []
+    assert await store.event_log.events(job.id, kind=NOTICED) == []
 
 
 async def test_what_any_process_has_noticed_counts(
@@ -118,7 +120,7 @@ async def test_what_any_process_has_noticed_counts(
 ) -> None:
     job = await committed(store, clock, rows(10))
     told = {"field": "text", "text": "text is gone"}
-    await store.journal.append(
+    await store.event_log.append(
         {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
     )
 
@@ -134,7 +136,7 @@ async def test_what_was_noticed_before_the_job_was_opened_again_does_not(
     job = await committed(store, clock, rows(10))
     told = {"field": "text", "text": "text is gone"}
     event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
-    await store.journal.append(event, {**event, "kind": "job.reopened", "data": {}})
+    await store.event_log.append(event, {**event, "kind": "job.reopened", "data": {}})
 
     await drifting.begin(job)
     ending = await drifting.ending()
@@ -299,7 +301,7 @@ async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
     job, _ = await ended(drifting, clock, store, rows(100, 50))
     told = {"field": "other", "text": "other is gone"}
     event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
-    await store.journal.append(event)
+    await store.event_log.append(event)
 
     await drifting.begin(job)
     ending = await drifting.ending()
@@ -331,14 +333,14 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
     job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(200)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
-    await store.queue.finish_all(
+    await store.queue.complete_all(
         [
             replace(one, outcome=WRONG) if made(one.lease.item, data).data["text"] is None else one
             for one in await finishes(store, job, data, clock.now())
         ]
     )
     held = await store.quarantine.held(job.id)
-    mended = [Outcome(Verdict.STORE, record=made(one.item, data)) for one in held]
+    mended = [Outcome(OutcomeAction.STORE, record=made(one.item, data)) for one in held]
     await store.quarantine.settle(list(map(Mended, held, mended)), clock.now() + 9_999)
 
     await drifting.begin(job)
@@ -367,7 +369,7 @@ async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
     await store.jobs.finish(job.id, clock.now(), ending)
 
     over, kept = await store.jobs.get(job.id), await store.profiles.find(job.id)
-    (event,) = await store.journal.events(job.id, kind=UNJUDGED)
+    (event,) = await store.event_log.events(job.id, kind=UNJUDGED)
     assert over.state is JobState.COMPLETE
     assert "KeyError: 'fields'" in (over.reason or "")
     assert event.data == {"error": "KeyError: 'fields'"}
@@ -382,7 +384,7 @@ async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
     job = await committed(store, clock, rows(10))
     told = {"field": "text", "text": "text is gone"}
     event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
-    await store.journal.append(event)
+    await store.event_log.append(event)
 
     await drifting.begin(job)
     ending = await drifting.ending()

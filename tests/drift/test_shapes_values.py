@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.core.errors import Misfit
+from longline.core.errors import ValidationFailed
 from longline.drift.profiles import Shape, Shared, shape_of, shape_of_failure
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
@@ -21,7 +21,7 @@ def test_a_set_has_the_shape_of_the_list_that_is_stored() -> None:
 
 
 def test_a_field_that_is_no_data_is_refused_and_not_missing() -> None:
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(ValidationFailed) as misfit:
         Validate({"properties": {}})(draft({"b": b"bytes"}))
 
     shape = shape_of_failure("a", str(misfit.value))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from longline.engine.domain_queues import Ahead
+from longline.engine.domain_queues import Prefetch
 
 
-def taken_once(ahead: Ahead, begun: int, *, is_dry: bool = False) -> None:
+def taken_once(ahead: Prefetch, begun: int, *, is_dry: bool = False) -> None:
     ahead.start()
     for _ in range(begun):
         ahead.item_begun()
@@ -15,13 +15,13 @@ def taken_once(ahead: Ahead, begun: int, *, is_dry: bool = False) -> None:
 
 
 def test_at_first_there_are_as_many_as_can_be_begun_at_once() -> None:
-    assert Ahead(8).wanted(0) == 16
-    assert Ahead(8).wanted(8) == 8
-    assert Ahead(8).wanted(9) == 0
+    assert Prefetch(8).wanted(0) == 16
+    assert Prefetch(8).wanted(8) == 8
+    assert Prefetch(8).wanted(9) == 0
 
 
 def test_a_quick_site_has_what_is_begun_meanwhile_twice_over() -> None:
-    ahead = Ahead(8)
+    ahead = Prefetch(8)
     taken_once(ahead, begun=10)
 
     assert ahead.wanted(28) > 0
@@ -29,7 +29,7 @@ def test_a_quick_site_has_what_is_begun_meanwhile_twice_over() -> None:
 
 
 def test_one_that_ran_dry_has_twice_as_many_as_before() -> None:
-    ahead = Ahead(8)
+    ahead = Prefetch(8)
     taken_once(ahead, begun=2, is_dry=True)
 
     assert ahead.wanted(16) > 0
@@ -37,7 +37,7 @@ def test_one_that_ran_dry_has_twice_as_many_as_before() -> None:
 
 
 def test_one_that_has_become_slow_holds_few_again() -> None:
-    ahead = Ahead(8)
+    ahead = Prefetch(8)
     taken_once(ahead, begun=40)
     taken_once(ahead, begun=0)
 
@@ -45,7 +45,7 @@ def test_one_that_has_become_slow_holds_few_again() -> None:
 
 
 def test_there_is_an_end_to_it_but_never_below_what_can_be_begun_at_once() -> None:
-    quick, wide = Ahead(8), Ahead(500)
+    quick, wide = Prefetch(8), Prefetch(500)
     taken_once(quick, begun=1000)
     taken_once(wide, begun=1000)
 

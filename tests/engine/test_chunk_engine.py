@@ -12,7 +12,7 @@ from longline.core.errors import DiscoveryFailed, StoreError, StoreFull
 from longline.core.model import ItemState, JobState
 from longline.engine.options import RunOptions
 from longline.engine.pause_policy import rest_or_pause
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import open_store
 from tests.engine.chunk_process import LONG, Begin, slow, starter
 from tests.scripted_site import ScriptedSite
@@ -227,7 +227,7 @@ async def test_a_database_that_takes_no_more_ends_the_chunk_and_loses_nothing(
         taken = await process.take()
         assert taken is not None
 
-        async def full(_finishes: list[Finish]) -> None:
+        async def full(_finishes: list[Completion]) -> None:
             raise StoreFull(process.store.address)
 
         with monkeypatch.context() as broken:

@@ -11,7 +11,7 @@ import pytest
 from longline.core.model import ItemState
 from longline.engine.chunks import ChunkEnd, ChunkWork, NoDiary
 from longline.engine.options import RunOptions
-from longline.engine.time_limits import Halt
+from longline.engine.time_limits import StopSignal
 from longline.storage.queue.chunks import TakeMore, Taken, Turn
 from tests.engine.chunk_process import LONG, Begin, Process, slow
 from tests.scripted_site import ScriptedSite
@@ -57,7 +57,7 @@ async def work(process: Process, taking: Taking, size: int) -> ChunkEnd:
         RunOptions(concurrency=WIDTH),
         taken=taken,
         room=asyncio.Semaphore(WIDTH),
-        halt=Halt(),
+        halt=StopSignal(),
         on_commit=lambda _finish, _state: None,
         diary=NoDiary(),
         refill=taking,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import FailureKind
-from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome, Verdict
+from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome, OutcomeAction
 from longline.engine.options import RunOptions
 from longline.engine.pause_policy import rest_or_pause
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.standing import DISCOVERY_FAILED
 from longline.storage.store import Store, open_store
 from tests.storage.given import leased, queued, stored
@@ -36,9 +36,9 @@ async def parked(
     await store.queue.finish(later(lease, until, kind))
 
 
-def later(lease: Lease, until: float, kind: FailureKind) -> Finish:
-    outcome = Outcome(Verdict.LATER, kind=kind, reason="shop.test blocks us", due=until)
-    return Finish(lease, outcome, EPOCH + 1)
+def later(lease: Lease, until: float, kind: FailureKind) -> Completion:
+    outcome = Outcome(OutcomeAction.DEFER, kind=kind, reason="shop.test blocks us", due=until)
+    return Completion(lease, outcome, EPOCH + 1)
 
 
 async def told(store: Store, job: Job, options: RunOptions = PLAIN, *, after: float = 60) -> str:
@@ -125,8 +125,8 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
     store: Store, state: str, keys: str, *, is_fatal: bool
 ) -> None:
     job = await queued(store, *keys)
-    event = fact(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=is_fatal)
-    await store.journal.append(event)
+    event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=is_fatal)
+    await store.event_log.append(event)
 
     assert (await told(store, job)).startswith(state)
 
@@ -134,8 +134,8 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
 async def test_nobody_is_told_to_discover_again_what_has_failed_in_this_run(store: Store) -> None:
     job = await queued(store, "1")
     before = await store.chunks.standing(job.id)
-    event = fact(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True)
-    await store.journal.append(event)
+    event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True)
+    await store.event_log.append(event)
     failed = await store.chunks.standing(job.id)
     await store.jobs.start(job.id, EPOCH + 10, engine="celery")
     resumed = await store.chunks.standing(job.id)

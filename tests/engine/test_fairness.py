@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.model import Account, ItemState, JobState
+from longline.core.model import ItemState, JobState, Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -100,7 +100,7 @@ async def test_items_of_a_resting_domain_stay_in_the_queue_untouched(
         await clock.sleep(30)
         orchestrator.interrupt()
         report = await running
-        parked = await orchestrator.store.journal.events(report.job, kind="item.parked")
+        parked = await orchestrator.store.event_log.events(report.job, kind="item.parked")
 
     assert report.progress.counts[ItemState.STORED] == COUNT
     assert report.progress.counts[ItemState.FAILED] == 0
@@ -152,14 +152,14 @@ async def test_many_domains_that_hang_do_not_hold_up_a_healthy_one(
     assert span(healthy) <= alone * 1.05
 
 
-class HangingButOne(Link):
+class HangingButOne(Middleware):
     """Domains that never answer, and one that does."""
 
     def __init__(self, healthy: str) -> None:
         self._healthy = healthy
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         if not request.url.startswith(self._healthy):
             await asyncio.sleep(1000)
         return Page(request.url, 200, {}, b"here", 0.0)

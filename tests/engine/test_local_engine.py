@@ -267,7 +267,7 @@ async def test_a_breaker_parks_items_and_they_are_collected_when_the_site_is_bac
 
     async with opened(concurrency=10) as orchestrator:
         report = await orchestrator.execute()
-        parked = await orchestrator.store.journal.events(report.job, kind="item.parked")
+        parked = await orchestrator.store.event_log.events(report.job, kind="item.parked")
 
     assert report.state is JobState.COMPLETE
     assert report.progress.successful == 10

@@ -65,7 +65,7 @@ async def moments_of_looks(
     watch = Watch(
         tracker,
         Checkpoints(folder),
-        store.journal,
+        store.event_log,
         clock,
         on_progress=lambda _: moments.append(clock.now()),
     )
@@ -107,11 +107,11 @@ async def test_a_big_job_is_shown_as_it_was_until_it_is_counted_again(
     first = await pictures.of(job)
     await store.queue.finish(stored((await leased(store, job))[0]))
 
-    at_once = await pictures.of(job)
+    max_in_flight = await pictures.of(job)
     await clock.sleep(60)
     later = await pictures.of(job)
 
-    assert at_once == first
+    assert max_in_flight == first
     assert (first.completed_items, later.completed_items) == (0, 1)
 
 

@@ -10,7 +10,7 @@ from longline.config.enrichment import EnrichBudget
 from longline.core.errors import UnexpectedShape
 from longline.enrichment.answers import read_answer
 from longline.enrichment.base import Answer
-from longline.enrichment.phase import Patience, Purse
+from longline.enrichment.phase import Patience, PhaseUsage
 from longline.enrichment.prompts import messages_of, wish_of
 from longline.storage.records.enrichment import Attempt, Question
 from tests.enrichment.tasks import task_of
@@ -165,4 +165,4 @@ def test_a_silent_server_is_left_alone_longer_and_longer() -> None:
 
 
 def test_a_budget_without_limits_is_never_spent() -> None:
-    assert Purse(10**9, 10**9).exceeded(EnrichBudget(), 10**9) is None
+    assert PhaseUsage(10**9, 10**9).exceeded(EnrichBudget(), 10**9) is None

@@ -14,7 +14,7 @@ from longline.export.destinations.base import Wish
 from longline.export.files import export
 from longline.export.incremental import Fresh
 from longline.storage.database import Database, open_database
-from longline.storage.records.marks import Marks
+from longline.storage.records.marks import ExportCursors
 from longline.storage.records.records import RecordQuery, Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
@@ -33,15 +33,15 @@ def records(database: Database) -> Records:
 
 
 @pytest.fixture
-def marks(database: Database) -> Marks:
-    return Marks(database)
+def marks(database: Database) -> ExportCursors:
+    return ExportCursors(database)
 
 
 def all_of(records: Records) -> Rows:
     return lambda: records.stream(RecordQuery())
 
 
-async def written(marks: Marks, rows: Rows, path: Path, form: str = "jsonl") -> list[str]:
+async def written(marks: ExportCursors, rows: Rows, path: Path, form: str = "jsonl") -> list[str]:
     """Export what is new, and return the keys that the new file holds."""
     fresh = Fresh(marks, "daily", rows)
     done = export(Wish(str(path), form, is_numbered=True, has_schema=False), fresh)
@@ -51,13 +51,13 @@ async def written(marks: Marks, rows: Rows, path: Path, form: str = "jsonl") -> 
 
 
 @pytest.fixture
-def fresh(marks: Marks, records: Records) -> Iterator[Fresh]:
+def fresh(marks: ExportCursors, records: Records) -> Iterator[Fresh]:
     with closing(Fresh(marks, "daily", all_of(records))) as fresh:
         yield fresh
 
 
 async def test_the_second_export_holds_what_is_new_or_changed(
-    records: Records, marks: Marks, tmp_path: Path
+    records: Records, marks: ExportCursors, tmp_path: Path
 ) -> None:
     for key in "abc":
         await records.create(record(key), at=EPOCH)
@@ -73,7 +73,7 @@ async def test_the_second_export_holds_what_is_new_or_changed(
 
 
 async def test_an_export_that_was_cut_off_before_it_was_marked_is_repeated(
-    records: Records, marks: Marks, fresh: Fresh, tmp_path: Path
+    records: Records, marks: ExportCursors, fresh: Fresh, tmp_path: Path
 ) -> None:
     await records.create(record("a"), at=EPOCH)
     export(Wish(str(tmp_path / "out.jsonl"), is_numbered=True), fresh)
@@ -95,7 +95,7 @@ async def test_a_format_of_two_passes_marks_what_it_wrote(
 
 
 async def test_what_was_written_before_does_not_use_up_the_limit(
-    records: Records, marks: Marks
+    records: Records, marks: ExportCursors
 ) -> None:
     for key in "abcd":
         await records.create(record(key), at=EPOCH)

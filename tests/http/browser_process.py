@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from longline.core.clock import SystemClock
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.transports.browser.options import BrowserOptions
 from longline.http.transports.browser.transport import BrowserTransport
@@ -19,7 +19,7 @@ async def hold(folder: Path, url: str, chromium: str | None) -> None:
     told = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     try:
-        await transport(Request(url), Account())
+        await transport(Request(url), Usage())
         sys.stdout.write("open\n")
         sys.stdout.flush()
         await told.wait()

@@ -9,11 +9,11 @@ from email.utils import formatdate
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.cache.base import Entry, HttpCache
 from longline.http.cache.memory import MemoryCache
 from longline.http.messages import Page, Request
-from longline.http.middleware.cache import Caching
+from longline.http.middleware.cache import CacheMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.scripted_site import Answer, ScriptedSite, drop
 from tests.virtual import EPOCH, VirtualClock
@@ -29,9 +29,9 @@ class Browser:
     mark: str = ""
 
     def __post_init__(self) -> None:
-        self.account = Account()
+        self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), self.clock)
-        self.link = Caching(
+        self.link = CacheMiddleware(
             self.transport, self.cache, self.clock, heuristic=self.heuristic, mark=self.mark
         )
 
@@ -39,7 +39,7 @@ class Browser:
         return await self.ask(Request(url, headers=headers or {}))
 
     async def ask(self, request: Request) -> Page:
-        return await self.link(request, self.account)
+        return await self.link(request, self.usage)
 
     async def close(self) -> None:
         await self.link.close()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.robots import Robots
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.robots_rules import RobotsText
 from longline.http.transports.aiohttp import HttpTransport
 from longline.limits.backends.cells import Cells
@@ -33,15 +33,17 @@ class Bench:
         self.site = site
         self.clock = clock
         self.cells: Cells[RobotsText] = MemoryCells(clock)
-        self.account = Account()
+        self.usage = Usage()
         self.rates: list[tuple[str, float]] = []
         self.transport = transport
 
     def restrain(self, domain: str, rate: float) -> None:
         self.rates.append((domain, rate))
 
-    def link(self, *, ignored: frozenset[str] = frozenset(), inner: Link | None = None) -> Robots:
-        return Robots(
+    def link(
+        self, *, ignored: frozenset[str] = frozenset(), inner: Middleware | None = None
+    ) -> RobotsMiddleware:
+        return RobotsMiddleware(
             inner or self.transport,
             self.clock,
             ignored=ignored,
@@ -49,11 +51,11 @@ class Bench:
             restrain=self.restrain,
         )
 
-    async def get(self, robots: Link, path: str) -> Page:
-        return await robots(Request(f"{self.site.url}{path}"), self.account)
+    async def get(self, robots: Middleware, path: str) -> Page:
+        return await robots(Request(f"{self.site.url}{path}"), self.usage)
 
     def told(self, kind: str) -> list[dict[str, object]]:
-        return [dict(one.data) for one in self.account.happenings if one.kind == kind]
+        return [dict(one.data) for one in self.usage.events if one.kind == kind]
 
     @property
     def host(self) -> str:

@@ -13,12 +13,12 @@ from aiohttp import web
 from longline.config.auth import make_auth
 from longline.config.identity import StartCookies
 from longline.core.errors import LonglineError
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.authentication import Authentication
-from longline.http.middleware.base import Link
-from longline.http.middleware.identity import Identity
-from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.middleware.authentication import AuthMiddleware
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.identity import IdentityMiddleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.scripted_site import Answer, ScriptedSite
 from tests.virtual import VirtualClock
@@ -37,17 +37,17 @@ class Door:
         headers: dict[str, str] | None = None,
         cookies: bool | StartCookies = True,
     ) -> None:
-        self.account = Account()
+        self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
         self.seen = Recording(self.transport)
-        link: Link = Identity(self.seen, headers=headers, cookies=cookies)
+        link: Middleware = IdentityMiddleware(self.seen, headers=headers, cookies=cookies)
         if auth is not None:
-            link = Authentication(link, make_auth(auth), clock)
-        self.link: Link = Redirects(Statuses(link, clock))
+            link = AuthMiddleware(link, make_auth(auth), clock)
+        self.link: Middleware = RedirectMiddleware(StatusMiddleware(link, clock))
         self.parts: list[object] = [link, *vars(link).values()]
 
     async def page(self, url: str, **values: Any) -> Page:
-        return await self.link(Request(url, **values), self.account)
+        return await self.link(Request(url, **values), self.usage)
 
     async def get(self, url: str, **values: Any) -> str:
         return (await self.page(url, **values)).text
@@ -56,21 +56,21 @@ class Door:
         return await asyncio.gather(*(self.get(url) for url in urls))
 
     def told(self, kind: str) -> list[dict[str, Any]]:
-        return [dict(one.data) for one in self.account.happenings if one.kind == kind]
+        return [dict(one.data) for one in self.usage.events if one.kind == kind]
 
 
-class Recording(Link):
+class Recording(Middleware):
     """Remembers what would go out, as it would be printed."""
 
-    def __init__(self, inner: Link) -> None:
+    def __init__(self, inner: Middleware) -> None:
         self._inner = inner
         self.requests: list[str] = []
         self.urls: list[str] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         self.requests.append(repr(request))
         self.urls.append(request.url)
-        return await self._inner(request, account)
+        return await self._inner(request, usage)
 
 
 def echo(name: str) -> Answer:

@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import ConnectFailed, Gone, NotArchived, RobotsDisallowed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.archive.warc import WarcArchive, open_warc
 from longline.http.messages import Page, Request
-from longline.http.middleware.archive import Archiving
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.middleware.archive import ArchiveMiddleware
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.http.transports.replay import MISSING, build_replay
 from tests.http.archived import read_by_fastwarc, records_in
@@ -23,11 +23,11 @@ from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 
 
-class Forbidding(Link):
+class Forbidding(Middleware):
     """A link that lets nothing through, as robots.txt may."""
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         raise RobotsDisallowed(request.url, "not for us")
 
 
@@ -38,120 +38,122 @@ async def archive(tmp_path: Path) -> AsyncIterator[WarcArchive]:
 
 
 @pytest.fixture
-async def chain(archive: WarcArchive, clock: VirtualClock) -> AsyncIterator[Link]:
+async def chain(archive: WarcArchive, clock: VirtualClock) -> AsyncIterator[Middleware]:
     transport = HttpTransport(HttpOptions(), clock)
-    yield Redirects(Statuses(Archiving(transport, archive, "job", clock), clock))
+    yield RedirectMiddleware(
+        StatusMiddleware(ArchiveMiddleware(transport, archive, "job", clock), clock)
+    )
     await transport.close()
 
 
 @pytest.fixture
-def replay(archive: WarcArchive, clock: VirtualClock) -> Link:
+def replay(archive: WarcArchive, clock: VirtualClock) -> Middleware:
     return build_replay(archive, "job", clock)
 
 
 async def test_an_answer_is_given_again_without_a_request(
-    site: ScriptedSite, chain: Link, replay: Link
+    site: ScriptedSite, chain: Middleware, replay: Middleware
 ) -> None:
     site.says("/a", "hello", headers={"X-One": "1"})
-    first = await chain(Request(f"{site.url}/a"), Account())
-    account = Account()
+    first = await chain(Request(f"{site.url}/a"), Usage())
+    usage = Usage()
 
-    again = await replay(Request(f"{site.url}/a"), account)
+    again = await replay(Request(f"{site.url}/a"), usage)
 
     assert (again.url, again.status, again.text) == (first.url, 200, "hello")
     assert list(again.headers.items()) == list(first.headers.items())
-    assert (account.requests, account.status, site.hits["/a"]) == (0, 200, 1)
+    assert (usage.requests, usage.status, site.hits["/a"]) == (0, 200, 1)
 
 
 async def test_every_hop_of_a_redirect_is_kept(
-    site: ScriptedSite, chain: Link, replay: Link, archive: WarcArchive
+    site: ScriptedSite, chain: Middleware, replay: Middleware, archive: WarcArchive
 ) -> None:
     site.says("/old", status=301, headers={"location": "/middle"})
     site.says("/middle", status=302, headers={"location": "/new"})
     site.says("/new", "here")
-    await chain(Request(f"{site.url}/old"), Account())
+    await chain(Request(f"{site.url}/old"), Usage())
 
-    page = await replay(Request(f"{site.url}/old"), Account())
+    page = await replay(Request(f"{site.url}/old"), Usage())
 
     assert (page.url, page.text) == (f"{site.url}/new", "here")
     assert await archive.count("job") == 3
 
 
 async def test_an_answer_that_says_no_is_kept_and_says_so_again(
-    site: ScriptedSite, chain: Link, replay: Link
+    site: ScriptedSite, chain: Middleware, replay: Middleware
 ) -> None:
     request = Request(f"{site.url}/nowhere")
     with pytest.raises(Gone):
-        await chain(request, Account())
+        await chain(request, Usage())
 
     with pytest.raises(Gone):
-        await replay(request, Account())
+        await replay(request, Usage())
 
 
 async def test_a_source_that_wants_to_see_a_refusal_sees_it_again(
-    site: ScriptedSite, chain: Link, replay: Link
+    site: ScriptedSite, chain: Middleware, replay: Middleware
 ) -> None:
     site.says("/a", "no captions", status=403)
     request = Request(f"{site.url}/a", accept=frozenset({403}))
-    await chain(request, Account())
+    await chain(request, Usage())
 
-    assert (await replay(request, Account())).text == "no captions"
+    assert (await replay(request, Usage())).text == "no captions"
 
 
 async def test_a_failure_is_kept_and_raised_again(
-    site: ScriptedSite, chain: Link, replay: Link
+    site: ScriptedSite, chain: Middleware, replay: Middleware
 ) -> None:
     site.answers["/a"] = drop
     with pytest.raises(ConnectFailed) as first:
-        await chain(Request(f"{site.url}/a"), Account())
+        await chain(Request(f"{site.url}/a"), Usage())
 
     with pytest.raises(ConnectFailed) as again:
-        await replay(Request(f"{site.url}/a"), Account())
+        await replay(Request(f"{site.url}/a"), Usage())
 
     assert str(again.value) == str(first.value)
 
 
 async def test_what_robots_txt_forbade_is_forbidden_again(
-    archive: WarcArchive, clock: VirtualClock, replay: Link
+    archive: WarcArchive, clock: VirtualClock, replay: Middleware
 ) -> None:
-    closed = Archiving(Forbidding(), archive, "job", clock)
+    closed = ArchiveMiddleware(Forbidding(), archive, "job", clock)
     with pytest.raises(RobotsDisallowed):
-        await closed(Request("https://shop.test/a"), Account())
+        await closed(Request("https://shop.test/a"), Usage())
 
     with pytest.raises(RobotsDisallowed, match="not for us"):
-        await replay(Request("https://shop.test/a"), Account())
+        await replay(Request("https://shop.test/a"), Usage())
 
 
 async def test_a_retry_that_went_well_is_the_answer(
-    site: ScriptedSite, chain: Link, replay: Link
+    site: ScriptedSite, chain: Middleware, replay: Middleware
 ) -> None:
     site.says_in_turn("/a", 503, 200)
     accept = frozenset({503})
-    await chain(Request(f"{site.url}/a", accept=accept), Account())
-    await chain(Request(f"{site.url}/a"), Account())
+    await chain(Request(f"{site.url}/a", accept=accept), Usage())
+    await chain(Request(f"{site.url}/a"), Usage())
 
-    assert (await replay(Request(f"{site.url}/a"), Account())).status == 200
+    assert (await replay(Request(f"{site.url}/a"), Usage())).status == 200
 
 
-async def test_what_was_never_asked_is_not_archived(replay: Link) -> None:
-    account = Account()
+async def test_what_was_never_asked_is_not_archived(replay: Middleware) -> None:
+    usage = Usage()
 
     with pytest.raises(NotArchived) as missing:
-        await replay(Request("https://shop.test/a", "POST"), account)
+        await replay(Request("https://shop.test/a", "POST"), usage)
 
     assert (missing.value.method, missing.value.url) == ("POST", "https://shop.test/a")
-    assert [one.kind for one in account.happenings] == [MISSING]
+    assert [one.kind for one in usage.events] == [MISSING]
 
 
 async def test_a_compressed_answer_opens_in_other_readers(
-    site: ScriptedSite, chain: Link, archive: WarcArchive, tmp_path: Path
+    site: ScriptedSite, chain: Middleware, archive: WarcArchive, tmp_path: Path
 ) -> None:
     async def packed(_request: web.Request) -> web.StreamResponse:
         headers = {"content-encoding": "gzip", "content-type": "text/plain; charset=utf-8"}
         return web.Response(body=gzip.compress(b"hello " * 500), headers=headers)
 
     site.answers["/a"] = packed
-    page = await chain(Request(f"{site.url}/a"), Account())
+    page = await chain(Request(f"{site.url}/a"), Usage())
     await archive.close()
 
     assert page.body == b"hello " * 500
@@ -160,25 +162,25 @@ async def test_a_compressed_answer_opens_in_other_readers(
 
 
 async def test_the_length_that_a_head_announced_comes_back(
-    site: ScriptedSite, chain: Link, replay: Link
+    site: ScriptedSite, chain: Middleware, replay: Middleware
 ) -> None:
     site.says("/a", "x" * 1234)
     request = Request(f"{site.url}/a", "HEAD")
-    await chain(request, Account())
+    await chain(request, Usage())
 
-    page = await replay(request, Account())
+    page = await replay(request, Usage())
 
     assert (page.headers["content-length"], page.body) == ("1234", b"")
 
 
 async def test_once_the_account_is_settled_an_answer_is_safe(
-    site: ScriptedSite, chain: Link, tmp_path: Path
+    site: ScriptedSite, chain: Middleware, tmp_path: Path
 ) -> None:
     site.says("/a", "hello")
-    account = Account()
-    await chain(Request(f"{site.url}/a"), account)
+    usage = Usage()
+    await chain(Request(f"{site.url}/a"), usage)
 
-    await account.settle()
+    await usage.settle()
 
     # Nobody has closed the archive: what another process would find now.
     async with open_warc(tmp_path) as another:

@@ -84,7 +84,7 @@ async def test_who_shows_a_wrong_one_is_refused_once_and_nothing_tells_it(
 
     assert (f"{site.url}/a" in told, "401" in told, SECRET in told) == (True, True, False)
     assert site.hits["/a"] == 1
-    assert SECRET not in repr(source.account)
+    assert SECRET not in repr(source.usage)
 
 
 @pytest.mark.parametrize(("auth", "name", "value"), KINDS)

@@ -96,7 +96,7 @@ async def test_a_form_is_read_filled_in_and_sent_and_its_cookie_opens_the_site(
 
     assert club.sent == [{"csrf": "once1", "user": "me", "password": SECRET}]
     assert source.told("auth.login") == [{"host": host_of(site)}]
-    assert SECRET not in "".join(source.seen.requests) + repr(source.account)
+    assert SECRET not in "".join(source.seen.requests) + repr(source.usage)
 
 
 async def test_many_who_come_at_once_log_in_once(
@@ -179,7 +179,7 @@ async def test_a_wrong_password_is_sent_once_in_a_run(
     assert "password" in told
     assert "200" in told
     assert (len(club.sent), site.hits["/a"], site.hits["/b"]) == (1, 0, 0)
-    assert SECRET not in repr(source.account)
+    assert SECRET not in repr(source.usage)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async def test_a_token_is_fetched_once_and_used_by_all(
 
     assert texts == ["Bearer t1"] * 5
     assert len(server.asked) == 1
-    assert source.account.requests == 6
+    assert source.usage.requests == 6
     assert source.told("auth.token") == [{"host": host_of(site), "seconds": 3600}]
 
 
@@ -221,7 +221,7 @@ async def test_a_refusal_quotes_the_server_and_is_not_tried_again(
     assert "401" in told
     assert "invalid_client: … is not known" in told  # the words of the server, redacted
     assert (site.hits["/token"], site.hits["/a"], site.hits["/b"]) == (1, 0, 0)
-    assert SECRET not in repr(source.account)
+    assert SECRET not in repr(source.usage)
     assert len(source.told("auth.failed")) == 1
 
 

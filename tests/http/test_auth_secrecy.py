@@ -18,7 +18,7 @@ from longline.core.errors import (
     ServerFailed,
     TimedOut,
 )
-from longline.http.headers import Veiled, VeiledBody
+from longline.http.headers import Redacted, RedactedBody
 from tests.http.signing_in import SECRET, Door, failure_of, host_of
 from tests.scripted_site import Answer, ScriptedSite, drop
 from tests.virtual import VirtualClock
@@ -87,7 +87,7 @@ async def door(
 def shown_by(source: Door) -> str:
     """Return every text that a program could print of what took part."""
     parts = [repr(one) + str(one) for one in source.parts]
-    return "\n".join([*parts, *source.seen.requests, *source.seen.urls, repr(source.account)])
+    return "\n".join([*parts, *source.seen.requests, *source.seen.urls, repr(source.usage)])
 
 
 @pytest.mark.parametrize(("answer", "kind"), WAYS_TO_FAIL)
@@ -128,8 +128,8 @@ async def test_a_host_that_is_not_there_is_told_without_the_secret(door: Make) -
 
 
 def test_what_is_veiled_shows_its_names_and_its_size() -> None:
-    headers = Veiled({"X-Api-Key": SECRET})
+    headers = Redacted({"X-Api-Key": SECRET})
 
     assert (str(headers), repr(headers)) == ("Veiled(X-Api-Key)", "Veiled(X-Api-Key)")
-    assert repr(VeiledBody(SECRET.encode())) == "VeiledBody(12 bytes)"
+    assert repr(RedactedBody(SECRET.encode())) == "VeiledBody(12 bytes)"
     assert headers == {"X-Api-Key": SECRET}

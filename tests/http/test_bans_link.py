@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from longline.core.errors import Blocked, CircuitOpen, FailureKind, Refused
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
-from longline.http.middleware.bans import Bans
-from longline.http.middleware.base import Link
-from longline.http.middleware.breaker import Breaking
-from longline.http.middleware.responses import Statuses
-from longline.http.middleware.retry import Retrying
+from longline.http.middleware.bans import BanMiddleware
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.breaker import BreakerMiddleware
+from longline.http.middleware.responses import StatusMiddleware
+from longline.http.middleware.retry import RetryMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.circuit import CircuitBreaker
 from longline.limits.retry import RetryHandler
@@ -28,20 +28,20 @@ class Bench:
     """retry → statuses → breaker → bans → HTTP."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        self.account = Account()
+        self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(), clock)
         self.breaker = CircuitBreaker(clock=clock)
-        self.bans = Bans(self.transport, expects=("#listing",))
+        self.bans = BanMiddleware(self.transport, expects=("#listing",))
         retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
-        statuses = Statuses(Breaking(self.bans, self.breaker), clock)
-        self.link: Link = Retrying(statuses, retry, clock)
+        statuses = StatusMiddleware(BreakerMiddleware(self.bans, self.breaker), clock)
+        self.link: Middleware = RetryMiddleware(statuses, retry, clock)
 
     async def get(self, url: str) -> str:
-        return (await self.link(Request(url), self.account)).text
+        return (await self.link(Request(url), self.usage)).text
 
     @property
     def told(self) -> list[str]:
-        return [happening.kind for happening in self.account.happenings]
+        return [happening.kind for happening in self.usage.events]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_a_ban_page_is_no_answer(site: ScriptedSite, bench: Bench, status:
     site.says("/a", BAN, status, HTML)
 
     with pytest.raises(Blocked, match="You have been blocked"):
-        await bench.bans(Request(f"{site.url}/a"), bench.account)
+        await bench.bans(Request(f"{site.url}/a"), bench.usage)
 
 
 async def test_what_is_expected_is_an_answer(site: ScriptedSite, bench: Bench) -> None:
@@ -67,9 +67,9 @@ async def test_what_is_expected_is_an_answer(site: ScriptedSite, bench: Bench) -
 
 async def test_switched_off_it_looks_at_nothing(site: ScriptedSite, bench: Bench) -> None:
     site.says("/a", BAN, 403, HTML)
-    blind = Bans(bench.transport, is_on=False)
+    blind = BanMiddleware(bench.transport, is_on=False)
 
-    page = await blind(Request(f"{site.url}/a"), bench.account)
+    page = await blind(Request(f"{site.url}/a"), bench.usage)
 
     assert page.status == 403
 
@@ -99,7 +99,7 @@ async def test_a_ban_is_an_alert_once_a_trip(site: ScriptedSite, bench: Bench) -
             await bench.get(f"{site.url}/a")
 
     assert bench.told == ["breaker.opened", "domain.blocked"]
-    data = bench.account.happenings[1].data
+    data = bench.usage.events[1].data
     assert data["domain"] == site.url.removeprefix("http://")
     assert "403" in data["evidence"]
     assert "'You have been blocked'" in data["evidence"]

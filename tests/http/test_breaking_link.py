@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import CircuitOpen, ConnectFailed, FailureKind
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.breaker import Breaking
+from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.sqlite import SqliteBreakerKeeper
+from longline.limits.backends.sqlite import SqliteBreakerBackend
 from longline.limits.breaker import Phase
 from longline.limits.circuit import CircuitBreaker
 from tests.scripted_site import ScriptedSite, drop
@@ -24,14 +24,14 @@ class Bench:
     """breaker → HTTP, with a keeper that a calm link need not ask."""
 
     def __init__(self, clock: VirtualClock, path: Path) -> None:
-        self.account = Account()
+        self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(), clock)
-        self.keeper = SqliteBreakerKeeper(path, clock)
-        self.breaker = CircuitBreaker(clock=clock, keeper=self.keeper)
-        self.link = Breaking(self.transport, self.breaker)
+        self.backend = SqliteBreakerBackend(path, clock)
+        self.breaker = CircuitBreaker(clock=clock, backend=self.backend)
+        self.link = BreakerMiddleware(self.transport, self.breaker)
 
     async def get(self, url: str) -> Page:
-        return await self.link(Request(url), self.account)
+        return await self.link(Request(url), self.usage)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def bench(clock: VirtualClock, tmp_path: Path) -> AsyncIterator[Bench]:
     bench = Bench(clock, tmp_path / "keeper.sqlite")
     yield bench
     await bench.transport.close()
-    await bench.keeper.close()
+    await bench.backend.close()
 
 
 def domain_of(site: ScriptedSite) -> str:
@@ -68,7 +68,7 @@ async def test_ten_failures_that_say_nothing_open_it(
         await bench.get(f"{site.url}/a")
 
     assert caught.value.kind is FailureKind.NETWORK
-    (opened,) = bench.account.happenings
+    (opened,) = bench.usage.events
     assert opened.kind == "breaker.opened"
     assert opened.data["domain"] == domain_of(site)
 
@@ -93,7 +93,7 @@ async def test_calm_successes_are_counted_without_asking_the_keeper(
     site.answers["/bad"] = drop
     for _ in range(30):
         await bench.get(f"{site.url}/good")
-    untold = await bench.keeper.all()
+    untold = await bench.backend.all()
 
     with pytest.raises(ConnectFailed):
         await bench.get(f"{site.url}/bad")
@@ -116,7 +116,7 @@ async def test_a_domain_comes_back_by_a_probe_and_slowly(
     for _ in range(3):
         await bench.get(f"{site.url}/a")
 
-    assert [one.kind for one in bench.account.happenings] == ["breaker.opened", "breaker.closed"]
+    assert [one.kind for one in bench.usage.events] == ["breaker.opened", "breaker.closed"]
     assert (await bench.breaker.state(domain_of(site))).phase is Phase.RAMPING
     await clock.sleep(6)
     for _ in range(20):
@@ -156,4 +156,4 @@ async def test_a_missing_page_ends_the_rest_too(
     page = await bench.get(f"{site.url}/missing")
 
     assert page.status == 404
-    assert bench.account.happenings[-1].kind == "breaker.closed"
+    assert bench.usage.events[-1].kind == "breaker.closed"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import ConnectFailed, PrivateAddress
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.proxy import BrowserProxy
@@ -49,7 +49,7 @@ class Web:
         spec = {"wait": {"selector": wait, "timeout": 10}} if wait else {}
         async with browsing(self.folder, spec, addresses=policy) as transport:
             url = f"http://{host}:{self.public.port}{path}"
-            return await transport(Request(url), Account())
+            return await transport(Request(url), Usage())
 
     def inside(self, host: str) -> str:
         return f"http://{host}:{self.private.port}/secret"
@@ -100,7 +100,7 @@ async def test_a_page_at_a_private_address_is_refused(web: Web) -> None:
 
     async with browsing(web.folder, addresses=policy) as transport:
         with pytest.raises(PrivateAddress):
-            await transport(Request(web.inside("inside.test")), Account())
+            await transport(Request(web.inside("inside.test")), Usage())
 
     assert not web.private.hits
 
@@ -122,7 +122,7 @@ async def test_a_host_that_is_down_is_not_called_private(web: Web) -> None:
 
     async with browsing(web.folder, addresses=policy) as transport:
         with pytest.raises(ConnectFailed):
-            await transport(Request(f"http://{PUBLIC}:9/"), Account())
+            await transport(Request(f"http://{PUBLIC}:9/"), Usage())
 
 
 async def test_what_is_no_browser_gets_nothing_out_of_the_proxy(web: Web) -> None:

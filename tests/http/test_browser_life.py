@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import ConnectFailed, NoBrowser
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.transports.browser.chromium import MARK, Owner, sweep
 from longline.http.transports.browser.options import check_browser, find_chromium
@@ -42,7 +42,7 @@ async def test_a_browser_starts_with_the_first_page_and_ends_with_the_transport(
 ) -> None:
     async with browsing(tmp_path, READY) as transport:
         before = len(browsers())
-        await transport(Request(url), Account())
+        await transport(Request(url), Usage())
         during, notes = browsers(), list(tmp_path.glob("*.json"))
         profile = Path(orjson.loads(notes[0].read_bytes())["profile"])
         family = [child for one in during for child in (one, *one.children(recursive=True))]
@@ -71,7 +71,7 @@ async def test_no_more_pages_are_open_than_there_are_tabs(
     site.answers["/page"] = wait_for_company
 
     async with browsing(tmp_path, {"tabs": 2, "wait": "p"}) as transport:
-        asked = (transport(Request(f"{site.url}/page?{n}"), Account()) for n in range(4))
+        asked = (transport(Request(f"{site.url}/page?{n}"), Usage()) for n in range(4))
         await asyncio.gather(*asked)
 
     assert most == 2
@@ -90,7 +90,7 @@ async def test_a_context_is_changed_after_so_many_pages(site: ScriptedSite, tmp_
 
     async with browsing(tmp_path, {"recycle_pages": 2, "wait": "p"}) as transport:
         for _ in range(3):
-            await transport(Request(f"{site.url}/page"), Account())
+            await transport(Request(f"{site.url}/page"), Usage())
 
     assert heard == [None, "here=before", None]
 
@@ -99,10 +99,10 @@ async def test_a_browser_that_has_had_many_contexts_is_followed_by_a_new_one(
     url: str, tmp_path: Path
 ) -> None:
     async with browsing(tmp_path, {"recycle_pages": 1, "wait": "p"}) as transport:
-        await transport(Request(url), Account())
+        await transport(Request(url), Usage())
         first = browsers()
         for _ in range(10):
-            await transport(Request(url), Account())
+            await transport(Request(url), Usage())
         second = browsers()
 
     assert len(first) == len(second) == 1
@@ -124,7 +124,7 @@ async def test_cookies_are_forgotten_where_none_are_to_be_kept(
 
     async with browsing(tmp_path, {"wait": "p"}, keeps_cookies=False) as transport:
         for _ in range(2):
-            await transport(Request(f"{site.url}/page"), Account())
+            await transport(Request(f"{site.url}/page"), Usage())
 
     assert heard == [None, None]
 
@@ -147,8 +147,8 @@ async def test_a_browser_that_crashes_fails_its_page_and_is_restarted(
 
     async with browsing(tmp_path, READY) as transport:
         with pytest.raises(ConnectFailed, match="crash"):
-            await transport(Request(f"{site.url}/crash"), Account())
-        page = await transport(Request(url), Account())
+            await transport(Request(f"{site.url}/crash"), Usage())
+        page = await transport(Request(url), Usage())
 
     assert page.first_text("p") == "hello"
     assert browsers() == []
@@ -166,10 +166,10 @@ async def test_a_page_that_is_given_up_leaves_its_tab_to_the_next(
     site.answers["/hang"] = hang
 
     async with browsing(tmp_path, {"tabs": 1, "wait": "p"}) as transport:
-        given_up = asyncio.ensure_future(transport(Request(f"{site.url}/hang"), Account()))
+        given_up = asyncio.ensure_future(transport(Request(f"{site.url}/hang"), Usage()))
         await reached.wait()
         given_up.cancel()
-        page = await transport(Request(url), Account())
+        page = await transport(Request(url), Usage())
 
     assert given_up.cancelled()
     assert page.first_text("p") == "hello"
@@ -184,7 +184,7 @@ async def test_a_browser_that_runs_elsewhere_is_used_and_left_alone(
         async with browsing(
             tmp_path, READY, chromium=f"http://127.0.0.1:{find_port()}"
         ) as transport:
-            page = await transport(Request(url), Account())
+            page = await transport(Request(url), Usage())
             notes = list(tmp_path.glob("*.json"))
         is_left_alone = process.poll() is None
 

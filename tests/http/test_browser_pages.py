@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import BadAnswer, ConnectFailed, NeverReady, TimedOut
-from longline.core.model import CUT, Account
+from longline.core.model import CUT, Usage
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.page import captured_in
 from tests.http.browsing import COUNT, browsing, open_shop
@@ -29,25 +29,25 @@ def titles(page: Page) -> list[str]:
 
 
 async def test_a_page_comes_as_its_scripts_have_made_it(site: ScriptedSite, tmp_path: Path) -> None:
-    url, account = open_shop(site), Account()
+    url, usage = open_shop(site), Usage()
 
     async with browsing(tmp_path, {"wait": ".item"}) as transport:
-        page = await transport(Request(url), account)
+        page = await transport(Request(url), usage)
         subrequests = transport.subrequests
 
     assert titles(page) == [f"thing {n}" for n in range(COUNT)]
     assert (page.url, page.status) == (url, 200)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "content-length" not in page.headers
-    assert (account.requests, subrequests, account.status) == (2, 1, 200)
-    assert account.received_bytes == len(page.body)
+    assert (usage.requests, subrequests, usage.status) == (2, 1, 200)
+    assert usage.received_bytes == len(page.body)
 
 
 async def test_without_a_word_on_waiting_a_page_is_ready_when_it_is_quiet(
     site: ScriptedSite, tmp_path: Path
 ) -> None:
     async with browsing(tmp_path) as transport:
-        page = await transport(Request(open_shop(site)), Account())
+        page = await transport(Request(open_shop(site)), Usage())
 
     assert len(titles(page)) == COUNT
 
@@ -58,10 +58,10 @@ async def test_pictures_are_not_asked_for_unless_they_are_wanted(
     url = open_shop(site)
 
     async with browsing(tmp_path) as transport:
-        await transport(Request(url), Account())
+        await transport(Request(url), Usage())
     hits_by_default = site.hits["/picture.png"]
     async with browsing(tmp_path, {"block": []}) as transport:
-        await transport(Request(url), Account())
+        await transport(Request(url), Usage())
 
     assert hits_by_default == 0
     assert site.hits["/picture.png"] == 1
@@ -72,7 +72,7 @@ async def test_json_that_a_page_reads_is_kept_with_it(site: ScriptedSite, tmp_pa
     spec = {"wait": ".item", "actions": [{"click": "#more"}], "capture": "/api/items"}
 
     async with browsing(tmp_path, spec) as transport:
-        page = await transport(Request(url), Account())
+        page = await transport(Request(url), Usage())
     first, second = captured_in(page).values()
     archived = Page(page.url, page.status, page.headers, page.body)
 
@@ -86,7 +86,7 @@ async def test_a_button_is_clicked_until_it_is_gone(site: ScriptedSite, tmp_path
     spec = {"wait": ".item", "actions": [{"click": "#more", "repeat": 20}]}
 
     async with browsing(tmp_path, spec) as transport:
-        page = await transport(Request(url), Account())
+        page = await transport(Request(url), Usage())
 
     assert len(titles(page)) == COUNT
     assert site.hits["/api/items"] == 4
@@ -111,7 +111,7 @@ async def test_a_page_that_grows_is_scrolled_to_its_end(site: ScriptedSite, tmp_
     )
 
     async with browsing(tmp_path, {"actions": [{"scroll": "end"}]}) as transport:
-        page = await transport(Request(url), Account())
+        page = await transport(Request(url), Usage())
 
     assert len(titles(page)) == 40
 
@@ -120,13 +120,13 @@ async def test_a_page_that_grows_is_scrolled_to_its_end(site: ScriptedSite, tmp_
 async def test_a_button_that_is_left_after_the_last_click_is_a_cut(
     site: ScriptedSite, tmp_path: Path, repeat: int, cuts: int
 ) -> None:
-    url, account = open_shop(site, batch=50), Account()
+    url, usage = open_shop(site, batch=50), Usage()
     spec = {"wait": ".item", "actions": [{"click": "#more", "repeat": repeat}]}
 
     async with browsing(tmp_path, spec) as transport:
-        await transport(Request(url), account)
+        await transport(Request(url), usage)
 
-    assert [one.kind for one in account.happenings] == [CUT] * cuts
+    assert [one.kind for one in usage.events] == [CUT] * cuts
 
 
 @pytest.mark.parametrize(("most", "cuts"), [(3, 1), (100, 0)])
@@ -139,12 +139,12 @@ async def test_a_page_that_still_grows_after_the_last_scroll_is_a_cut(
         if (times++ < 8) all.style.height = `${2000 * (times + 1)}px`;
       });
     </script>"""
-    url, account = html(site, "/growing", growing), Account()
+    url, usage = html(site, "/growing", growing), Usage()
 
     async with browsing(tmp_path, {"actions": [{"scroll": "end", "most": most}]}) as transport:
-        await transport(Request(url), account)
+        await transport(Request(url), usage)
 
-    assert [one.kind for one in account.happenings] == [CUT] * cuts
+    assert [one.kind for one in usage.events] == [CUT] * cuts
 
 
 async def test_more_answers_than_can_be_captured_are_a_cut(
@@ -155,13 +155,13 @@ async def test_more_answers_than_can_be_captured_are_a_cut(
         .then(() => { end.className = "done"; });
     </script>"""
     site.says("/api/n", "{}", headers={"Content-Type": "application/json"})
-    url, account = html(site, "/asking", asking), Account()
+    url, usage = html(site, "/asking", asking), Usage()
 
     async with browsing(tmp_path, {"wait": ".done", "capture": ["/api/"]}) as transport:
-        page = await transport(Request(url), account)
+        page = await transport(Request(url), usage)
 
     assert len(captured_in(page)) == 200
-    assert [one.kind for one in account.happenings] == [CUT]
+    assert [one.kind for one in usage.events] == [CUT]
 
 
 async def test_a_form_is_filled_in_and_sent(site: ScriptedSite, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_a_form_is_filled_in_and_sent(site: ScriptedSite, tmp_path: Path) 
     ]
 
     async with browsing(tmp_path, {"actions": actions}) as transport:
-        page = await transport(Request(url), Account())
+        page = await transport(Request(url), Usage())
 
     assert titles(page) == ["red shoes by b"]
     assert (page.url, page.status) == (f"{site.url}/found?q=red+shoes&sort=b", 203)
@@ -197,8 +197,8 @@ async def test_pages_may_have_steps_of_their_own(site: ScriptedSite, tmp_path: P
     spec = {"pages": [{"match": "/shop$", "wait": ".item"}], "wait": "p"}
 
     async with browsing(tmp_path, spec) as transport:
-        shop = await transport(Request(open_shop(site)), Account())
-        about = await transport(Request(plain), Account())
+        shop = await transport(Request(open_shop(site)), Usage())
+        about = await transport(Request(plain), Usage())
 
     assert len(titles(shop)) == COUNT
     assert about.first_text("p") == "about"
@@ -207,19 +207,19 @@ async def test_pages_may_have_steps_of_their_own(site: ScriptedSite, tmp_path: P
 async def test_an_element_that_never_appears_is_an_error_and_the_page_is_kept(
     site: ScriptedSite, tmp_path: Path
 ) -> None:
-    url, account = html(site, "/empty", "<p>nothing here</p>"), Account()
+    url, usage = html(site, "/empty", "<p>nothing here</p>"), Usage()
     spec = {"wait": {"selector": ".item", "timeout": 0.3}, "screenshots": 1}
 
     async with browsing(tmp_path, spec) as transport:
         for _ in range(2):
             with pytest.raises(NeverReady) as missing:
-                await transport(Request(url), account)
+                await transport(Request(url), usage)
             assert (missing.value.what, missing.value.seconds) == (".item", 0.3)
 
     kept = sorted((tmp_path / "failures").iterdir())
     assert [file.suffix for file in kept] == [".html", ".png"]
     assert "nothing here" in kept[0].read_text("utf-8")
-    assert [one.data["file"] for one in account.happenings][1] == str(kept[0])
+    assert [one.data["file"] for one in usage.events][1] == str(kept[0])
 
 
 async def test_a_script_and_silence_can_be_waited_for(site: ScriptedSite, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_a_script_and_silence_can_be_waited_for(site: ScriptedSite, tmp_pa
     spec = {"wait": {"script": "window.ready === true", "idle": True}}
 
     async with browsing(tmp_path, spec) as transport:
-        page = await transport(Request(url), Account())
+        page = await transport(Request(url), Usage())
 
     assert page.seconds >= 0.3
 
@@ -246,7 +246,7 @@ async def test_a_page_that_hangs_meets_its_deadline(site: ScriptedSite, tmp_path
 
     async with browsing(tmp_path) as transport:
         with pytest.raises(TimedOut) as late:
-            await transport(Request(f"{site.url}/hang", timeout=0.7), Account())
+            await transport(Request(f"{site.url}/hang", timeout=0.7), Usage())
 
     assert late.value.seconds == 0.7
 
@@ -258,7 +258,7 @@ async def test_a_redirect_of_the_page_is_left_to_the_chain(
     html(site, "/new", "<p>new</p>")
 
     async with browsing(tmp_path) as transport:
-        page = await transport(Request(f"{site.url}/old"), Account())
+        page = await transport(Request(f"{site.url}/old"), Usage())
 
     assert (page.status, page.headers["location"]) == (302, "/new")
     assert site.hits["/new"] == 0
@@ -270,9 +270,9 @@ async def test_an_answer_of_any_status_comes_back(site: ScriptedSite, tmp_path: 
     busy = html(site, "/busy", "<p>later</p>", status=503)
 
     async with browsing(tmp_path, {"wait": "p"}) as transport:
-        gone = await transport(Request(f"{site.url}/gone"), Account())
-        nothing = await transport(Request(f"{site.url}/nothing"), Account())
-        later = await transport(Request(busy), Account())
+        gone = await transport(Request(f"{site.url}/gone"), Usage())
+        nothing = await transport(Request(f"{site.url}/nothing"), Usage())
+        later = await transport(Request(busy), Usage())
 
     assert (gone.status, nothing.status, later.status) == (404, 204, 503)
     assert (gone.body, nothing.body, later.first_text("p")) == (b"", b"", "later")
@@ -282,7 +282,7 @@ async def test_what_is_no_page_comes_as_it_is(site: ScriptedSite, tmp_path: Path
     site.says("/data.json", '{"a": 1}', headers={"Content-Type": "application/json"})
 
     async with browsing(tmp_path) as transport:
-        page = await transport(Request(f"{site.url}/data.json"), Account())
+        page = await transport(Request(f"{site.url}/data.json"), Usage())
 
     assert page.json == {"a": 1}
     assert page.headers["content-type"] == "application/json; charset=utf-8"
@@ -293,7 +293,7 @@ async def test_a_download_is_no_page(site: ScriptedSite, tmp_path: Path) -> None
 
     async with browsing(tmp_path) as transport:
         with pytest.raises(BadAnswer, match="download"):
-            await transport(Request(f"{site.url}/x.zip"), Account())
+            await transport(Request(f"{site.url}/x.zip"), Usage())
 
 
 async def test_headers_and_cookies_go_to_the_page_and_cookies_come_back(
@@ -312,7 +312,7 @@ async def test_headers_and_cookies_go_to_the_page_and_cookies_come_back(
     headers = {"X-Key": "secret", "Cookie": "a=1; b=2"}
 
     async with browsing(tmp_path, user_agent="longline/test") as transport:
-        page = await transport(Request(f"{site.url}/who", headers=headers), Account())
+        page = await transport(Request(f"{site.url}/who", headers=headers), Usage())
 
     assert (heard["/who"], heard["/who cookie"]) == ("secret", "a=1; b=2")
     assert heard["/part.js"] is None
@@ -332,9 +332,9 @@ async def test_hidden_parameters_are_sent_and_never_shown(
     site.answers["/who"] = listen
 
     async with browsing(tmp_path) as transport:
-        page = await transport(Request(f"{site.url}/who?a=1", hidden={"key": "s3cret"}), Account())
+        page = await transport(Request(f"{site.url}/who?a=1", hidden={"key": "s3cret"}), Usage())
         with pytest.raises(ConnectFailed) as failed:
-            await transport(Request("http://127.0.0.1:9/", hidden={"key": "s3cret"}), Account())
+            await transport(Request("http://127.0.0.1:9/", hidden={"key": "s3cret"}), Usage())
 
     assert asked == ["a=1&key=s3cret"]
     assert page.url == f"{site.url}/who?a=1#top"
@@ -347,7 +347,7 @@ async def test_hidden_parameters_are_sent_and_never_shown(
 async def test_what_a_browser_cannot_be_asked_is_refused(tmp_path: Path, request_: Request) -> None:
     async with browsing(tmp_path) as transport:
         with pytest.raises(BadAnswer):
-            await transport(request_, Account())
+            await transport(request_, Usage())
 
 
 async def test_a_body_that_is_too_large_is_refused(site: ScriptedSite, tmp_path: Path) -> None:
@@ -355,4 +355,4 @@ async def test_a_body_that_is_too_large_is_refused(site: ScriptedSite, tmp_path:
 
     async with browsing(tmp_path, largest_body=1000) as transport:
         with pytest.raises(BadAnswer, match=r"\b1000\b"):
-            await transport(Request(url), Account())
+            await transport(Request(url), Usage())

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import FailureKind, Postponed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.deadlines import Patience
 from longline.http.transports.browser.traffic import Blocker
-from longline.http.transports.choosing import Choosing
+from longline.http.transports.choosing import TransportChooser
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite
 
@@ -25,7 +25,7 @@ async def test_every_request_of_a_page_takes_its_turn(site: ScriptedSite, tmp_pa
         turns.append(url)
 
     async with browsing(tmp_path, {"wait": ".item"}, before=before) as transport:
-        await transport(Request(open_shop(site)), Account())
+        await transport(Request(open_shop(site)), Usage())
 
     assert turns == [f"{site.url}/api/items?from=0"]
 
@@ -39,8 +39,8 @@ async def test_waiting_for_a_turn_does_not_bring_the_deadline_closer(
 
     spec = {"wait": {"selector": ".item", "timeout": 1}}
     async with browsing(tmp_path, spec, before=before) as transport:
-        await transport(Request(f"{site.url}/nothing", timeout=15), Account())  # starts the browser
-        page = await transport(Request(open_shop(site), timeout=15), Account())
+        await transport(Request(f"{site.url}/nothing", timeout=15), Usage())  # starts the browser
+        page = await transport(Request(open_shop(site), timeout=15), Usage())
 
     assert len(page.css(".item")) == 200
 
@@ -58,14 +58,14 @@ async def test_a_redirect_inside_a_page_is_counted_and_paid_for(
     site.says("/page", "<script src='/one.js'></script>", headers=html)
     site.says("/one.js", status=302, headers={"Location": "/two.js"})
     site.says("/two.js", "document.title = 'here'", headers={"Content-Type": "text/javascript"})
-    account = Account()
+    usage = Usage()
 
     async with browsing(tmp_path, before=before) as transport:
-        page = await transport(Request(f"{site.url}/page"), account)
+        page = await transport(Request(f"{site.url}/page"), usage)
 
     assert page.first_text("title") == "here"
     assert turns == [f"{site.url}/one.js", f"{site.url}/two.js"]
-    assert account.requests == 3
+    assert usage.requests == 3
 
 
 @pytest.mark.real_time
@@ -78,7 +78,7 @@ async def test_a_page_whose_parts_may_not_be_asked_for_is_not_taken_for_whole(
     spec = {"wait": {"selector": ".item", "timeout": 0.5}}
     async with browsing(tmp_path, spec, before=before) as transport:
         with pytest.raises(Postponed, match="the site rests"):
-            await transport(Request(open_shop(site)), Account())
+            await transport(Request(open_shop(site)), Usage())
 
     assert site.hits["/api/items"] == 0
 
@@ -94,7 +94,7 @@ async def test_a_window_that_a_page_opens_asks_for_nothing(
     )
 
     async with browsing(tmp_path, {"actions": [{"click": "#b"}]}) as transport:
-        page = await transport(Request(f"{site.url}/page"), Account())
+        page = await transport(Request(f"{site.url}/page"), Usage())
 
     assert page.status == 200
     assert site.hits["/popup"] == 0
@@ -162,10 +162,10 @@ async def test_a_deadline_that_begins_in_the_middle_of_a_wait_stands_still_too()
 
 
 async def test_only_what_is_to_be_rendered_goes_to_the_browser() -> None:
-    choosing = Choosing(Named("http"), Named("browser"))
+    choosing = TransportChooser(Named("http"), Named("browser"))
 
-    rendered = await choosing(Request("http://x/", is_rendered=True), Account())
-    plain = await choosing(Request("http://x/robots.txt"), Account())
+    rendered = await choosing(Request("http://x/", is_rendered=True), Usage())
+    plain = await choosing(Request("http://x/robots.txt"), Usage())
 
     assert (rendered.text, plain.text) == ("browser", "http")
 
@@ -176,6 +176,6 @@ class Named:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         return Page(request.url, 200, {}, self._name.encode())

@@ -34,7 +34,7 @@ async def test_a_fresh_answer_costs_no_request(
     assert (first.text, first.is_cached) == ("answer 1", False)
     assert (second.text, second.is_cached) == ("answer 1", True)
     assert second.headers["age"] == "59"
-    assert (browser.account.requests, browser.account.cached) == (1, 1)
+    assert (browser.usage.requests, browser.usage.cached) == (1, 1)
     assert site.hits["/a"] == 1
 
 
@@ -96,7 +96,7 @@ async def test_other_answers_are_stored_with_their_status(
 
     page = await browser.get(f"{site.url}/a")
 
-    assert (page.status, page.is_cached, browser.account.status) == (status, True, status)
+    assert (page.status, page.is_cached, browser.usage.status) == (status, True, status)
 
 
 async def test_a_status_that_must_be_understood_and_is_not_is_not_stored(

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FetchError, TimedOut
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.cache.memory import MemoryCache
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.cache import Caching
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.cache import CacheMiddleware
 from tests.http.cache_given import Browser, shelf
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -28,15 +28,15 @@ async def browser(clock: VirtualClock) -> AsyncIterator[Browser]:
     await browser.close()
 
 
-class Failing(Link):
+class Failing(Middleware):
     """Answers once, and then fails as it is told."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
         self._is_first = True
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        account.requests += 1
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        usage.requests += 1
         if not self._is_first:
             raise self._error
         self._is_first = False
@@ -57,8 +57,8 @@ async def test_a_stale_answer_stands_in_for_a_site_that_fails(
 
     assert (answer.text, answer.status, answer.is_cached) == ("answer 1", 200, True)
     assert answer.headers["age"] == "50"
-    assert [one.kind for one in browser.account.happenings] == ["cache.stale_if_error"]
-    assert (browser.account.requests, browser.account.cached) == (2, 1)
+    assert [one.kind for one in browser.usage.events] == ["cache.stale_if_error"]
+    assert (browser.usage.requests, browser.usage.cached) == (2, 1)
 
 
 async def test_it_stands_in_no_longer_than_it_may(
@@ -88,23 +88,23 @@ async def test_a_page_that_is_gone_is_no_failure_of_the_site(
 async def test_every_way_of_not_being_reached_counts(
     clock: VirtualClock, error: FetchError
 ) -> None:
-    link = Caching(Failing(error), MemoryCache(), clock)
-    await link(Request("http://site.test/a"), Account())
+    link = CacheMiddleware(Failing(error), MemoryCache(), clock)
+    await link(Request("http://site.test/a"), Usage())
     await clock.sleep(50)
 
-    page = await link(Request("http://site.test/a"), Account())
+    page = await link(Request("http://site.test/a"), Usage())
 
     assert (page.body, page.is_cached) == (b"kept", True)
 
 
 async def test_a_limit_of_the_users_own_is_no_failure_of_the_site(clock: VirtualClock) -> None:
     error = BudgetSpent("http://site.test/a", "10 requests")
-    link = Caching(Failing(error), MemoryCache(), clock)
-    await link(Request("http://site.test/a"), Account())
+    link = CacheMiddleware(Failing(error), MemoryCache(), clock)
+    await link(Request("http://site.test/a"), Usage())
     await clock.sleep(50)
 
     with pytest.raises(BudgetSpent):
-        await link(Request("http://site.test/a"), Account())
+        await link(Request("http://site.test/a"), Usage())
 
 
 async def test_a_stale_answer_is_given_at_once_and_refreshed_behind_it(
@@ -115,7 +115,7 @@ async def test_a_stale_answer_is_given_at_once_and_refreshed_behind_it(
     await clock.sleep(50)
 
     stale = [await browser.get(f"{site.url}/a") for _ in range(3)]
-    asked_meanwhile = browser.account.requests
+    asked_meanwhile = browser.usage.requests
     await clock.sleep(1)
     fresh = await browser.get(f"{site.url}/a")
 
@@ -137,8 +137,8 @@ async def test_what_is_done_in_the_background_is_paid_by_who_comes_next(
     site.says("/b")
     await browser.get(f"{site.url}/b")
 
-    assert browser.account.requests == 3
-    assert [one.kind for one in browser.account.happenings] == ["cache.refresh_failed"]
+    assert browser.usage.requests == 3
+    assert [one.kind for one in browser.usage.events] == ["cache.refresh_failed"]
 
 
 async def test_closing_ends_what_is_under_way(

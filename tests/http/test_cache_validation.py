@@ -39,9 +39,9 @@ async def test_a_304_costs_one_request_and_brings_the_stored_body(
     assert page.asked[1]["If-None-Match"] == '"1"'
     assert (validated.text, validated.status, validated.is_cached) == ("answer 1", 200, True)
     assert (validated.headers["x"], again.headers["x"]) == ("new", "new")
-    account = browser.account
-    assert (account.requests, account.revalidated, account.cached) == (2, 1, 1)
-    assert account.status == 200
+    usage = browser.usage
+    assert (usage.requests, usage.revalidated, usage.cached) == (2, 1, 1)
+    assert usage.status == 200
 
 
 async def test_the_date_of_the_last_change_validates_too(
@@ -58,7 +58,7 @@ async def test_the_date_of_the_last_change_validates_too(
 
     page = await browser.get(f"{site.url}/a")
 
-    assert (page.status, page.is_cached, browser.account.revalidated) == (200, True, 1)
+    assert (page.status, page.is_cached, browser.usage.revalidated) == (200, True, 1)
 
 
 async def test_a_new_version_takes_the_place_of_the_old(
@@ -118,7 +118,7 @@ async def test_a_validated_answer_that_was_given_up_meanwhile_is_asked_for_whole
     page = await browser.get(f"{site.url}/a")
 
     assert (page.status, page.text, page.is_cached) == (200, "whole", False)
-    assert browser.account.revalidated == 0
+    assert browser.usage.revalidated == 0
 
 
 async def test_a_caller_that_keeps_the_stored_answer_is_told_so(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import BadCertificate, BadOption, FailureKind
-from longline.core.model import Account, ItemState, JobState
+from longline.core.model import ItemState, JobState, Usage
 from longline.http.messages import Request
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport, ssl_context
 from longline.orchestrator import Orchestrator
@@ -50,7 +50,7 @@ async def test_an_untrusted_certificate_is_its_own_error(
     transport = HttpTransport(HttpOptions(ca_file=authority.file), clock)
     async with ScriptedSite(tls=untrusted(kind, authority, tmp_path)) as site:
         with pytest.raises(BadCertificate) as caught:
-            await transport(Request(f"{site.url}/"), Account())
+            await transport(Request(f"{site.url}/"), Usage())
     await transport.close()
 
     assert caught.value.kind is FailureKind.REFUSED
@@ -64,7 +64,7 @@ async def test_a_certificate_of_an_own_authority_is_trusted(
     transport = HttpTransport(HttpOptions(ca_file=authority.file), clock)
     async with ScriptedSite(tls=authority.server(tmp_path)) as site:
         site.says("/", "hello")
-        page = await transport(Request(f"{site.url}/"), Account())
+        page = await transport(Request(f"{site.url}/"), Usage())
     await transport.close()
 
     assert page.text == "hello"

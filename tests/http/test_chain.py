@@ -16,10 +16,10 @@ from longline.core.errors import (
     RobotsDisallowed,
     ServerFailed,
 )
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.messages import Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.circuit import CircuitBreaker
 from longline.limits.limiter import RateLimiter
@@ -34,14 +34,14 @@ class Bench:
     def __init__(self, clock: VirtualClock, *, ignored: frozenset[str] = frozenset()) -> None:
         self.limiter = RateLimiter(2.0, 5, clock=clock)
         self.breaker = CircuitBreaker(clock=clock)
-        self.account = Account()
+        self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
         retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
         policies = Policies(self.limiter, self.breaker, retry, ignored)
-        self.link: Link = build_chain(self.transport, policies, clock)
+        self.link: Middleware = build_chain(self.transport, policies, clock)
 
     async def get(self, url: str, **values: object) -> str:
-        page = await self.link(Request(url, **values), self.account)  # type: ignore[arg-type]  # a test's shorthand
+        page = await self.link(Request(url, **values), self.usage)  # type: ignore[arg-type]  # a test's shorthand
         return page.text
 
 
@@ -61,7 +61,7 @@ async def test_a_failure_that_may_pass_is_retried(
     text = await bench.get(f"{site.url}/a")
 
     assert text == "ok"
-    assert (site.hits["/a"], bench.account.retries) == (2, 1)
+    assert (site.hits["/a"], bench.usage.retries) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def test_a_dropped_connection_is_retried_and_every_attempt_is_counted(
         await bench.get(f"{site.url}/a")
 
     assert site.hits["/a"] == 3
-    assert bench.account.requests == sum(site.hits.values())
+    assert bench.usage.requests == sum(site.hits.values())
 
 
 async def test_a_status_the_caller_accepts_is_no_failure(site: ScriptedSite, bench: Bench) -> None:
@@ -156,7 +156,7 @@ async def test_a_429_stops_the_whole_domain_for_as_long_as_it_asks(
     await waiting
 
     assert min(moment for moment in site.moments if moment > stopped) - stopped >= 20
-    assert bench.account.rate_limited == 1
+    assert bench.usage.rate_limited == 1
 
 
 async def test_a_rest_too_long_to_sit_out_is_postponed(

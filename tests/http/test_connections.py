@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.rate_limit import Pacing
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.transports.aiohttp import ConnectionLimit, HttpOptions, HttpTransport
 from longline.limits.limiter import RateLimiter
 from tests.scripted_site import ScriptedSite
@@ -91,7 +91,7 @@ async def test_a_low_limit_of_file_descriptors_lowers_the_total(
     assert fill(ConnectionLimit(), "a") == 64
 
 
-class Hanging(Link):
+class Hanging(Middleware):
     """Answers after a while, and notes when it was asked."""
 
     def __init__(self, clock: VirtualClock, seconds: float) -> None:
@@ -99,8 +99,8 @@ class Hanging(Link):
         self._seconds = seconds
         self.times: list[float] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         self.times.append(self._clock.now())
         await self._clock.sleep(self._seconds)
         return Page(request.url, 200, {}, b"", self._seconds)
@@ -109,16 +109,16 @@ class Hanging(Link):
 async def test_requests_that_waited_for_a_connection_keep_the_rate(clock: VirtualClock) -> None:
     inner = Hanging(clock, 20.0)
     limiter = RateLimiter(2.0, 1, margin=0.0, clock=clock)
-    pacing = Pacing(inner, limiter, clock, ConnectionLimit(8))
-    accounts = [Account() for _ in range(12)]
+    pacing = RateLimitMiddleware(inner, limiter, clock, ConnectionLimit(8))
+    usages = [Usage() for _ in range(12)]
 
     await asyncio.gather(
-        *(pacing(Request(f"http://host/{n}"), one) for n, one in enumerate(accounts))
+        *(pacing(Request(f"http://host/{n}"), one) for n, one in enumerate(usages))
     )
 
     gaps = [after - before for before, after in zip(inner.times, inner.times[1:], strict=False)]
     assert min(gaps) >= 0.499
-    assert sum(account.waited >= 15 for account in accounts) == 8
+    assert sum(usage.waited >= 15 for usage in usages) == 8
 
 
 @pytest.mark.real_time
@@ -139,11 +139,11 @@ async def test_slow_name_lookups_do_not_hold_up_others(
         site.says("/quick", "here")
         port = site.url.rpartition(":")[2]
         slow = [
-            asyncio.create_task(transport(Request(f"http://slow{n}.test:{port}/"), Account()))
+            asyncio.create_task(transport(Request(f"http://slow{n}.test:{port}/"), Usage()))
             for n in range(40)
         ]
         await asyncio.sleep(0)
-        page = await transport(Request(f"http://quick.test:{port}/quick"), Account())
+        page = await transport(Request(f"http://quick.test:{port}/quick"), Usage())
         blocking = await asyncio.to_thread(lambda: "ran")
         are_waiting = not any(task.done() for task in slow)
         for task in slow:

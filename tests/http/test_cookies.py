@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.cookies import is_public_suffix
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.identity import Identity
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.identity import IdentityMiddleware
 
 
-class Sites(Link):
+class Sites(Middleware):
     """Sets cookies at one address, and remembers what each request sent."""
 
     def __init__(self, url: str, cookies: list[str]) -> None:
@@ -20,8 +20,8 @@ class Sites(Link):
         self._cookies = cookies
         self.sent: list[str] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         self.sent.append(request.headers.get("Cookie", "none"))
         lines = self._cookies if request.url == self._url else []
         return Page(request.url, 200, CIMultiDict(("Set-Cookie", line) for line in lines), b"")
@@ -29,9 +29,9 @@ class Sites(Link):
 
 async def sent_after(setting: str, cookies: list[str], asking: str) -> str:
     sites = Sites(setting, cookies)
-    identity = Identity(sites)
-    await identity(Request(setting), Account())
-    await identity(Request(asking), Account())
+    identity = IdentityMiddleware(sites)
+    await identity(Request(setting), Usage())
+    await identity(Request(asking), Usage())
     return sites.sent[-1]
 
 

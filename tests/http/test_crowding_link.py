@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.limits.backends.memory import MemoryConcurrencyKeeper, MemoryPaceKeeper
+from longline.http.middleware.base import Middleware
+from longline.limits.backends.memory import MemoryConcurrencyBackend, MemoryRateLimitBackend
 from longline.limits.circuit import CircuitBreaker
-from longline.limits.in_flight import Doorman
+from longline.limits.in_flight import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from tests.virtual import VirtualClock
@@ -18,7 +18,7 @@ from tests.virtual import VirtualClock
 DOMAIN = "a.test"
 
 
-class SlowSite(Link):
+class SlowSite(Middleware):
     """A site that takes its time, and counts how many wait for it at once."""
 
     def __init__(self, clock: VirtualClock, seconds: float) -> None:
@@ -28,8 +28,8 @@ class SlowSite(Link):
         self.most = 0
         self.moments: list[float] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        account.requests += 1
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        usage.requests += 1
         self.inside += 1
         self.most = max(self.most, self.inside)
         self.moments.append(self._clock.now())
@@ -38,8 +38,10 @@ class SlowSite(Link):
         return Page(request.url, 200, {}, b"")
 
 
-def chain(site: Link, clock: VirtualClock, *, at_once: int | None, rate: float | None) -> Link:
-    doorman = Doorman(at_once, clock=clock) if at_once else None
+def chain(
+    site: Middleware, clock: VirtualClock, *, max_in_flight: int | None, rate: float | None
+) -> Middleware:
+    concurrency_limiter = ConcurrencyLimiter(max_in_flight, clock=clock) if max_in_flight else None
     return build_chain(
         site,
         Policies(
@@ -47,29 +49,29 @@ def chain(site: Link, clock: VirtualClock, *, at_once: int | None, rate: float |
             CircuitBreaker(clock=clock),
             RetryHandler(circuit_breaker_threshold=None, clock=clock),
             ignored_robots=frozenset({DOMAIN}),
-            doorman=doorman,
+            concurrency_limiter=concurrency_limiter,
         ),
         clock,
     )
 
 
-async def ask(link: Link, times: int) -> list[Account]:
-    accounts = [Account() for _ in range(times)]
-    asking = (link(Request(f"http://{DOMAIN}/{n}"), account) for n, account in enumerate(accounts))
+async def ask(link: Middleware, times: int) -> list[Usage]:
+    usages = [Usage() for _ in range(times)]
+    asking = (link(Request(f"http://{DOMAIN}/{n}"), usage) for n, usage in enumerate(usages))
     await asyncio.gather(*asking)
-    return accounts
+    return usages
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(2, 2), (None, 8)])
+@pytest.mark.parametrize(("max_in_flight", "most"), [(2, 2), (None, 8)])
 async def test_a_limit_holds_when_it_is_set(
-    clock: VirtualClock, at_once: int | None, most: int
+    clock: VirtualClock, max_in_flight: int | None, most: int
 ) -> None:
     site = SlowSite(clock, 1.0)
 
-    accounts = await ask(chain(site, clock, at_once=at_once, rate=None), 8)
+    usages = await ask(chain(site, clock, max_in_flight=max_in_flight, rate=None), 8)
 
     assert site.most == most
-    assert sum(account.waits for account in accounts) == 8 - most
+    assert sum(usage.waits for usage in usages) == 8 - most
 
 
 async def test_the_pace_is_kept_too_and_nobody_waits_for_room_with_a_slot_in_hand(
@@ -77,7 +79,7 @@ async def test_the_pace_is_kept_too_and_nobody_waits_for_room_with_a_slot_in_han
 ) -> None:
     site, begun = SlowSite(clock, 1.5), clock.now()
 
-    await ask(chain(site, clock, at_once=1, rate=1.0), 4)
+    await ask(chain(site, clock, max_in_flight=1, rate=1.0), 4)
 
     moments = [moment - begun for moment in site.moments]
     assert moments == pytest.approx([0.0, 1.5, 3.0, 4.5], abs=0.01)
@@ -85,16 +87,16 @@ async def test_the_pace_is_kept_too_and_nobody_waits_for_room_with_a_slot_in_han
 
 async def test_processes_share_pace_and_room(clock: VirtualClock) -> None:
     site = SlowSite(clock, 3.0)
-    paces, rooms = MemoryPaceKeeper(clock), MemoryConcurrencyKeeper(clock)
+    paces, rooms = MemoryRateLimitBackend(clock), MemoryConcurrencyBackend(clock)
     links = [
         build_chain(
             site,
             Policies(
-                RateLimiter(1.0, 1, clock=clock, keeper=paces),
+                RateLimiter(1.0, 1, clock=clock, backend=paces),
                 CircuitBreaker(clock=clock),
                 RetryHandler(circuit_breaker_threshold=None, clock=clock),
                 ignored_robots=frozenset({DOMAIN}),
-                doorman=Doorman(2, clock=clock, keeper=rooms),
+                concurrency_limiter=ConcurrencyLimiter(2, clock=clock, backend=rooms),
             ),
             clock,
         )

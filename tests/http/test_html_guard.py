@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import BadAnswer, FailureKind, UnexpectedShape
-from longline.core.model import Account, ItemState
+from longline.core.model import ItemState, Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe, Probe, is_suspicious
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
@@ -56,13 +56,13 @@ HARMLESS = {
 }
 
 
-class Given(Link):
+class Given(Middleware):
     """Answers every request with one page."""
 
     def __init__(self, html: str, headers: dict[str, str] | None = None) -> None:
         self.page = Page(URL, 200, HTML if headers is None else headers, html.encode())
 
-    async def __call__(self, _request: Request, _account: Account) -> Page:
+    async def __call__(self, _request: Request, _account: Usage) -> Page:
         return self.page
 
 
@@ -86,7 +86,7 @@ def probe() -> Iterator[HtmlProbe]:
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_html_is_an_invalid_answer(name: str, probe: HtmlProbe) -> None:
     with pytest.raises(BadAnswer) as caught:
-        await HtmlGuard(Given(HOSTILE[name]), probe)(Request(URL), Account())
+        await HtmlGuard(Given(HOSTILE[name]), probe)(Request(URL), Usage())
 
     assert caught.value.kind is FailureKind.INVALID
 
@@ -95,7 +95,7 @@ async def test_hostile_html_is_an_invalid_answer(name: str, probe: HtmlProbe) ->
 async def test_html_that_is_only_long_is_passed_on(name: str, probe: HtmlProbe) -> None:
     given = Given(HARMLESS[name])
 
-    page = await HtmlGuard(given, probe)(Request(URL), Account())
+    page = await HtmlGuard(given, probe)(Request(URL), Usage())
 
     assert page is given.page
 
@@ -105,7 +105,7 @@ async def test_ordinary_pages_are_not_probed() -> None:
     pages = ["", "<p>x", "<h1>x</h1>" + numbered(ROW, 300), HARMLESS["a long text"]]
 
     for html in pages:
-        await HtmlGuard(Given(html), probe)(Request(URL), Account())
+        await HtmlGuard(Given(html), probe)(Request(URL), Usage())
 
     assert probe.calls == 0
 
@@ -114,7 +114,7 @@ async def test_json_is_not_probed_and_has_no_tree() -> None:
     probe = Counting()
     given = Given("<div>" * 30_000, {"content-type": "application/json"})
 
-    page = await HtmlGuard(given, probe)(Request(URL), Account())
+    page = await HtmlGuard(given, probe)(Request(URL), Usage())
 
     assert probe.calls == 0
     with pytest.raises(UnexpectedShape):

@@ -22,7 +22,7 @@ from longline.core.errors import (
     TimedOut,
     UnknownHost,
 )
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.scripted_site import ScriptedSite, drop
@@ -40,12 +40,12 @@ async def test_an_answer_has_status_headers_and_body(
     site: ScriptedSite, transport: HttpTransport
 ) -> None:
     site.says("/a", "hello", headers={"X-Thing": "1"})
-    account = Account()
+    usage = Usage()
 
-    page = await transport(Request(f"{site.url}/a"), account)
+    page = await transport(Request(f"{site.url}/a"), usage)
 
     assert (page.status, page.text, page.headers["x-thing"]) == (200, "hello", "1")
-    assert (account.requests, account.received_bytes) == (1, 5)
+    assert (usage.requests, usage.received_bytes) == (1, 5)
 
 
 async def test_a_drip_that_never_pauses_long_still_meets_the_deadline(
@@ -63,7 +63,7 @@ async def test_a_drip_that_never_pauses_long_still_meets_the_deadline(
     started = clock.now()
 
     with pytest.raises(TimedOut) as late:
-        await transport(Request(f"{site.url}/drip"), Account())
+        await transport(Request(f"{site.url}/drip"), Usage())
 
     assert late.value.seconds == 10
     assert clock.now() - started == pytest.approx(10, abs=0.1)
@@ -79,7 +79,7 @@ async def test_a_request_may_have_a_deadline_of_its_own(
     site.answers["/slow"] = slow
 
     with pytest.raises(TimedOut) as late:
-        await transport(Request(f"{site.url}/slow", timeout=2), Account())
+        await transport(Request(f"{site.url}/slow", timeout=2), Usage())
 
     assert late.value.seconds == 2
 
@@ -100,12 +100,12 @@ async def test_a_wait_before_writing_does_not_count_against_the_deadline(
     site.answers["/slow"] = slow
     request, started = Request(f"{site.url}/slow", before_write=wait), clock.now()
 
-    page = await transport(request, Account())
+    page = await transport(request, Usage())
     assert page.status == 200
     assert asked_at[0] - started == pytest.approx(20, abs=0.1)
 
     with pytest.raises(TimedOut):
-        await transport(replace(request, timeout=4), Account())
+        await transport(replace(request, timeout=4), Usage())
 
 
 async def test_a_request_that_may_not_leave_is_not_written(
@@ -117,7 +117,7 @@ async def test_a_request_that_may_not_leave_is_not_written(
     site.says("/a", "hello")
 
     with pytest.raises(Postponed):
-        await transport(Request(f"{site.url}/a", before_write=refuse), Account())
+        await transport(Request(f"{site.url}/a", before_write=refuse), Usage())
 
     assert site.hits["/a"] == 0
 
@@ -133,7 +133,7 @@ async def test_a_body_is_capped_after_it_is_unpacked(
     site.answers["/bomb"] = bomb
 
     with pytest.raises(BadAnswer, match=r"\b1000\b"):
-        await transport(Request(f"{site.url}/bomb"), Account())
+        await transport(Request(f"{site.url}/bomb"), Usage())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_a_flood_of_tiny_parts_is_refused_long_before_its_end(
     transport = HttpTransport(HttpOptions(largest_body=10**9), clock)
 
     with pytest.raises(BadAnswer):
-        await transport(Request(f"http://127.0.0.1:{port}/"), Account())
+        await transport(Request(f"http://127.0.0.1:{port}/"), Usage())
 
     assert 0 < sent < 2_000
     await transport.close()
@@ -185,23 +185,23 @@ async def test_a_body_that_ends_early_is_cut(site: ScriptedSite, transport: Http
     site.answers["/cut"] = cut
 
     with pytest.raises(BodyCut):
-        await transport(Request(f"{site.url}/cut"), Account())
+        await transport(Request(f"{site.url}/cut"), Usage())
 
 
 async def test_a_closed_port_cannot_be_reached(transport: HttpTransport) -> None:
     with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:9"):
-        await transport(Request("http://127.0.0.1:9/"), Account())
+        await transport(Request("http://127.0.0.1:9/"), Usage())
 
 
 async def test_a_dropped_connection_is_one_request_and_no_more(
     site: ScriptedSite, transport: HttpTransport
 ) -> None:
     site.says("/warm", "so that the connection is a kept one")
-    await transport(Request(f"{site.url}/warm"), Account())
+    await transport(Request(f"{site.url}/warm"), Usage())
     site.answers["/drop"] = drop
 
     with pytest.raises(ConnectFailed):
-        await transport(Request(f"{site.url}/drop"), Account())
+        await transport(Request(f"{site.url}/drop"), Usage())
 
     assert site.hits["/drop"] == 1
 
@@ -222,7 +222,7 @@ async def test_a_name_that_nobody_has_is_told_apart_from_name_servers_that_are_d
     monkeypatch.setattr(socket, "getaddrinfo", fail)
 
     with pytest.raises(kind, match=r"nowhere\.test") as told:
-        await transport(Request("http://nowhere.test/"), Account())
+        await transport(Request("http://nowhere.test/"), Usage())
 
     assert type(told.value) is kind
 
@@ -230,7 +230,7 @@ async def test_a_name_that_nobody_has_is_told_apart_from_name_servers_that_are_d
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://", "nonsense"])
 async def test_a_url_that_is_not_http_is_refused(transport: HttpTransport, url: str) -> None:
     with pytest.raises(BadAnswer, match="address"):
-        await transport(Request(url), Account())
+        await transport(Request(url), Usage())
 
 
 async def test_an_address_that_cannot_be_asked_is_said_once_without_its_secrets(
@@ -239,7 +239,7 @@ async def test_an_address_that_cannot_be_asked_is_said_once_without_its_secrets(
     request = Request("ftp://shop.test/x", hidden={"key": "s3cret"})
 
     with pytest.raises(BadAnswer) as refused:
-        await transport(request, Account())
+        await transport(request, Usage())
 
     assert str(refused.value).count("shop.test") == 1
     assert "s3cret" not in str(refused.value)

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from longline.config.secrets import SecretRef
 from longline.core.errors import AuthFailed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.identity import Identity
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.identity import IdentityMiddleware
 from tests.http.signing_in import SECRET, Door, echo, elsewhere, failure_of
 from tests.scripted_site import Answer, ScriptedSite
 from tests.virtual import VirtualClock
@@ -194,17 +194,17 @@ async def test_a_secret_start_cookie_travels_encrypted_only(
     monkeypatch.setenv("SHOP_SESSION", SECRET)
     seen: list[str] = []
 
-    class Far(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+    class Far(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             seen.append(request.headers.get("Cookie", "none"))
             return Page(request.url, 200, {}, b"")
 
     session = SecretRef.parse("env:SHOP_SESSION")
-    link = Identity(Far(), cookies={"shop.test": {"session": session, "lang": "en"}})
+    link = IdentityMiddleware(Far(), cookies={"shop.test": {"session": session, "lang": "en"}})
 
-    await link(Request("http://shop.test/"), Account())
-    await link(Request("https://shop.test/"), Account())
+    await link(Request("http://shop.test/"), Usage())
+    await link(Request("https://shop.test/"), Usage())
 
     assert seen == ["lang=en", f"session={SECRET}; lang=en"]
 
@@ -231,15 +231,15 @@ async def test_a_cookie_that_the_cache_repeats_does_not_replace_a_newer_one() ->
         Page("https://shop.test/", 200, {}, b""),
     ]
 
-    class Scripted(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+    class Scripted(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             sent.append(request.headers.get("Cookie", "none"))
             return answers.pop(0)
 
-    link = Identity(Scripted())
+    link = IdentityMiddleware(Scripted())
     for _ in range(3):
-        await link(Request("https://shop.test/"), Account())
+        await link(Request("https://shop.test/"), Usage())
 
     assert sent == ["none", "a=new", "a=new"]
 
@@ -248,13 +248,13 @@ async def test_a_request_without_anything_to_add_goes_on_as_it_is(clock: Virtual
     del clock
     passed: list[Request] = []
 
-    class Passing(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+    class Passing(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             passed.append(request)
             return Page(request.url, 200, {}, b"")
 
     request = Request("https://shop.test/")
-    await Identity(Passing())(request, Account())
+    await IdentityMiddleware(Passing())(request, Usage())
 
     assert passed[0] is request

@@ -9,12 +9,12 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import ConnectFailed, TimedOut
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.coalescing import Joining
-from longline.http.middleware.responses import Statuses
-from longline.http.middleware.retry import Retrying
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.coalescing import CoalescingMiddleware
+from longline.http.middleware.responses import StatusMiddleware
+from longline.http.middleware.retry import RetryMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite, drop
@@ -42,15 +42,15 @@ async def transport(clock: VirtualClock) -> AsyncIterator[HttpTransport]:
 
 
 @pytest.fixture
-def joining(transport: HttpTransport) -> Joining:
-    return Joining(transport)
+def joining(transport: HttpTransport) -> CoalescingMiddleware:
+    return CoalescingMiddleware(transport)
 
 
-async def ask(link: Link, request: Request, times: int) -> tuple[list[Page], list[Account]]:
+async def ask(link: Middleware, request: Request, times: int) -> tuple[list[Page], list[Usage]]:
     """Ask the same several times at once; return the answers and what each cost."""
-    accounts = [Account() for _ in range(times)]
-    pages = await asyncio.gather(*(link(request, account) for account in accounts))
-    return pages, accounts
+    usages = [Usage() for _ in range(times)]
+    pages = await asyncio.gather(*(link(request, usage) for usage in usages))
+    return pages, usages
 
 
 # ---------------------------------------------------------------- in flight
@@ -58,26 +58,26 @@ async def ask(link: Link, request: Request, times: int) -> tuple[list[Page], lis
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_identical_requests_in_flight_share_one_answer(
-    site: ScriptedSite, joining: Joining, method: str
+    site: ScriptedSite, joining: CoalescingMiddleware, method: str
 ) -> None:
     site.answers["/a"] = Slow()
 
-    pages, accounts = await ask(joining, Request(f"{site.url}/a", method), 5)
+    pages, usages = await ask(joining, Request(f"{site.url}/a", method), 5)
 
     assert site.hits["/a"] == 1
     assert [page.status for page in pages] == [200] * 5
-    assert sorted((one.requests, one.joined) for one in accounts) == [(0, 1)] * 4 + [(1, 0)]
-    assert {one.status for one in accounts} == {200}
+    assert sorted((one.requests, one.joined) for one in usages) == [(0, 1)] * 4 + [(1, 0)]
+    assert {one.status for one in usages} == {200}
 
 
 async def test_requests_one_after_the_other_are_made_each(
-    site: ScriptedSite, joining: Joining
+    site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     site.says("/a", "x")
     request = Request(f"{site.url}/a")
 
     for _ in range(3):
-        await joining(request, Account())
+        await joining(request, Usage())
 
     assert site.hits["/a"] == 3
 
@@ -94,7 +94,7 @@ async def test_requests_one_after_the_other_are_made_each(
     ids=lambda other: next(iter(other)),
 )
 async def test_requests_that_differ_are_made_each(
-    site: ScriptedSite, joining: Joining, other: dict[str, object]
+    site: ScriptedSite, joining: CoalescingMiddleware, other: dict[str, object]
 ) -> None:
     site.says("/a", "x")
     path = str(other.pop("url", "/a"))
@@ -102,14 +102,14 @@ async def test_requests_that_differ_are_made_each(
     values = {"headers": {"X-Who": "a"}, **other}
     second = Request(f"{site.url}{path}", **values)  # type: ignore[arg-type]  # a test's shorthand
 
-    await asyncio.gather(joining(first, Account()), joining(second, Account()))
+    await asyncio.gather(joining(first, Usage()), joining(second, Usage()))
 
     assert site.hits["/a"] == 2
 
 
 @pytest.mark.parametrize(("method", "body"), [("POST", b"x"), ("POST", None), ("GET", b"x")])
 async def test_requests_that_may_change_something_are_made_each(
-    site: ScriptedSite, joining: Joining, method: str, body: bytes | None
+    site: ScriptedSite, joining: CoalescingMiddleware, method: str, body: bytes | None
 ) -> None:
     site.answers["/a"] = Slow()
 
@@ -119,18 +119,20 @@ async def test_requests_that_may_change_something_are_made_each(
 
 
 async def test_statuses_that_a_caller_accepts_are_no_difference(
-    site: ScriptedSite, joining: Joining
+    site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     site.answers["/a"] = Slow(status=404)
     plain = Request(f"{site.url}/a")
     generous = Request(f"{site.url}/a", accept=frozenset({404}))
 
-    await asyncio.gather(joining(plain, Account()), joining(generous, Account()))
+    await asyncio.gather(joining(plain, Usage()), joining(generous, Usage()))
 
     assert site.hits["/a"] == 1
 
 
-async def test_everyone_has_a_page_of_their_own(site: ScriptedSite, joining: Joining) -> None:
+async def test_everyone_has_a_page_of_their_own(
+    site: ScriptedSite, joining: CoalescingMiddleware
+) -> None:
     site.says("/a", "<p>one</p><p>two</p>")
 
     (first, second), _accounts = await ask(joining, Request(f"{site.url}/a"), 2)
@@ -142,12 +144,14 @@ async def test_everyone_has_a_page_of_their_own(site: ScriptedSite, joining: Joi
 # ---------------------------------------------------------------- failures
 
 
-async def test_a_failure_is_everyones_failure(site: ScriptedSite, joining: Joining) -> None:
+async def test_a_failure_is_everyones_failure(
+    site: ScriptedSite, joining: CoalescingMiddleware
+) -> None:
     site.answers["/a"] = drop
-    accounts = [Account() for _ in range(3)]
+    usages = [Usage() for _ in range(3)]
 
     errors = await asyncio.gather(
-        *(joining(Request(f"{site.url}/a"), account) for account in accounts),
+        *(joining(Request(f"{site.url}/a"), usage) for usage in usages),
         return_exceptions=True,
     )
 
@@ -155,15 +159,17 @@ async def test_a_failure_is_everyones_failure(site: ScriptedSite, joining: Joini
     assert [type(error) for error in errors] == [ConnectFailed] * 3
     assert len({id(error) for error in errors}) == 3
     assert len({str(error) for error in errors}) == 1
-    assert sum(one.joined for one in accounts) == 2
+    assert sum(one.joined for one in usages) == 2
 
 
-async def test_a_deadline_is_everyones_deadline(site: ScriptedSite, joining: Joining) -> None:
+async def test_a_deadline_is_everyones_deadline(
+    site: ScriptedSite, joining: CoalescingMiddleware
+) -> None:
     site.answers["/a"] = Slow()
     request = Request(f"{site.url}/a", timeout=2)
 
     errors = await asyncio.gather(
-        *(joining(request, Account()) for _ in range(2)), return_exceptions=True
+        *(joining(request, Usage()) for _ in range(2)), return_exceptions=True
     )
 
     assert [str(error) for error in errors] == [str(TimedOut(request.url, 2))] * 2
@@ -174,26 +180,26 @@ async def test_everyone_tries_again_and_again_only_one_goes(
 ) -> None:
     site.says_in_turn("/a", 500, 503, 200)
     retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
-    chain = Retrying(Statuses(Joining(transport), clock), retry, clock)
+    chain = RetryMiddleware(StatusMiddleware(CoalescingMiddleware(transport), clock), retry, clock)
 
-    pages, accounts = await ask(chain, Request(f"{site.url}/a"), 4)
+    pages, usages = await ask(chain, Request(f"{site.url}/a"), 4)
 
     assert site.hits["/a"] == 3
     assert [page.text for page in pages] == ["ok"] * 4
-    assert [one.retries for one in accounts] == [2] * 4
+    assert [one.retries for one in usages] == [2] * 4
 
 
 async def test_a_bug_below_is_seen_by_all(clock: VirtualClock) -> None:
-    class Broken(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del request, account
+    class Broken(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del request, usage
             await clock.sleep(1)
             raise KeyError("bug")
 
-    joining = Joining(Broken())
+    joining = CoalescingMiddleware(Broken())
 
     errors = await asyncio.gather(
-        *(joining(Request("http://x.test/"), Account()) for _ in range(2)), return_exceptions=True
+        *(joining(Request("http://x.test/"), Usage()) for _ in range(2)), return_exceptions=True
     )
 
     assert [type(error) for error in errors] == [KeyError] * 2
@@ -203,12 +209,12 @@ async def test_a_bug_below_is_seen_by_all(clock: VirtualClock) -> None:
 
 
 async def test_when_the_one_that_went_is_cancelled_one_of_the_others_goes(
-    site: ScriptedSite, joining: Joining
+    site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     slow = site.answers["/a"] = Slow()
     request = Request(f"{site.url}/a")
-    accounts = [Account() for _ in range(4)]
-    first, *others = [asyncio.create_task(joining(request, account)) for account in accounts]
+    usages = [Usage() for _ in range(4)]
+    first, *others = [asyncio.create_task(joining(request, usage)) for usage in usages]
     await slow.is_asked.wait()
 
     first.cancel()
@@ -217,13 +223,15 @@ async def test_when_the_one_that_went_is_cancelled_one_of_the_others_goes(
     assert first.cancelled()
     assert [page.status for page in pages] == [200] * 3
     assert site.hits["/a"] == 2
-    assert [(one.requests, one.joined) for one in accounts] == [(1, 0), (1, 0), (0, 1), (0, 1)]
+    assert [(one.requests, one.joined) for one in usages] == [(1, 0), (1, 0), (0, 1), (0, 1)]
 
 
-async def test_one_who_waits_may_be_cancelled_alone(site: ScriptedSite, joining: Joining) -> None:
+async def test_one_who_waits_may_be_cancelled_alone(
+    site: ScriptedSite, joining: CoalescingMiddleware
+) -> None:
     slow = site.answers["/a"] = Slow()
     request = Request(f"{site.url}/a")
-    first, second, third = [asyncio.create_task(joining(request, Account())) for _ in range(3)]
+    first, second, third = [asyncio.create_task(joining(request, Usage())) for _ in range(3)]
     await slow.is_asked.wait()
 
     second.cancel()
@@ -235,17 +243,17 @@ async def test_one_who_waits_may_be_cancelled_alone(site: ScriptedSite, joining:
 
 
 async def test_all_may_be_cancelled_and_the_next_one_goes(
-    site: ScriptedSite, joining: Joining
+    site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     slow = site.answers["/a"] = Slow()
     request = Request(f"{site.url}/a")
-    tasks = [asyncio.create_task(joining(request, Account())) for _ in range(3)]
+    tasks = [asyncio.create_task(joining(request, Usage())) for _ in range(3)]
     await slow.is_asked.wait()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
-    page = await joining(request, Account())
+    page = await joining(request, Usage())
 
     assert page.status == 200
     assert site.hits["/a"] == 2
@@ -254,19 +262,21 @@ async def test_all_may_be_cancelled_and_the_next_one_goes(
 # ---------------------------------------------------------------- shared within a run
 
 
-async def test_a_shared_request_is_made_once_in_a_run(site: ScriptedSite, joining: Joining) -> None:
+async def test_a_shared_request_is_made_once_in_a_run(
+    site: ScriptedSite, joining: CoalescingMiddleware
+) -> None:
     site.says("/a", "x")
     request = Request(f"{site.url}/a", is_shared=True)
-    account = Account()
+    usage = Usage()
 
-    texts = [(await joining(request, account)).text for _ in range(3)]
+    texts = [(await joining(request, usage)).text for _ in range(3)]
 
     assert texts == ["x"] * 3
-    assert (site.hits["/a"], account.requests, account.joined) == (1, 1, 2)
+    assert (site.hits["/a"], usage.requests, usage.joined) == (1, 1, 2)
 
 
 async def test_shared_requests_at_the_same_time_are_one_too(
-    site: ScriptedSite, joining: Joining
+    site: ScriptedSite, joining: CoalescingMiddleware
 ) -> None:
     site.answers["/a"] = Slow()
 
@@ -276,20 +286,22 @@ async def test_shared_requests_at_the_same_time_are_one_too(
     assert site.hits["/a"] == 1
 
 
-async def test_one_that_is_not_shared_is_made_anew(site: ScriptedSite, joining: Joining) -> None:
+async def test_one_that_is_not_shared_is_made_anew(
+    site: ScriptedSite, joining: CoalescingMiddleware
+) -> None:
     site.says("/a", "x")
-    await joining(Request(f"{site.url}/a", is_shared=True), Account())
+    await joining(Request(f"{site.url}/a", is_shared=True), Usage())
 
-    await joining(Request(f"{site.url}/a"), Account())
+    await joining(Request(f"{site.url}/a"), Usage())
 
     assert site.hits["/a"] == 2
 
 
-async def test_a_failure_is_not_kept(site: ScriptedSite, joining: Joining) -> None:
+async def test_a_failure_is_not_kept(site: ScriptedSite, joining: CoalescingMiddleware) -> None:
     site.says_in_turn("/a", 404, 200)
     request = Request(f"{site.url}/a", is_shared=True)
 
-    statuses = [(await joining(request, Account())).status for _ in range(3)]
+    statuses = [(await joining(request, Usage())).status for _ in range(3)]
 
     assert statuses == [404, 200, 200]
     assert site.hits["/a"] == 2
@@ -298,12 +310,12 @@ async def test_a_failure_is_not_kept(site: ScriptedSite, joining: Joining) -> No
 async def test_what_was_asked_for_longest_ago_makes_room(
     site: ScriptedSite, transport: HttpTransport
 ) -> None:
-    joining = Joining(transport, kept_bytes=25_000)
+    joining = CoalescingMiddleware(transport, kept_bytes=25_000)
     for name in "abc":
         site.says(f"/{name}", name * 10_000)
 
     for name in "abacab":
-        await joining(Request(f"{site.url}/{name}", is_shared=True), Account())
+        await joining(Request(f"{site.url}/{name}", is_shared=True), Usage())
 
     assert site.hits == {"/a": 1, "/b": 2, "/c": 1}
 
@@ -311,10 +323,10 @@ async def test_what_was_asked_for_longest_ago_makes_room(
 async def test_an_answer_larger_than_all_the_room_is_not_kept(
     site: ScriptedSite, transport: HttpTransport
 ) -> None:
-    joining = Joining(transport, kept_bytes=5_000)
+    joining = CoalescingMiddleware(transport, kept_bytes=5_000)
     site.says("/a", "a" * 10_000)
 
     for _ in range(2):
-        await joining(Request(f"{site.url}/a", is_shared=True), Account())
+        await joining(Request(f"{site.url}/a", is_shared=True), Usage())
 
     assert site.hits["/a"] == 2

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import pytest
 
 from longline.core.errors import Postponed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.rate_limit import Pacing
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.limits.limiter import Grant, RateLimiter
 from longline.sandbox.limits import TokenBucket
 from tests.virtual import VirtualClock, VirtualLoop
@@ -18,7 +18,7 @@ DOMAIN = "a.test"
 URL = f"http://{DOMAIN}/"
 
 
-class Script(Link):
+class Script(Middleware):
     """A site that gives these answers in turn, and then plain ones; keeps what it was asked."""
 
     def __init__(self, clock: VirtualClock, *answers: tuple[int, Mapping[str, str]]) -> None:
@@ -27,8 +27,8 @@ class Script(Link):
         self.requests: list[Request] = []
         self.moments: list[float] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        account.requests += 1
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        usage.requests += 1
         self.requests.append(request)
         self.moments.append(self._clock.now())
         status, headers = self._answers.pop(0) if self._answers else (200, {})
@@ -37,9 +37,9 @@ class Script(Link):
 
 async def gap(script: Script, limiter: RateLimiter, clock: VirtualClock) -> float:
     """Return the seconds between the first answer and the second request."""
-    pacing = Pacing(script, limiter, clock)
-    await pacing(Request(URL), Account())
-    await pacing(Request(URL), Account())
+    pacing = RateLimitMiddleware(script, limiter, clock)
+    await pacing(Request(URL), Usage())
+    await pacing(Request(URL), Usage())
     return script.moments[1] - script.moments[0]
 
 
@@ -98,13 +98,13 @@ async def test_other_answers_do_not(
 async def test_a_pause_of_a_month_is_obeyed_for_a_day_and_parks_the_item(
     clock: VirtualClock,
 ) -> None:
-    pacing = Pacing(
+    pacing = RateLimitMiddleware(
         Script(clock, (429, {"retry-after": "2592000"})), RateLimiter(clock=clock), clock
     )
-    await pacing(Request(URL), Account())
+    await pacing(Request(URL), Usage())
 
     with pytest.raises(Postponed) as caught:
-        await pacing(Request(URL), Account())
+        await pacing(Request(URL), Usage())
 
     assert caught.value.until == pytest.approx(clock.now() + 86_400)
 
@@ -113,13 +113,13 @@ async def test_without_a_limit_the_request_passes_as_it_is(clock: VirtualClock) 
     limiter, script = RateLimiter(None, clock=clock), Script(clock)
     request = Request(URL)
 
-    await Pacing(script, limiter, clock)(request, Account())
+    await RateLimitMiddleware(script, limiter, clock)(request, Usage())
 
     assert script.requests[0] is request
     assert limiter.get_statistics().domains[DOMAIN].requests == 1
 
 
-class ExactSite(Link):
+class ExactSite(Middleware):
     """A site with a bucket of its own; requests take a while to get a connection."""
 
     def __init__(self, clock: VirtualClock, rate: float, burst: int, connecting: float) -> None:
@@ -128,8 +128,8 @@ class ExactSite(Link):
         self._connecting = connecting
         self.refused = 0
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         await self._clock.sleep(self._connecting)
         if request.before_write is not None:
             await request.before_write()
@@ -145,13 +145,13 @@ async def test_requests_that_a_stall_held_up_do_not_leave_with_the_next_burst(
 ) -> None:
     rate, burst, count = 20.0, 5, 100
     site = ExactSite(clock, rate, burst, connecting)
-    pacing = Pacing(site, RateLimiter(rate, burst, clock=clock), clock)
+    pacing = RateLimitMiddleware(site, RateLimiter(rate, burst, clock=clock), clock)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     stalls = [loop.call_later(at, loop.jump, stall) for at in (1.02, 2.53, 3.91)]
     started = clock.now()
 
-    await asyncio.gather(*(pacing(Request(URL), Account()) for _ in range(count)))
+    await asyncio.gather(*(pacing(Request(URL), Usage()) for _ in range(count)))
 
     assert stalls[-1].when() < loop.time()
     assert site.refused == 0
@@ -162,14 +162,14 @@ async def test_requests_that_a_stall_held_up_do_not_leave_with_the_next_burst(
 
 async def test_a_published_limit_is_kept_and_told_once(clock: VirtualClock) -> None:
     policy = {"ratelimit-policy": '"second";q=5;w=1, "minute";q=60;w=60'}
-    limiter, account = RateLimiter(None, clock=clock), Account()
-    pacing = Pacing(Script(clock, (200, policy), (200, policy)), limiter, clock)
+    limiter, usage = RateLimiter(None, clock=clock), Usage()
+    pacing = RateLimitMiddleware(Script(clock, (200, policy), (200, policy)), limiter, clock)
 
-    await pacing(Request(URL), account)
-    await pacing(Request(URL), account)
+    await pacing(Request(URL), usage)
+    await pacing(Request(URL), usage)
 
     assert limiter.rate(DOMAIN) == pytest.approx(0.95)
-    assert [(one.kind, dict(one.data)) for one in account.happenings] == [
+    assert [(one.kind, dict(one.data)) for one in usage.events] == [
         ("limit.published", {"domain": DOMAIN, "limit": 60, "window": 60})
     ]
 
@@ -179,17 +179,17 @@ async def test_what_is_left_may_be_spoken_for_by_requests_under_way(clock: Virtu
     limiter = RateLimiter(None, clock=clock)
     quota = (200, {"x-ratelimit-remaining": "1", "x-ratelimit-reset": "9"})
     script = Script(clock, quota)
-    inner = Pacing(script, limiter, clock)
+    inner = RateLimitMiddleware(script, limiter, clock)
 
-    async def meanwhile(request: Request, account: Account) -> Page:
+    async def meanwhile(request: Request, usage: Usage) -> Page:
         if request.url == URL:
-            return await script(request, account)
-        await pacing(Request(URL), account)
-        return await script(request, account)
+            return await script(request, usage)
+        await pacing(Request(URL), usage)
+        return await script(request, usage)
 
-    pacing = Pacing(meanwhile, limiter, clock)
-    await pacing(Request(f"{URL}slow"), Account())
-    await inner(Request(URL), Account())
+    pacing = RateLimitMiddleware(meanwhile, limiter, clock)
+    await pacing(Request(f"{URL}slow"), Usage())
+    await inner(Request(URL), Usage())
 
     assert script.moments[-1] - script.moments[0] >= 9
 
@@ -197,7 +197,7 @@ async def test_what_is_left_may_be_spoken_for_by_requests_under_way(clock: Virtu
 async def test_a_request_s_priority_is_passed_on(clock: VirtualClock) -> None:
     limiter = Urgency(clock)
 
-    await Pacing(Script(clock), limiter, clock)(Request(URL, priority=7), Account())
+    await RateLimitMiddleware(Script(clock), limiter, clock)(Request(URL, priority=7), Usage())
 
     assert limiter.priorities == [7]
 
@@ -216,11 +216,11 @@ class Urgency(RateLimiter):
 
 async def test_an_overloaded_site_says_nothing_about_its_limit(clock: VirtualClock) -> None:
     limiter = RateLimiter("auto", clock=clock)
-    pacing = Pacing(Script(clock, *[(503, {})] * 20), limiter, clock)
-    account = Account()
+    pacing = RateLimitMiddleware(Script(clock, *[(503, {})] * 20), limiter, clock)
+    usage = Usage()
 
     for _ in range(20):
-        await pacing(Request(URL), account)
+        await pacing(Request(URL), usage)
 
     assert limiter.rate(DOMAIN) == 2.0
-    assert not account.happenings
+    assert not usage.events

@@ -10,17 +10,17 @@ from typing import Literal, Protocol
 import pytest
 from aiohttp import web
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.rate_limit import Pacing
-from longline.http.middleware.responses import Statuses
-from longline.http.middleware.retry import Retrying
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
+from longline.http.middleware.responses import StatusMiddleware
+from longline.http.middleware.retry import RetryMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.base import PaceKeeper
+from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.cells import Cells
-from longline.limits.backends.memory import MemoryCells, MemoryPaceKeeper
-from longline.limits.backends.sqlite import SqliteCells, SqlitePaceKeeper
+from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
+from longline.limits.backends.sqlite import SqliteCells, SqliteRateLimitBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
@@ -57,7 +57,7 @@ class FixedWindow:
 class Keepers:
     """Where the runs of a test share what they know."""
 
-    paces: PaceKeeper
+    paces: RateLimitBackend
     limits: Cells[Learned]
 
 
@@ -68,18 +68,18 @@ class Outcome:
     pages: int
     refused: int
     seconds: float
-    account: Account = field(compare=False)
+    usage: Usage = field(compare=False)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def keepers(
+async def backends(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
 ) -> AsyncIterator[Keepers]:
     if request.param == "memory":
-        yield Keepers(MemoryPaceKeeper(clock), MemoryCells[Learned](clock))
+        yield Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
         return
     file = tmp_path / "pace.sqlite"
-    paces = SqlitePaceKeeper(file, clock)
+    paces = SqliteRateLimitBackend(file, clock)
     limits = SqliteCells(file, "limits", Learned, clock)
     yield Keepers(paces, limits)
     await paces.close()
@@ -106,48 +106,50 @@ def limit(
 
 @asynccontextmanager
 async def chain(
-    keepers: Keepers, clock: VirtualClock, rate: float | Literal["auto"]
-) -> AsyncIterator[Link]:
+    backends: Keepers, clock: VirtualClock, rate: float | Literal["auto"]
+) -> AsyncIterator[Middleware]:
     """Build what a process of its own would: only the keepers are shared."""
-    limiter = RateLimiter(rate, 10, clock=clock, keeper=keepers.paces, learned=keepers.limits)
+    limiter = RateLimiter(rate, 10, clock=clock, backend=backends.paces, learned=backends.limits)
     transport = HttpTransport(HttpOptions(timeout=30), clock)
     retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
-    yield Retrying(Statuses(Pacing(transport, limiter, clock), clock), retry, clock)
+    yield RetryMiddleware(
+        StatusMiddleware(RateLimitMiddleware(transport, limiter, clock), clock), retry, clock
+    )
     await transport.close()
 
 
 async def run(
     site: ScriptedSite,
-    keepers: Keepers,
+    backends: Keepers,
     clock: VirtualClock,
     rate: float | Literal["auto"] = "auto",
     *,
     pages: int = PAGES,
 ) -> Outcome:
     """Fetch all pages with eight workers."""
-    account, numbers, fetched = Account(), iter(range(pages)), []
+    usage, numbers, fetched = Usage(), iter(range(pages)), []
 
-    async def work(link: Link) -> None:
+    async def work(link: Middleware) -> None:
         for number in numbers:
-            await link(Request(f"{site.url}/page?{number}"), account)
+            await link(Request(f"{site.url}/page?{number}"), usage)
             fetched.append(number)
 
     site.log.clear()
-    async with chain(keepers, clock, rate) as link, asyncio.TaskGroup() as group:
+    async with chain(backends, clock, rate) as link, asyncio.TaskGroup() as group:
         for _ in range(CONCURRENCY):
             group.create_task(work(link))
     seconds = site.moments[-1] - site.moments[0]
-    return Outcome(len(set(fetched)), account.rate_limited, seconds, account)
+    return Outcome(len(set(fetched)), usage.rate_limited, seconds, usage)
 
 
 async def test_an_undeclared_limit_is_learned_at_the_price_of_a_few_refusals_and_then_kept(
-    site: ScriptedSite, clock: VirtualClock, keepers: Keepers
+    site: ScriptedSite, clock: VirtualClock, backends: Keepers
 ) -> None:
     statuses = limit(site, clock, TokenBucket(10.0, 10, clock.now()))
     ideal = (PAGES - 10) / 10
 
-    first = await run(site, keepers, clock)
-    second = await run(site, keepers, clock)
+    first = await run(site, backends, clock)
+    second = await run(site, backends, clock)
 
     assert statuses.count(200) == 2 * PAGES
     assert (first.pages, second.pages) == (PAGES, PAGES)
@@ -158,11 +160,11 @@ async def test_an_undeclared_limit_is_learned_at_the_price_of_a_few_refusals_and
 
 
 async def test_a_declared_limit_is_never_refused(
-    site: ScriptedSite, clock: VirtualClock, keepers: Keepers
+    site: ScriptedSite, clock: VirtualClock, backends: Keepers
 ) -> None:
     limit(site, clock, TokenBucket(10.0, 10, clock.now()))
 
-    only = await run(site, keepers, clock, 10.0)
+    only = await run(site, backends, clock, 10.0)
 
     assert (only.pages, only.refused) == (PAGES, 0)
     assert only.seconds <= 1.05 * (PAGES - 10) / 10
@@ -187,11 +189,11 @@ async def test_other_limits_are_learned_as_well(
     make: Callable[[float], Bucket],
     latency: float,
 ) -> None:
-    keepers = Keepers(MemoryPaceKeeper(clock), MemoryCells[Learned](clock))
+    backends = Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
     limit(site, clock, make(clock.now()), latency=latency)
 
-    first = await run(site, keepers, clock)
-    second = await run(site, keepers, clock)
+    first = await run(site, backends, clock)
+    second = await run(site, backends, clock)
 
     assert (first.pages, second.pages) == (PAGES, PAGES)
     assert first.refused <= 10
@@ -199,15 +201,15 @@ async def test_other_limits_are_learned_as_well(
 
 
 async def test_processes_that_work_at_once_learn_together(
-    site: ScriptedSite, clock: VirtualClock, keepers: Keepers
+    site: ScriptedSite, clock: VirtualClock, backends: Keepers
 ) -> None:
     statuses = limit(site, clock, TokenBucket(10.0, 10, clock.now()))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(3):
-            group.create_task(run(site, keepers, clock, pages=100))
+            group.create_task(run(site, backends, clock, pages=100))
     refused = statuses.count(429)
-    again = await run(site, keepers, clock)
+    again = await run(site, backends, clock)
 
     assert statuses.count(200) == 300 + PAGES
     assert refused <= 10
@@ -215,13 +217,13 @@ async def test_processes_that_work_at_once_learn_together(
 
 
 async def test_what_is_learned_is_told(site: ScriptedSite, clock: VirtualClock) -> None:
-    keepers = Keepers(MemoryPaceKeeper(clock), MemoryCells[Learned](clock))
+    backends = Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
     limit(site, clock, TokenBucket(5.0, 2, clock.now()))
 
-    outcome = await run(site, keepers, clock)
+    outcome = await run(site, backends, clock)
 
-    told = [one for one in outcome.account.happenings if one.kind == "limit.learned"]
-    refusal = next(one for one in outcome.account.happenings if one.kind == "limit.refused")
+    told = [one for one in outcome.usage.events if one.kind == "limit.learned"]
+    refusal = next(one for one in outcome.usage.events if one.kind == "limit.refused")
     assert told[0].data["rate"] >= 2.0 * 1.2
     assert (refusal.data["status"], refusal.data["pause"]) == (429, 1.0)
     assert 2.0 < refusal.data["rate"] < 5.0

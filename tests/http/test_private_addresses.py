@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from longline.config.job_spec import JobSpec
 from longline.core.errors import BadAnswer, FailureKind, FetchError, PrivateAddress
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.address_policy import (
     Address,
     AddressCheck,
@@ -23,8 +23,8 @@ from longline.http.address_policy import (
     scope_of,
 )
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Redirects
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import RedirectMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.backends.memory import MemoryCells
 from tests.scripted_site import ScriptedSite
@@ -76,10 +76,10 @@ class Web:
         """Ask for addresses one after the other in one job; return the last answer."""
         policy = policy or self.policy(private_hosts)
         transport = HttpTransport(HttpOptions(), self.clock, policy, self.names)
-        link: Link = Redirects(AddressCheck(transport, policy))
+        link: Middleware = RedirectMiddleware(AddressCheck(transport, policy))
         try:
             for url in urls:
-                page = await link(Request(url), Account())
+                page = await link(Request(url), Usage())
         finally:
             await transport.close()
         return page
@@ -294,13 +294,13 @@ async def test_the_start_of_a_job_is_kept_for_its_other_processes(web: Web) -> N
 
 
 async def test_a_start_that_hides_its_address_is_public(web: Web) -> None:
-    class Cache(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+    class Cache(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             return Page(request.url, 200, {}, b"kept from an earlier run")
 
     policy = web.policy()
-    await AddressCheck(Cache(), policy)(Request("http://hidden.test/"), Account())
+    await AddressCheck(Cache(), policy)(Request("http://hidden.test/"), Usage())
 
     with pytest.raises(PrivateAddress):
         await web.ask(web.at("inside.test"), policy=policy)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.http.headers import retry_after
 from longline.http.middleware.rate_limit import Quota, read_quotas
 
@@ -156,7 +156,7 @@ def test_the_current_draft_is_read_back(limit: int, left: int, seconds: int) -> 
 
 @given(st.integers(0, 31_000_000))
 def test_a_pause_is_read_in_both_forms(seconds: int) -> None:
-    at = format_datetime(moment(NOW + seconds), usegmt=True)
+    at = format_datetime(utc_datetime(NOW + seconds), usegmt=True)
 
     assert retry_after({"retry-after": str(seconds)}, NOW) == seconds
     assert retry_after({"retry-after": at}, NOW) == seconds

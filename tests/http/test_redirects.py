@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from longline.core.errors import BadAnswer
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Redirects
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import RedirectMiddleware
 
 SECRETS = {"Authorization": "Bearer s", "Cookie": "a=1", "X-Thing": "1"}
 
 
-class Moved(Link):
+class Moved(Middleware):
     """Sends the first request elsewhere, and remembers what comes there."""
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.arrived: list[Request] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         self.arrived.append(request)
         if len(self.arrived) > 1:
             return Page(request.url, 200, {}, b"")
@@ -47,7 +47,7 @@ async def test_secrets_go_along_only_where_they_are_as_safe(
 ) -> None:
     moved = Moved(target)
 
-    await Redirects(moved)(Request(start, headers=SECRETS, hidden={"key": "s"}), Account())
+    await RedirectMiddleware(moved)(Request(start, headers=SECRETS, hidden={"key": "s"}), Usage())
 
     arrived = moved.arrived[1]
     assert arrived.headers == (SECRETS if is_trusted else {"X-Thing": "1"})
@@ -70,7 +70,7 @@ async def test_secrets_go_along_only_where_they_are_as_safe(
 async def test_a_user_in_a_target_is_dropped(target: str, arrived: str) -> None:
     moved = Moved(target)
 
-    page = await Redirects(moved)(Request("https://x.test/a"), Account())
+    page = await RedirectMiddleware(moved)(Request("https://x.test/a"), Usage())
 
     assert moved.arrived[1].url == page.url == arrived
 
@@ -78,22 +78,24 @@ async def test_a_user_in_a_target_is_dropped(target: str, arrived: str) -> None:
 async def test_a_user_that_the_operator_wrote_stays_for_relative_targets() -> None:
     moved = Moved("/b")
 
-    await Redirects(moved)(Request("https://me:own@x.test/a"), Account())
+    await RedirectMiddleware(moved)(Request("https://me:own@x.test/a"), Usage())
 
     assert moved.arrived[1].url == "https://me:own@x.test/b"
 
 
 async def test_a_user_in_a_refused_target_is_not_told() -> None:
     with pytest.raises(BadAnswer) as caught:
-        await Redirects(Moved("ftp://user:geheim@y.test/"))(Request("https://x.test/"), Account())
+        await RedirectMiddleware(Moved("ftp://user:geheim@y.test/"))(
+            Request("https://x.test/"), Usage()
+        )
 
     assert "geheim" not in str(caught.value)
 
 
 async def test_secrets_left_behind_do_not_come_back_on_the_way_home() -> None:
     class ThereAndBack(Moved):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             self.arrived.append(request)
             if len(self.arrived) > 2:
                 return Page(request.url, 200, {}, b"")
@@ -102,6 +104,6 @@ async def test_secrets_left_behind_do_not_come_back_on_the_way_home() -> None:
 
     moved = ThereAndBack("")
 
-    await Redirects(moved)(Request("https://x.test/", headers=SECRETS), Account())
+    await RedirectMiddleware(moved)(Request("https://x.test/", headers=SECRETS), Usage())
 
     assert moved.arrived[2].headers == {"X-Thing": "1"}

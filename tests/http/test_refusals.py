@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import Postponed
-from longline.core.model import Account, ItemState
+from longline.core.model import ItemState, Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.rate_limit import Pacing
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.limits.backends.memory import MemoryCells
 from longline.limits.limiter import RateLimiter, Refusals, is_about_address, note
 from longline.orchestrator import Orchestrator
@@ -63,30 +63,30 @@ def test_old_refusals_are_forgotten() -> None:
     assert not is_about_address(state, BAD, [5_000.0] * 100)
 
 
-class OneBad(Link):
+class OneBad(Middleware):
     """A site that refuses one address, and all of them while `is_closed`."""
 
     def __init__(self, headers: dict[str, str] | None = None) -> None:
         self.headers = {"retry-after": "20", **(headers or {})}
         self.is_closed = False
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         if self.is_closed or request.url == BAD:
             return Page(request.url, 429, self.headers, b"", 0.0)
         return Page(request.url, 200, {}, b"", 0.0)
 
 
-async def ask(link: Link, *urls: str) -> None:
+async def ask(link: Middleware, *urls: str) -> None:
     for url in urls:
-        await link(Request(url), Account())
+        await link(Request(url), Usage())
 
 
 GOOD = [f"http://site.test/{number}" for number in range(5)]
 
 
 async def test_an_address_that_is_refused_alone_defers_only_itself(clock: VirtualClock) -> None:
-    link = Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
     await ask(link, BAD, *GOOD)
     rested = clock.now()
 
@@ -101,7 +101,7 @@ async def test_an_address_that_is_refused_alone_defers_only_itself(clock: Virtua
 
 async def test_a_domain_that_refuses_others_too_is_stopped(clock: VirtualClock) -> None:
     site = OneBad()
-    link = Pacing(site, RateLimiter(10.0, clock=clock), clock)
+    link = RateLimitMiddleware(site, RateLimiter(10.0, clock=clock), clock)
     await ask(link, BAD, *GOOD)
     site.is_closed = True
     await ask(link, GOOD[0])
@@ -115,7 +115,7 @@ async def test_a_domain_that_refuses_others_too_is_stopped(clock: VirtualClock) 
 
 async def test_a_refusal_with_a_quota_is_the_domains(clock: VirtualClock) -> None:
     quota = {"x-ratelimit-limit": "100", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "20"}
-    link = Pacing(OneBad(quota), RateLimiter(10.0, clock=clock), clock)
+    link = RateLimitMiddleware(OneBad(quota), RateLimiter(10.0, clock=clock), clock)
     await ask(link, BAD, *GOOD)
     await ask(link, BAD)
     before = clock.now()
@@ -128,10 +128,10 @@ async def test_a_refusal_with_a_quota_is_the_domains(clock: VirtualClock) -> Non
 async def test_an_address_that_all_requests_have_stands_for_its_domain(
     clock: VirtualClock,
 ) -> None:
-    link = Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
     await ask(link, *GOOD)
     for _ in range(3):
-        await link(Request(BAD, "POST"), Account())
+        await link(Request(BAD, "POST"), Usage())
     before = clock.now()
 
     await ask(link, GOOD[0])
@@ -141,7 +141,7 @@ async def test_an_address_that_all_requests_have_stands_for_its_domain(
 
 async def test_an_address_that_succeeds_is_as_good_as_any_other(clock: VirtualClock) -> None:
     site = OneBad()
-    link = Pacing(site, RateLimiter(10.0, clock=clock), clock)
+    link = RateLimitMiddleware(site, RateLimiter(10.0, clock=clock), clock)
     site.is_closed = True
     await ask(link, GOOD[0])
     site.is_closed = False
@@ -157,10 +157,10 @@ async def test_an_address_that_succeeds_is_as_good_as_any_other(clock: VirtualCl
 
 
 async def test_a_source_that_accepts_a_refusal_is_given_it(clock: VirtualClock) -> None:
-    link = Pacing(OneBad(), RateLimiter(10.0, clock=clock), clock)
+    link = RateLimitMiddleware(OneBad(), RateLimiter(10.0, clock=clock), clock)
     request = Request(BAD, accept=frozenset({429}))
 
-    pages = [await link(request, Account()) for _ in range(3)]
+    pages = [await link(request, Usage()) for _ in range(3)]
 
     assert [page.status for page in pages] == [429] * 3
 
@@ -169,7 +169,8 @@ async def test_processes_share_what_was_refused(clock: VirtualClock) -> None:
     cells = MemoryCells[Refusals](clock)
     bad = OneBad({"retry-after": "60"})
     one, two = (
-        Pacing(bad, RateLimiter(10.0, clock=clock), clock, refusals=cells) for _ in range(2)
+        RateLimitMiddleware(bad, RateLimiter(10.0, clock=clock), clock, refusals=cells)
+        for _ in range(2)
     )
     await ask(one, BAD)
     await clock.sleep(1)

@@ -8,31 +8,31 @@ from typing import Any
 import pytest
 
 from longline.core.errors import ConnectFailed, FetchError
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.retry import Retrying
-from longline.http.middleware.robots import Robots
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.robots import RobotsMiddleware
 from longline.limits.retry import RetryHandler
 from longline.orchestrator import Orchestrator
-from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.failures import FailureQuery
 from tests.virtual import VirtualClock
 
 SITE = "https://shop.test"
 
 
-class Web(Link):
+class Web(Middleware):
     """Answers some paths with a status, and refuses the connection for all others."""
 
     def __init__(self, **statuses: int) -> None:
         self._statuses = {f"/{name.replace('_', '.')}": code for name, code in statuses.items()}
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        account.requests += 1
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        usage.requests += 1
         status = self._statuses.get(request.url.removeprefix(SITE))
         if status is None:
             raise ConnectFailed(request.url, "refused")
-        account.status = status
+        usage.status = status
         return Page(request.url, status, {}, b"")
 
 
@@ -40,26 +40,26 @@ class Web(Link):
 async def test_the_status_of_robots_txt_is_not_that_of_a_request(
     robots_txt: int, clock: VirtualClock
 ) -> None:
-    account = Account()
+    usage = Usage()
 
     with pytest.raises(FetchError):
-        await Robots(Web(robots_txt=robots_txt), clock)(Request(f"{SITE}/p/1"), account)
+        await RobotsMiddleware(Web(robots_txt=robots_txt), clock)(Request(f"{SITE}/p/1"), usage)
 
-    assert account.status is None
+    assert usage.status is None
 
 
 async def test_the_status_of_an_earlier_request_is_not_that_of_a_later_one(
     clock: VirtualClock,
 ) -> None:
-    account = Account()
-    link = Retrying(Web(list=200), RetryHandler(1, clock=clock), clock)
-    await link(Request(f"{SITE}/list"), account)
-    before = account.status
+    usage = Usage()
+    link = RetryMiddleware(Web(list=200), RetryHandler(1, clock=clock), clock)
+    await link(Request(f"{SITE}/list"), usage)
+    before = usage.status
 
     with pytest.raises(FetchError):
-        await link(Request(f"{SITE}/p/1"), account)
+        await link(Request(f"{SITE}/p/1"), usage)
 
-    assert (before, account.status) == (200, None)
+    assert (before, usage.status) == (200, None)
 
 
 async def test_failures_show_no_status_for_an_item_without_an_answer(
@@ -70,7 +70,7 @@ async def test_failures_show_no_status_for_an_item_without_an_answer(
     options = {"site": SITE, "count": 1}
     async with Orchestrator("tests.little:Little", options, transport=web, **spec) as orchestrator:
         report = await orchestrator.execute()
-        items = await orchestrator.store.ledger.unlucky(LedgerQuery(report.job))
+        items = await orchestrator.store.failure_log.unlucky(FailureQuery(report.job))
 
     assert [one.status for one in items] == [None]
     assert {attempt["status"] for one in items for attempt in one.attempts} == {None}

@@ -119,7 +119,7 @@ async def test_each_port_of_a_host_has_its_own_rules(bench: Bench) -> None:
     robots = bench.link()
 
     async with ScriptedSite() as other:
-        page = await robots(Request(f"{other.url}/a"), bench.account)
+        page = await robots(Request(f"{other.url}/a"), bench.usage)
 
     assert page.status == 404
     assert bench.site.hits["/robots.txt"] == 0

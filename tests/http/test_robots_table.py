@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import RobotsDisallowed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.robots import Robots
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.http.robots_table import CASES, Case
 from tests.scripted_site import ScriptedSite
@@ -19,15 +19,15 @@ from tests.virtual import VirtualClock
 
 
 @pytest.fixture
-async def robots(clock: VirtualClock) -> AsyncIterator[Link]:
+async def robots(clock: VirtualClock) -> AsyncIterator[Middleware]:
     transport = HttpTransport(HttpOptions(), clock)
-    yield Robots(transport, clock)
+    yield RobotsMiddleware(transport, clock)
     await transport.close()
 
 
-async def is_let_through(robots: Link, url: str) -> bool:
+async def is_let_through(robots: Middleware, url: str) -> bool:
     try:
-        await robots(Request(url), Account())
+        await robots(Request(url), Usage())
     except RobotsDisallowed:
         return False
     return True
@@ -35,7 +35,7 @@ async def is_let_through(robots: Link, url: str) -> bool:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_a_rule_is_understood_as_rfc_9309_means_it(
-    site: ScriptedSite, robots: Link, case: Case
+    site: ScriptedSite, robots: Middleware, case: Case
 ) -> None:
     async def robots_txt(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=case.body, content_type="text/plain")

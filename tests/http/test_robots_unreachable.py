@@ -14,9 +14,9 @@ from longline.core.errors import (
     RobotsDisallowed,
     RobotsUnreachable,
 )
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.robots import pause_after
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.http.robots_bench import CLOSED, DAY, Bench, Calendar
@@ -72,7 +72,7 @@ async def test_a_failure_that_passes_at_once_is_hardly_noticed(bench: Bench) -> 
     await bench.get(bench.link(), "/a")
 
     assert bench.site.hits == {"/robots.txt": 3, "/a": 1}
-    assert bench.account.retries == 2
+    assert bench.usage.retries == 2
 
 
 async def test_nobody_asks_while_a_host_is_put_off(bench: Bench) -> None:
@@ -146,9 +146,9 @@ async def test_an_old_copy_goes_on_to_count_while_the_site_is_unreachable(bench:
 
 
 async def test_an_open_breaker_is_passed_on_as_it_is(bench: Bench) -> None:
-    class Open(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+    class Open(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             raise CircuitOpen(request.url, bench.clock.now() + 5)
 
     robots = bench.link(inner=Open())
@@ -157,7 +157,7 @@ async def test_an_open_breaker_is_passed_on_as_it_is(bench: Bench) -> None:
         await bench.get(robots, "/a")
 
 
-class Dead(Link):
+class Dead(Middleware):
     """A host that refuses every connection, through a breaker from the given attempt on."""
 
     def __init__(self, clock: Calendar, opens_after: int | None = None) -> None:
@@ -165,15 +165,15 @@ class Dead(Link):
         self._opens_after = opens_after
         self.attempts = 0
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         self.attempts += 1
         if self._opens_after is not None and self.attempts > self._opens_after:
             raise CircuitOpen(request.url, self._clock.now() + 100, "it failed too often")
         raise ConnectFailed(request.url, "connection refused")
 
 
-async def waits_until_given_up(bench: Bench, robots: Link) -> tuple[int, RobotsUnreachable]:
+async def waits_until_given_up(bench: Bench, robots: Middleware) -> tuple[int, RobotsUnreachable]:
     for waits in range(100):
         try:
             await bench.get(robots, "/a")
@@ -223,9 +223,9 @@ async def test_a_host_that_answers_with_errors_is_given_up_much_later(bench: Ben
 
 
 async def test_a_ban_is_never_taken_for_a_dead_host(bench: Bench) -> None:
-    class Banned(Link):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            del account
+    class Banned(Middleware):
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            del usage
             until = bench.clock.now() + 100
             raise CircuitOpen(request.url, until, "a ban", FailureKind.BLOCKED)
 

@@ -8,7 +8,7 @@ import pytest
 
 from longline.core.clock import SystemClock
 from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FailureKind
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.middleware.subrequests import Subrequests
 from longline.limits.backends.memory import MemoryCells
@@ -78,6 +78,6 @@ async def test_a_page_whose_parts_are_over_the_budget_is_not_had(
 
     async with browsing(tmp_path, spec, before=turn) as transport:
         with pytest.raises(BudgetSpent):
-            await transport(Request(open_shop(site)), Account())
+            await transport(Request(open_shop(site)), Usage())
 
     assert site.hits["/api/items"] == 0

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from longline.core.errors import ServerFailed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.coalescing import Joining
-from longline.http.middleware.concurrency import Crowding
-from longline.http.middleware.rate_limit import Pacing
-from longline.http.middleware.retry import Retrying
-from longline.http.middleware.robots import Robots
-from longline.limits.in_flight import Doorman
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.coalescing import CoalescingMiddleware
+from longline.http.middleware.concurrency import ConcurrencyMiddleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
+from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.robots import RobotsMiddleware
+from longline.limits.in_flight import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from tests.virtual import VirtualClock
@@ -23,14 +23,14 @@ from tests.virtual import VirtualClock
 URL = "http://a.test/"
 
 
-class TenSeconds(Link):
+class TenSeconds(Middleware):
     """A site that takes ten seconds for each answer, after so many failures at once."""
 
     def __init__(self, failures: int = 0) -> None:
         self._failures = failures
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         if self._failures:
             self._failures -= 1
             raise ServerFailed(request.url, 500)
@@ -38,11 +38,11 @@ class TenSeconds(Link):
         return Page(request.url, 404 if request.url.endswith("robots.txt") else 200, {}, b"")
 
 
-async def ask(link: Link, *, times: int = 1) -> list[float]:
+async def ask(link: Middleware, *, times: int = 1) -> list[float]:
     """Ask several times at once; say how long each has waited."""
-    accounts = [Account() for _ in range(times)]
-    await asyncio.gather(*(link(Request(URL), account) for account in accounts))
-    return [account.waiting.seconds() for account in accounts]
+    usages = [Usage() for _ in range(times)]
+    await asyncio.gather(*(link(Request(URL), usage) for usage in usages))
+    return [usage.waiting.seconds() for usage in usages]
 
 
 def waited(*seconds: float) -> object:
@@ -50,61 +50,63 @@ def waited(*seconds: float) -> object:
 
 
 async def test_one_waits_for_the_pace(clock: VirtualClock) -> None:
-    link = Pacing(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
+    link = RateLimitMiddleware(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
 
     assert await ask(link, times=3) == waited(0, 100, 200)
 
 
 async def test_one_waits_for_room_at_a_site(clock: VirtualClock) -> None:
-    doorman = Doorman(1, clock=clock)
+    concurrency_limiter = ConcurrencyLimiter(1, clock=clock)
 
-    assert await ask(Crowding(TenSeconds(), doorman), times=3) == waited(0, 10, 20)
+    assert await ask(ConcurrencyMiddleware(TenSeconds(), concurrency_limiter), times=3) == waited(
+        0, 10, 20
+    )
 
-    await doorman.close()
+    await concurrency_limiter.close()
 
 
 async def test_one_waits_before_each_retry(clock: VirtualClock) -> None:
     retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock)
 
-    assert await ask(Retrying(TenSeconds(failures=2), retry, clock)) == waited(30)
+    assert await ask(RetryMiddleware(TenSeconds(failures=2), retry, clock)) == waited(30)
 
 
 async def test_one_waits_for_the_answer_that_somebody_else_has_asked_for() -> None:
-    assert await ask(Joining(TenSeconds()), times=2) == waited(0, 10)
+    assert await ask(CoalescingMiddleware(TenSeconds()), times=2) == waited(0, 10)
 
 
 async def test_one_waits_for_the_rules_that_somebody_else_asks_for(clock: VirtualClock) -> None:
-    assert await ask(Robots(TenSeconds(), clock), times=2) == waited(0, 10)
+    assert await ask(RobotsMiddleware(TenSeconds(), clock), times=2) == waited(0, 10)
 
 
 async def test_waits_that_overlap_count_once(clock: VirtualClock) -> None:
-    link = Pacing(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
-    account = Account()
+    link = RateLimitMiddleware(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
+    usage = Usage()
 
-    await asyncio.gather(*(link(Request(URL), account) for _ in range(3)))
+    await asyncio.gather(*(link(Request(URL), usage) for _ in range(3)))
 
-    assert account.waiting.seconds() == pytest.approx(200, abs=0.1)
-    assert account.waited == pytest.approx(300, abs=0.1)
+    assert usage.waiting.seconds() == pytest.approx(200, abs=0.1)
+    assert usage.waited == pytest.approx(300, abs=0.1)
 
 
 async def test_a_wait_that_is_under_way_counts_up_to_now(clock: VirtualClock) -> None:
-    link = Pacing(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
-    account = Account()
-    asking = asyncio.gather(*(link(Request(URL), account) for _ in range(2)))
+    link = RateLimitMiddleware(TenSeconds(), RateLimiter(0.01, 1, margin=0.0, clock=clock), clock)
+    usage = Usage()
+    asking = asyncio.gather(*(link(Request(URL), usage) for _ in range(2)))
 
     await asyncio.sleep(60)
 
-    assert account.waiting.seconds() == pytest.approx(60, abs=0.1)
+    assert usage.waiting.seconds() == pytest.approx(60, abs=0.1)
     await asking
 
 
 async def test_a_wait_that_is_broken_off_is_over(clock: VirtualClock) -> None:
     retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock)
-    link, account = Retrying(TenSeconds(failures=2), retry, clock), Account()
+    link, usage = RetryMiddleware(TenSeconds(failures=2), retry, clock), Usage()
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
-            await link(Request(URL), account)
+            await link(Request(URL), usage)
     await asyncio.sleep(1000)
 
-    assert account.waiting.seconds() == pytest.approx(5, abs=0.1)
+    assert usage.waiting.seconds() == pytest.approx(5, abs=0.1)

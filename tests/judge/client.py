@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.messages import Page, Request
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
@@ -24,7 +24,7 @@ class Client:
     def __init__(self, url: str) -> None:
         clock = SystemClock()
         self.url = url
-        self.account = Account()
+        self.usage = Usage()
         options = HttpOptions(timeout=20, user_agent=user_agent_of(Settings()))
         self._transport = HttpTransport(options, clock)
         policies = Policies(
@@ -48,12 +48,12 @@ class Client:
     async def ask(self, path: str, **values: Any) -> Page:
         """Ask for a path; `{other}` in it stands for the same site under another name."""
         path = path.replace("{other}", self.url.replace("127.0.0.1", "localhost"))
-        return await self._chain(Request(f"{self.url}{path}", **values), self.account)
+        return await self._chain(Request(f"{self.url}{path}", **values), self.usage)
 
     @property
     def requests(self) -> int:
         """How many requests were made beside the one for robots.txt."""
-        return self.account.requests - 1
+        return self.usage.requests - 1
 
 
 def basic(user: str, password: str) -> dict[str, str]:

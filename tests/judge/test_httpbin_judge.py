@@ -36,13 +36,13 @@ async def test_refusals_for_going_too_fast_are_counted(client: Client) -> None:
     with pytest.raises(Throttled):
         await client.ask("/status/429")
 
-    assert (client.account.rate_limited, client.account.retries) == (3, 2)
+    assert (client.usage.rate_limited, client.usage.retries) == (3, 2)
 
 
 async def test_received_bytes_are_those_of_the_unpacked_bodies(client: Client) -> None:
     await client.ask("/robots.txt")
-    before = client.account.received_bytes
+    before = client.usage.received_bytes
 
     await client.ask("/bytes/1000?seed=1")
 
-    assert client.account.received_bytes - before == 1000
+    assert client.usage.received_bytes - before == 1000

@@ -10,28 +10,28 @@ import sys
 from pathlib import Path
 
 from longline.core.clock import SystemClock
-from longline.limits.backends.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteRateLimitBackend
 from longline.limits.breaker import BreakerPolicy
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 
-PACE = Pace(rate=0.1, capacity=5)
+PACE = RateLimit(rate=0.1, capacity=5)
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)
 
 
 async def reserve(path: Path, count: int) -> None:
-    keeper = SqlitePaceKeeper(path, SystemClock())
+    backend = SqliteRateLimitBackend(path, SystemClock())
     for _ in range(count):
-        slot = await keeper.reserve("a.test", PACE)
+        slot = await backend.reserve("a.test", PACE)
         print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program
     await asyncio.to_thread(sys.stdin.read)  # live until told, so that it can be killed alive
 
 
 async def probe(path: Path, count: int) -> None:
-    keeper = SqliteBreakerKeeper(path, SystemClock())
+    backend = SqliteBreakerBackend(path, SystemClock())
     for _ in range(count):
-        admission = await keeper.admit("a.test", POLICY)
+        admission = await backend.admit("a.test", POLICY)
         print(int(admission.is_probe), flush=True)  # noqa: T201 - the answer of this program
-    await keeper.close()
+    await backend.close()
 
 
 if __name__ == "__main__":

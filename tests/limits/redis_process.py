@@ -10,20 +10,20 @@ import asyncio
 import sys
 
 from longline.core.clock import SystemClock
-from longline.limits.backends.redis import open_redis_keepers
+from longline.limits.backends.redis import open_redis_backends
 from longline.limits.breaker import BreakerPolicy
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 
 DOMAIN = "a.test"
-PACE = Pace(rate=0.1, capacity=5)
+PACE = RateLimit(rate=0.1, capacity=5)
 POLICY = BreakerPolicy(threshold=1, recovery=600.0)
 
 
 async def ask(url: str, prefix: str, count: int) -> None:
-    async with open_redis_keepers(url, SystemClock(), prefix=prefix) as keepers:
+    async with open_redis_backends(url, SystemClock(), prefix=prefix) as backends:
         for _ in range(count):
-            slot = await keepers.paces.reserve(DOMAIN, PACE)
-            admission = await keepers.breakers.admit(DOMAIN, POLICY)
+            slot = await backends.paces.reserve(DOMAIN, PACE)
+            admission = await backends.breakers.admit(DOMAIN, POLICY)
             print(repr(slot.at), int(admission.is_probe), flush=True)  # noqa: T201 - its answer
 
 

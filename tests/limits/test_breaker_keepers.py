@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.base import BreakerKeeper
-from longline.limits.backends.memory import MemoryBreakerKeeper
-from longline.limits.backends.redis import RedisBreakerKeeper
-from longline.limits.backends.sqlite import SqliteBreakerKeeper
+from longline.limits.backends.base import BreakerBackend
+from longline.limits.backends.memory import MemoryBreakerBackend
+from longline.limits.backends.redis import RedisBreakerBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend
 from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
 from tests.redis_given import timed_door
 from tests.servers import RedisServer
@@ -26,25 +26,25 @@ DOMAIN = "a.test"
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def breakers(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[BreakerKeeper]:
+) -> AsyncIterator[BreakerBackend]:
     if request.param == "memory":
-        yield MemoryBreakerKeeper(clock)
+        yield MemoryBreakerBackend(clock)
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         async with timed_door(server.url, clock) as door:
-            yield RedisBreakerKeeper(door)
+            yield RedisBreakerBackend(door)
         return
-    keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
-    yield keeper
-    await keeper.close()
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    yield backend
+    await backend.close()
 
 
-async def ban(breakers: BreakerKeeper) -> None:
+async def ban(breakers: BreakerBackend) -> None:
     await breakers.record(DOMAIN, POLICY, Health.BANNED, reason="a challenge form")
 
 
-async def test_a_ban_is_kept_with_its_evidence(breakers: BreakerKeeper) -> None:
+async def test_a_ban_is_kept_with_its_evidence(breakers: BreakerBackend) -> None:
     await ban(breakers)
 
     admission = await breakers.admit(DOMAIN, POLICY)
@@ -55,7 +55,7 @@ async def test_a_ban_is_kept_with_its_evidence(breakers: BreakerKeeper) -> None:
 
 
 async def test_of_many_who_report_the_same_ban_one_opens_the_breaker(
-    breakers: BreakerKeeper,
+    breakers: BreakerBackend,
 ) -> None:
     reports = [breakers.record(DOMAIN, POLICY, Health.BANNED) for _ in range(20)]
 
@@ -65,7 +65,7 @@ async def test_of_many_who_report_the_same_ban_one_opens_the_breaker(
     assert (await breakers.state(DOMAIN)).trips == 1
 
 
-async def test_the_history_is_kept(breakers: BreakerKeeper, clock: VirtualClock) -> None:
+async def test_the_history_is_kept(breakers: BreakerBackend, clock: VirtualClock) -> None:
     await ban(breakers)
     await clock.sleep(901)
     await breakers.admit(DOMAIN, POLICY)
@@ -82,7 +82,7 @@ async def test_the_history_is_kept(breakers: BreakerKeeper, clock: VirtualClock)
 
 
 async def test_of_fifty_who_come_on_the_way_back_one_goes_first(
-    breakers: BreakerKeeper, clock: VirtualClock
+    breakers: BreakerBackend, clock: VirtualClock
 ) -> None:
     await ban(breakers)
     await clock.sleep(901)
@@ -94,7 +94,7 @@ async def test_of_fifty_who_come_on_the_way_back_one_goes_first(
     assert [admission.is_allowed for admission in admissions].count(True) == 1
 
 
-async def test_successes_handed_over_keep_it_closed(breakers: BreakerKeeper) -> None:
+async def test_successes_handed_over_keep_it_closed(breakers: BreakerBackend) -> None:
     policy = BreakerPolicy(threshold=100)
     for _ in range(30):
         await breakers.record(DOMAIN, policy, Health.DOWN, successes=((1.0, 3),))
@@ -103,7 +103,7 @@ async def test_successes_handed_over_keep_it_closed(breakers: BreakerKeeper) -> 
     assert (await breakers.state(DOMAIN)).rate(policy, EPOCH) == pytest.approx(0.25)
 
 
-async def test_all_are_listed_by_domain(breakers: BreakerKeeper) -> None:
+async def test_all_are_listed_by_domain(breakers: BreakerBackend) -> None:
     await ban(breakers)
     await breakers.record("b.test", POLICY, Health.DOWN)
 
@@ -113,7 +113,7 @@ async def test_all_are_listed_by_domain(breakers: BreakerKeeper) -> None:
     assert known["a.test"] == await breakers.state("a.test")
 
 
-async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerKeeper) -> None:
+async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerBackend) -> None:
     await ban(breakers)
 
     assert await breakers.forget(DOMAIN)
@@ -123,8 +123,8 @@ async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerKeeper) -
 
 async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path: Path) -> None:
     path = tmp_path / "keeper.sqlite"
-    keeper = SqliteBreakerKeeper(path, clock)
-    await ban(keeper)
+    backend = SqliteBreakerBackend(path, clock)
+    await ban(backend)
     old = {
         "failures": 10,
         "trips": 1,
@@ -137,8 +137,8 @@ async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path:
         connection.execute("UPDATE cells SET state = ?", (json.dumps(old),))
     connection.close()
 
-    state = await keeper.state(DOMAIN)
+    state = await backend.state(DOMAIN)
 
     assert state.phase(EPOCH) is Phase.OPEN
     assert (state.trips, state.reason, state.history) == (1, "", ())
-    await keeper.close()
+    await backend.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import Blocked, CircuitOpen, ConnectFailed, FailureKind
-from longline.limits.backends.sqlite import SqliteBreakerKeeper
+from longline.limits.backends.sqlite import SqliteBreakerBackend
 from longline.limits.breaker import BreakerPolicy, Phase
 from longline.limits.circuit import CircuitBreaker
 from tests.virtual import EPOCH, VirtualClock
@@ -27,9 +27,9 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
-    yield CircuitBreaker(clock=clock, keeper=keeper)
-    await keeper.close()
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    yield CircuitBreaker(clock=clock, backend=backend)
+    await backend.close()
 
 
 async def meet(breaker: CircuitBreaker, error: Exception | None) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import CircuitOpen, ConnectFailed, Gone
-from longline.limits.backends.base import BreakerKeeper
-from longline.limits.backends.memory import MemoryBreakerKeeper
-from longline.limits.backends.sqlite import SqliteBreakerKeeper
+from longline.limits.backends.base import BreakerBackend
+from longline.limits.backends.memory import MemoryBreakerBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend
 from longline.limits.breaker import (
     Admission,
     BreakerPolicy,
@@ -33,9 +33,9 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
-    yield CircuitBreaker(clock=clock, keeper=keeper)
-    await keeper.close()
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    yield CircuitBreaker(clock=clock, backend=backend)
+    await backend.close()
 
 
 async def fail(breaker: CircuitBreaker, times: int) -> None:
@@ -238,24 +238,24 @@ async def test_statistics_tell_trips_and_those_turned_away(breaker: CircuitBreak
 
 
 async def test_while_all_is_well_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
-    keeper = CountingKeeper(clock)
-    breaker = CircuitBreaker(clock=clock, keeper=keeper)
+    backend = CountingKeeper(clock)
+    breaker = CircuitBreaker(clock=clock, backend=backend)
 
     for _ in range(100):
         async with breaker.guard(DOMAIN):
             await clock.sleep(0.01)
 
-    assert keeper.writes == 0
-    assert keeper.reads <= 3
+    assert backend.writes == 0
+    assert backend.reads <= 3
 
 
 async def test_what_other_processes_do_is_seen_within_half_a_second(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    ours, theirs = (SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock) for _ in range(2))
-    breaker = CircuitBreaker(clock=clock, keeper=ours)
+    ours, theirs = (SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock) for _ in range(2))
+    breaker = CircuitBreaker(clock=clock, backend=ours)
     await breaker.before(DOMAIN)
-    await fail(CircuitBreaker(clock=clock, keeper=theirs), 10)
+    await fail(CircuitBreaker(clock=clock, backend=theirs), 10)
 
     await clock.sleep(0.51)
 
@@ -264,13 +264,13 @@ async def test_what_other_processes_do_is_seen_within_half_a_second(
     await theirs.close()
 
 
-class CountingKeeper(BreakerKeeper):
+class CountingKeeper(BreakerBackend):
     """A keeper that may be asked again after half a second, and counts who does."""
 
     freshness = 0.5
 
     def __init__(self, clock: VirtualClock) -> None:
-        self._kept = MemoryBreakerKeeper(clock)
+        self._kept = MemoryBreakerBackend(clock)
         self.reads = 0
         self.writes = 0
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.base import ConcurrencyKeeper
-from longline.limits.backends.memory import MemoryConcurrencyKeeper
-from longline.limits.backends.redis import RedisConcurrencyKeeper
-from longline.limits.backends.sqlite import SqliteConcurrencyKeeper
-from longline.limits.concurrency import LEASE, Crowd, enter, leave, stay
+from longline.limits.backends.base import ConcurrencyBackend
+from longline.limits.backends.memory import MemoryConcurrencyBackend
+from longline.limits.backends.redis import RedisConcurrencyBackend
+from longline.limits.backends.sqlite import SqliteConcurrencyBackend
+from longline.limits.concurrency import LEASE, InFlight, enter, leave, stay
 from tests.redis_given import settled_door, timed_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
@@ -23,93 +23,93 @@ LIMIT = 3
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
-async def keeper(
+async def backend(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[ConcurrencyKeeper]:
+) -> AsyncIterator[ConcurrencyBackend]:
     if request.param == "memory":
-        yield MemoryConcurrencyKeeper(clock)
+        yield MemoryConcurrencyBackend(clock)
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         async with settled_door(server.url, clock) as door:
-            yield RedisConcurrencyKeeper(door)
+            yield RedisConcurrencyBackend(door)
         return
-    keeper = SqliteConcurrencyKeeper(tmp_path / "keeper.sqlite", clock)
-    yield keeper
-    await keeper.close()
+    backend = SqliteConcurrencyBackend(tmp_path / "keeper.sqlite", clock)
+    yield backend
+    await backend.close()
 
 
-async def tokens(keeper: ConcurrencyKeeper, count: int, domain: str = DOMAIN) -> list[str]:
+async def tokens(backend: ConcurrencyBackend, count: int, domain: str = DOMAIN) -> list[str]:
     """Return the tokens of those who were let in."""
-    entries = await asyncio.gather(*(keeper.acquire(domain, LIMIT) for _ in range(count)))
+    entries = await asyncio.gather(*(backend.acquire(domain, LIMIT) for _ in range(count)))
     return [entry.token for entry in entries if entry.token is not None]
 
 
-async def test_of_fifty_who_come_only_so_many_are_let_in(keeper: ConcurrencyKeeper) -> None:
-    inside = await tokens(keeper, 50)
+async def test_of_fifty_who_come_only_so_many_are_let_in(backend: ConcurrencyBackend) -> None:
+    inside = await tokens(backend, 50)
 
     assert len(set(inside)) == LIMIT
 
 
-async def test_who_leaves_makes_room_for_one(keeper: ConcurrencyKeeper) -> None:
-    inside = await tokens(keeper, 5)
+async def test_who_leaves_makes_room_for_one(backend: ConcurrencyBackend) -> None:
+    inside = await tokens(backend, 5)
 
-    await keeper.release(DOMAIN, inside[0])
+    await backend.release(DOMAIN, inside[0])
 
-    assert len(await tokens(keeper, 5)) == 1
+    assert len(await tokens(backend, 5)) == 1
 
 
-async def test_who_is_not_inside_can_leave(keeper: ConcurrencyKeeper) -> None:
-    await tokens(keeper, LIMIT)
+async def test_who_is_not_inside_can_leave(backend: ConcurrencyBackend) -> None:
+    await tokens(backend, LIMIT)
 
-    await keeper.release(DOMAIN, "nobody")
-    await keeper.release("b.test", "nobody")
+    await backend.release(DOMAIN, "nobody")
+    await backend.release("b.test", "nobody")
 
-    assert await tokens(keeper, 1) == []
+    assert await tokens(backend, 1) == []
 
 
 async def test_who_dies_inside_is_gone_after_a_lease(
-    keeper: ConcurrencyKeeper, clock: VirtualClock
+    backend: ConcurrencyBackend, clock: VirtualClock
 ) -> None:
-    await tokens(keeper, LIMIT)
-    entry = await keeper.acquire(DOMAIN, LIMIT)
+    await tokens(backend, LIMIT)
+    entry = await backend.acquire(DOMAIN, LIMIT)
     await clock.sleep(entry.wait + 0.001)
 
     assert entry.wait == pytest.approx(LEASE, abs=0.001)
-    assert len(await tokens(keeper, 5)) == LIMIT
+    assert len(await tokens(backend, 5)) == LIMIT
 
 
 async def test_who_gives_signs_of_life_stays(
-    keeper: ConcurrencyKeeper, clock: VirtualClock
+    backend: ConcurrencyBackend, clock: VirtualClock
 ) -> None:
-    inside = await tokens(keeper, LIMIT)
+    inside = await tokens(backend, LIMIT)
     await clock.sleep(LEASE - 1)
-    await keeper.renew(DOMAIN, inside[:2])
+    await backend.renew(DOMAIN, inside[:2])
     await clock.sleep(2)
 
-    assert len(await tokens(keeper, 5)) == 1
+    assert len(await tokens(backend, 5)) == 1
 
 
-async def test_who_was_forgotten_and_lives_is_inside_again(keeper: ConcurrencyKeeper) -> None:
-    await keeper.renew(DOMAIN, ["one", "two"])
+async def test_who_was_forgotten_and_lives_is_inside_again(backend: ConcurrencyBackend) -> None:
+    await backend.renew(DOMAIN, ["one", "two"])
 
-    assert len(await tokens(keeper, 5)) == 1
-
-
-async def test_domains_have_room_of_their_own(keeper: ConcurrencyKeeper) -> None:
-    await tokens(keeper, 5)
-
-    assert len(await tokens(keeper, 5, "b.test")) == LIMIT
+    assert len(await tokens(backend, 5)) == 1
 
 
-async def test_a_lower_limit_counts_those_inside(keeper: ConcurrencyKeeper) -> None:
-    await tokens(keeper, 2)
+async def test_domains_have_room_of_their_own(backend: ConcurrencyBackend) -> None:
+    await tokens(backend, 5)
 
-    assert (await keeper.acquire(DOMAIN, 2)).token is None
+    assert len(await tokens(backend, 5, "b.test")) == LIMIT
+
+
+async def test_a_lower_limit_counts_those_inside(backend: ConcurrencyBackend) -> None:
+    await tokens(backend, 2)
+
+    assert (await backend.acquire(DOMAIN, 2)).token is None
 
 
 def test_a_clock_set_back_keeps_nobody_inside_for_longer_than_a_lease() -> None:
-    crowd, _ = enter(Crowd(), "one", 1, LEASE, EPOCH)
+    crowd, _ = enter(InFlight(), "one", 1, LEASE, EPOCH)
 
     crowd, entry = enter(crowd, "two", 1, LEASE, EPOCH - 3600)
 
@@ -118,9 +118,9 @@ def test_a_clock_set_back_keeps_nobody_inside_for_longer_than_a_lease() -> None:
 
 
 def test_the_crowd_is_who_came_and_stayed_and_did_not_leave() -> None:
-    crowd = stay(Crowd({"one": EPOCH}), ["two"], LEASE, EPOCH)
+    crowd = stay(InFlight({"one": EPOCH}), ["two"], LEASE, EPOCH)
 
-    assert leave(crowd, "one") == Crowd({"two": EPOCH + LEASE})
+    assert leave(crowd, "one") == InFlight({"two": EPOCH + LEASE})
 
 
 async def test_a_clock_of_redis_set_back_keeps_nobody_inside(
@@ -134,9 +134,9 @@ async def test_a_clock_of_redis_set_back_keeps_nobody_inside(
         ahead = await ends.enter_async_context(
             timed_door(redis_server.url, Shifted(3600), prefix=now.prefix)
         )
-        await RedisConcurrencyKeeper(ahead).acquire(DOMAIN, 1)
+        await RedisConcurrencyBackend(ahead).acquire(DOMAIN, 1)
 
-        entry = await RedisConcurrencyKeeper(now).acquire(DOMAIN, 1)
+        entry = await RedisConcurrencyBackend(now).acquire(DOMAIN, 1)
 
     assert (entry.token, entry.wait) == (None, LEASE)
 

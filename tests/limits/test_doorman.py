@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from longline.core.errors import BadOption
-from longline.limits.backends.memory import MemoryConcurrencyKeeper
+from longline.limits.backends.memory import MemoryConcurrencyBackend
 from longline.limits.concurrency import LEASE, Entry
-from longline.limits.in_flight import Doorman
+from longline.limits.in_flight import ConcurrencyLimiter
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
@@ -24,9 +24,13 @@ class Visits:
     order: list[int] = field(default_factory=list)
 
     async def make(
-        self, doorman: Doorman, clock: VirtualClock, number: int, seconds: float
+        self,
+        concurrency_limiter: ConcurrencyLimiter,
+        clock: VirtualClock,
+        number: int,
+        seconds: float,
     ) -> None:
-        async with doorman.room(DOMAIN):
+        async with concurrency_limiter.room(DOMAIN):
             self.inside += 1
             self.most = max(self.most, self.inside)
             self.order.append(number)
@@ -34,7 +38,7 @@ class Visits:
             self.inside -= 1
 
 
-class Counting(MemoryConcurrencyKeeper):
+class Counting(MemoryConcurrencyBackend):
     """Counts how often it is asked."""
 
     asked = 0
@@ -50,9 +54,9 @@ class Counting(MemoryConcurrencyKeeper):
 
 
 async def test_only_so_many_are_inside_and_all_have_their_turn(clock: VirtualClock) -> None:
-    doorman, visits, begun = Doorman(2, clock=clock), Visits(), clock.now()
+    concurrency_limiter, visits, begun = ConcurrencyLimiter(2, clock=clock), Visits(), clock.now()
 
-    await asyncio.gather(*(visits.make(doorman, clock, n, 1.0) for n in range(10)))
+    await asyncio.gather(*(visits.make(concurrency_limiter, clock, n, 1.0) for n in range(10)))
 
     assert (visits.most, visits.order) == (2, list(range(10)))
     assert clock.now() - begun == pytest.approx(5.0, abs=0.01)
@@ -61,17 +65,17 @@ async def test_only_so_many_are_inside_and_all_have_their_turn(clock: VirtualClo
 async def test_who_waits_for_his_own_process_does_not_bother_the_keeper(
     clock: VirtualClock,
 ) -> None:
-    keeper = Counting(clock)
-    doorman, visits = Doorman(1, clock=clock, keeper=keeper), Visits()
+    backend = Counting(clock)
+    concurrency_limiter, visits = ConcurrencyLimiter(1, clock=clock, backend=backend), Visits()
 
-    await asyncio.gather(*(visits.make(doorman, clock, n, 5.0) for n in range(4)))
+    await asyncio.gather(*(visits.make(concurrency_limiter, clock, n, 5.0) for n in range(4)))
 
-    assert keeper.asked == 4
+    assert backend.asked == 4
 
 
 async def test_processes_share_the_room(clock: VirtualClock) -> None:
-    keeper, visits = MemoryConcurrencyKeeper(clock), Visits()
-    doormen = [Doorman(3, clock=clock, keeper=keeper) for _ in range(5)]
+    backend, visits = MemoryConcurrencyBackend(clock), Visits()
+    doormen = [ConcurrencyLimiter(3, clock=clock, backend=backend) for _ in range(5)]
 
     await asyncio.gather(*(visits.make(one, clock, n, 1.0) for n, one in enumerate(doormen * 4)))
 
@@ -79,8 +83,8 @@ async def test_processes_share_the_room(clock: VirtualClock) -> None:
 
 
 async def test_a_long_stay_is_renewed(clock: VirtualClock) -> None:
-    keeper, visits = MemoryConcurrencyKeeper(clock), Visits()
-    long, short = (Doorman(1, clock=clock, keeper=keeper) for _ in range(2))
+    backend, visits = MemoryConcurrencyBackend(clock), Visits()
+    long, short = (ConcurrencyLimiter(1, clock=clock, backend=backend) for _ in range(2))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(visits.make(long, clock, 0, 10 * LEASE))
@@ -91,39 +95,39 @@ async def test_a_long_stay_is_renewed(clock: VirtualClock) -> None:
 
 
 async def test_nothing_is_renewed_when_nobody_is_inside(clock: VirtualClock) -> None:
-    keeper = Counting(clock)
-    doorman = Doorman(1, clock=clock, keeper=keeper)
-    async with doorman.room(DOMAIN):
+    backend = Counting(clock)
+    concurrency_limiter = ConcurrencyLimiter(1, clock=clock, backend=backend)
+    async with concurrency_limiter.room(DOMAIN):
         pass
     await clock.sleep(10 * LEASE)
 
-    assert keeper.renewed == 0
-    await doorman.close()
+    assert backend.renewed == 0
+    await concurrency_limiter.close()
 
 
 async def test_one_who_fails_or_is_cancelled_leaves(clock: VirtualClock) -> None:
-    keeper = MemoryConcurrencyKeeper(clock)
-    doorman, visits = Doorman(1, clock=clock, keeper=keeper), Visits()
-    cancelled = asyncio.create_task(visits.make(doorman, clock, 0, 100))
-    waiting = asyncio.create_task(visits.make(doorman, clock, 1, 1))
+    backend = MemoryConcurrencyBackend(clock)
+    concurrency_limiter, visits = ConcurrencyLimiter(1, clock=clock, backend=backend), Visits()
+    cancelled = asyncio.create_task(visits.make(concurrency_limiter, clock, 0, 100))
+    waiting = asyncio.create_task(visits.make(concurrency_limiter, clock, 1, 1))
     await clock.sleep(1)
 
     cancelled.cancel()
     await waiting
     with pytest.raises(ZeroDivisionError):
-        async with doorman.room(DOMAIN):
+        async with concurrency_limiter.room(DOMAIN):
             raise ZeroDivisionError
 
-    assert (await keeper.acquire(DOMAIN, 1)).token is not None
-    await doorman.close()
+    assert (await backend.acquire(DOMAIN, 1)).token is not None
+    await concurrency_limiter.close()
 
 
 async def test_the_wait_is_told(clock: VirtualClock) -> None:
-    doorman, visits = Doorman(1, clock=clock), Visits()
-    visit = asyncio.create_task(visits.make(doorman, clock, 0, 3.0))
+    concurrency_limiter, visits = ConcurrencyLimiter(1, clock=clock), Visits()
+    visit = asyncio.create_task(visits.make(concurrency_limiter, clock, 0, 3.0))
     await clock.sleep(1)
 
-    async with doorman.room(DOMAIN) as waited:
+    async with concurrency_limiter.room(DOMAIN) as waited:
         assert waited == pytest.approx(2.0, abs=0.01)
     await visit
 
@@ -131,6 +135,6 @@ async def test_the_wait_is_told(clock: VirtualClock) -> None:
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True])
 def test_a_limit_that_makes_no_sense_is_refused(limit: int) -> None:
     with pytest.raises(BadOption) as refused:
-        Doorman(limit)
+        ConcurrencyLimiter(limit)
 
-    assert refused.value.option == "at_once"
+    assert refused.value.option == "max_in_flight"

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.base import BreakerKeeper, PaceKeeper
-from longline.limits.backends.memory import MemoryBreakerKeeper, MemoryPaceKeeper
-from longline.limits.backends.redis import RedisBreakerKeeper, RedisPaceKeeper
-from longline.limits.backends.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+from longline.limits.backends.base import BreakerBackend, RateLimitBackend
+from longline.limits.backends.memory import MemoryBreakerBackend, MemoryRateLimitBackend
+from longline.limits.backends.redis import RedisBreakerBackend, RedisRateLimitBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteRateLimitBackend
 from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 from tests.redis_given import settled_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
 BACKENDS = ["memory", "sqlite", "redis"]
-PACE = Pace()
+PACE = RateLimit()
 POLICY = BreakerPolicy(threshold=3)
 ROUNDING = 1e-5
 
@@ -27,47 +27,47 @@ ROUNDING = 1e-5
 @pytest.fixture(params=BACKENDS)
 async def buckets(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[PaceKeeper]:
+) -> AsyncIterator[RateLimitBackend]:
     if request.param == "memory":
-        yield MemoryPaceKeeper(clock)
+        yield MemoryRateLimitBackend(clock)
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         async with settled_door(server.url, clock) as door:
-            yield RedisPaceKeeper(door)
+            yield RedisRateLimitBackend(door)
         return
-    keeper = SqlitePaceKeeper(tmp_path / "keeper.sqlite", clock)
-    yield keeper
-    await keeper.close()
+    backend = SqliteRateLimitBackend(tmp_path / "keeper.sqlite", clock)
+    yield backend
+    await backend.close()
 
 
 @pytest.fixture(params=BACKENDS)
 async def breakers(
     request: pytest.FixtureRequest, clock: VirtualClock, tmp_path: Path
-) -> AsyncIterator[BreakerKeeper]:
+) -> AsyncIterator[BreakerBackend]:
     if request.param == "memory":
-        yield MemoryBreakerKeeper(clock)
+        yield MemoryBreakerBackend(clock)
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         async with settled_door(server.url, clock) as door:
-            yield RedisBreakerKeeper(door)
+            yield RedisBreakerBackend(door)
         return
-    keeper = SqliteBreakerKeeper(tmp_path / "keeper.sqlite", clock)
-    yield keeper
-    await keeper.close()
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    yield backend
+    await backend.close()
 
 
-async def open_breaker(breakers: BreakerKeeper, domain: str = "a.test") -> None:
+async def open_breaker(breakers: BreakerBackend, domain: str = "a.test") -> None:
     for _ in range(POLICY.threshold):
         await breakers.record(domain, POLICY, Health.DOWN)
 
 
-async def test_a_domain_never_asked_has_no_bucket(buckets: PaceKeeper) -> None:
+async def test_a_domain_never_asked_has_no_bucket(buckets: RateLimitBackend) -> None:
     assert await buckets.state("a.test") is None
 
 
-async def test_slots_of_many_askers_are_spaced_as_the_pace_says(buckets: PaceKeeper) -> None:
+async def test_slots_of_many_askers_are_spaced_as_the_pace_says(buckets: RateLimitBackend) -> None:
     slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(20)))
 
     waits = sorted(slot.wait for slot in slots)
@@ -75,13 +75,13 @@ async def test_slots_of_many_askers_are_spaced_as_the_pace_says(buckets: PaceKee
     assert waits == pytest.approx([0] * 5 + [0.6 + 0.5 * n for n in range(15)], abs=ROUNDING)
 
 
-async def test_a_slot_leaves_the_state_it_says(buckets: PaceKeeper) -> None:
+async def test_a_slot_leaves_the_state_it_says(buckets: RateLimitBackend) -> None:
     slot = await buckets.reserve("a.test", PACE)
 
     assert await buckets.state("a.test") == slot.after
 
 
-async def test_domains_have_buckets_of_their_own(buckets: PaceKeeper) -> None:
+async def test_domains_have_buckets_of_their_own(buckets: RateLimitBackend) -> None:
     await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(9)))
 
     slot = await buckets.reserve("b.test", PACE)
@@ -89,7 +89,7 @@ async def test_domains_have_buckets_of_their_own(buckets: PaceKeeper) -> None:
     assert slot.wait == 0
 
 
-async def test_time_fills_the_bucket(buckets: PaceKeeper, clock: VirtualClock) -> None:
+async def test_time_fills_the_bucket(buckets: RateLimitBackend, clock: VirtualClock) -> None:
     await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(5)))
     await clock.sleep(2.6)
 
@@ -98,7 +98,7 @@ async def test_time_fills_the_bucket(buckets: PaceKeeper, clock: VirtualClock) -
     assert sum(slot.wait for slot in slots) == 0
 
 
-async def test_a_slot_is_due_at_its_moment(buckets: PaceKeeper, clock: VirtualClock) -> None:
+async def test_a_slot_is_due_at_its_moment(buckets: RateLimitBackend, clock: VirtualClock) -> None:
     slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(6)))
     slot = max(slots, key=lambda slot: slot.at)
 
@@ -107,7 +107,7 @@ async def test_a_slot_is_due_at_its_moment(buckets: PaceKeeper, clock: VirtualCl
     assert await buckets.check("a.test", PACE, slot) == 0
 
 
-async def test_a_penalty_voids_the_slots_before_its_end(buckets: PaceKeeper) -> None:
+async def test_a_penalty_voids_the_slots_before_its_end(buckets: RateLimitBackend) -> None:
     slot = await buckets.reserve("a.test", PACE)
 
     await buckets.penalise("a.test", PACE, 30)
@@ -117,7 +117,7 @@ async def test_a_penalty_voids_the_slots_before_its_end(buckets: PaceKeeper) -> 
     assert (await buckets.reserve("a.test", PACE)).wait == pytest.approx(30.6, abs=ROUNDING)
 
 
-async def test_lateness_moves_slots_that_are_held(buckets: PaceKeeper) -> None:
+async def test_lateness_moves_slots_that_are_held(buckets: RateLimitBackend) -> None:
     slots = await asyncio.gather(*(buckets.reserve("a.test", PACE) for _ in range(6)))
     slot = max(slots, key=lambda slot: slot.at)
 
@@ -126,13 +126,13 @@ async def test_lateness_moves_slots_that_are_held(buckets: PaceKeeper) -> None:
     assert await buckets.check("a.test", PACE, slot) == pytest.approx(0.8, abs=ROUNDING)
 
 
-async def test_lateness_of_a_domain_never_asked_is_ignored(buckets: PaceKeeper) -> None:
+async def test_lateness_of_a_domain_never_asked_is_ignored(buckets: RateLimitBackend) -> None:
     await buckets.observe_lateness("a.test", PACE, 0.2)
 
     assert await buckets.state("a.test") is None
 
 
-async def test_a_slot_given_back_is_handed_out_again(buckets: PaceKeeper) -> None:
+async def test_a_slot_given_back_is_handed_out_again(buckets: RateLimitBackend) -> None:
     slots = [await buckets.reserve("a.test", PACE) for _ in range(6)]
 
     await buckets.give_back("a.test", slots[-1])
@@ -140,7 +140,7 @@ async def test_a_slot_given_back_is_handed_out_again(buckets: PaceKeeper) -> Non
     assert (await buckets.reserve("a.test", PACE)).at == slots[-1].at
 
 
-async def test_a_slot_with_a_newer_one_behind_it_is_lost(buckets: PaceKeeper) -> None:
+async def test_a_slot_with_a_newer_one_behind_it_is_lost(buckets: RateLimitBackend) -> None:
     slots = [await buckets.reserve("a.test", PACE) for _ in range(6)]
 
     await buckets.give_back("a.test", slots[0])
@@ -148,12 +148,12 @@ async def test_a_slot_with_a_newer_one_behind_it_is_lost(buckets: PaceKeeper) ->
     assert (await buckets.reserve("a.test", PACE)).at > slots[-1].at
 
 
-async def test_a_domain_never_asked_has_a_closed_breaker(breakers: BreakerKeeper) -> None:
+async def test_a_domain_never_asked_has_a_closed_breaker(breakers: BreakerBackend) -> None:
     assert await breakers.state("a.test") == BreakerState()
     assert (await breakers.admit("a.test", POLICY)).is_allowed
 
 
-async def test_failures_in_a_row_open_the_breaker(breakers: BreakerKeeper) -> None:
+async def test_failures_in_a_row_open_the_breaker(breakers: BreakerBackend) -> None:
     await open_breaker(breakers)
 
     admission = await breakers.admit("a.test", POLICY)
@@ -162,14 +162,14 @@ async def test_failures_in_a_row_open_the_breaker(breakers: BreakerKeeper) -> No
     assert admission.until == pytest.approx(EPOCH + 60, abs=ROUNDING)
 
 
-async def test_domains_have_breakers_of_their_own(breakers: BreakerKeeper) -> None:
+async def test_domains_have_breakers_of_their_own(breakers: BreakerBackend) -> None:
     await open_breaker(breakers)
 
     assert (await breakers.admit("b.test", POLICY)).is_allowed
 
 
 async def test_of_fifty_who_ask_one_becomes_the_probe(
-    breakers: BreakerKeeper, clock: VirtualClock
+    breakers: BreakerBackend, clock: VirtualClock
 ) -> None:
     await open_breaker(breakers)
     await clock.sleep(60.1)
@@ -181,7 +181,7 @@ async def test_of_fifty_who_ask_one_becomes_the_probe(
 
 
 async def test_a_success_of_the_probe_closes_the_breaker(
-    breakers: BreakerKeeper, clock: VirtualClock
+    breakers: BreakerBackend, clock: VirtualClock
 ) -> None:
     await open_breaker(breakers)
     await clock.sleep(60.1)
@@ -193,7 +193,7 @@ async def test_a_success_of_the_probe_closes_the_breaker(
     assert (state.phase(clock.now()), state.trips) == (Phase.RAMPING, 1)
 
 
-async def test_a_lost_probe_is_replaced(breakers: BreakerKeeper, clock: VirtualClock) -> None:
+async def test_a_lost_probe_is_replaced(breakers: BreakerBackend, clock: VirtualClock) -> None:
     await open_breaker(breakers)
     await clock.sleep(60.1)
     await breakers.admit("a.test", POLICY)
@@ -202,7 +202,7 @@ async def test_a_lost_probe_is_replaced(breakers: BreakerKeeper, clock: VirtualC
     assert (await breakers.admit("a.test", POLICY)).is_probe
 
 
-async def test_a_breaker_is_closed_by_hand(breakers: BreakerKeeper, clock: VirtualClock) -> None:
+async def test_a_breaker_is_closed_by_hand(breakers: BreakerBackend, clock: VirtualClock) -> None:
     await open_breaker(breakers)
 
     state = await breakers.reset("a.test")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longline.core.errors import BadOption
 from longline.limits import learning
 from longline.limits.learning import FASTEST, SLOWEST, START, Caution, Learned
-from longline.limits.rate_limit import Pace, PaceState, reserve
+from longline.limits.rate_limit import BucketState, RateLimit, reserve
 
 NOW = 1_800_000_000.0
 WEEK = 7 * 86_400.0
@@ -41,10 +41,10 @@ def happen(state: Learned, kind: str, value: float, now: float) -> Learned:
     return learning.begin(state, now) if kind == "begin" else state
 
 
-def lives(happenings: list[tuple[str, float]]) -> list[Learned]:
+def lives(events: list[tuple[str, float]]) -> list[Learned]:
     """Return the state after each happening, a third of a second apart."""
     now, states = NOW, [learning.begin(None, NOW)]
-    for kind, value in happenings:
+    for kind, value in events:
         now += value if kind == "pass" else 0.3
         states.append(happen(states[-1], kind, value, now))
     return states
@@ -66,29 +66,29 @@ def busy(state: Learned, rate: float, seconds: float, start: float) -> Learned:
 
 
 @given(HAPPENINGS)
-def test_a_rate_never_leaves_its_bounds(happenings: list[tuple[str, float]]) -> None:
-    for state in lives(happenings):
+def test_a_rate_never_leaves_its_bounds(events: list[tuple[str, float]]) -> None:
+    for state in lives(events):
         assert SLOWEST <= state.rate <= FASTEST
         assert 0 < learning.rate(state) <= state.rate
         assert 0 <= state.proven <= FASTEST
 
 
 @given(HAPPENINGS)
-def test_whatever_happens_the_state_survives_json(happenings: list[tuple[str, float]]) -> None:
-    last = lives(happenings)[-1]
+def test_whatever_happens_the_state_survives_json(events: list[tuple[str, float]]) -> None:
+    last = lives(events)[-1]
 
     assert Learned(**json.loads(json.dumps(asdict(last), allow_nan=False))) == last
 
 
 @given(HAPPENINGS)
-def test_the_rate_never_grows_up_to_what_was_refused(happenings: list[tuple[str, float]]) -> None:
-    for state in lives([one for one in happenings if one[0] != "published"]):
+def test_the_rate_never_grows_up_to_what_was_refused(events: list[tuple[str, float]]) -> None:
+    for state in lives([one for one in events if one[0] != "published"]):
         assert state.ceiling is None or state.rate <= max(0.97 * state.ceiling, SLOWEST)
 
 
 @given(HAPPENINGS)
-def test_a_refusal_slows_down(happenings: list[tuple[str, float]]) -> None:
-    before = replace(lives(happenings)[-1], is_burst_proven=True)
+def test_a_refusal_slows_down(events: list[tuple[str, float]]) -> None:
+    before = replace(lives(events)[-1], is_burst_proven=True)
     at = max(before.heard_at, before.since, before.changed_at) + 1
 
     after = learning.refused(before, at, at)
@@ -101,9 +101,9 @@ def test_a_refusal_slows_down(happenings: list[tuple[str, float]]) -> None:
 @given(HAPPENINGS)
 @example([("accepted", 20), ("published", 1.0)])
 def test_a_new_run_is_never_faster_than_what_was_proven_after_a_refusal(
-    happenings: list[tuple[str, float]],
+    events: list[tuple[str, float]],
 ) -> None:
-    last = lives([*happenings, ("refused", 0.0), ("accepted", 50)])[-1]
+    last = lives([*events, ("refused", 0.0), ("accepted", 50)])[-1]
 
     begun = learning.begin(last, NOW + 60 * WEEK)
 
@@ -232,11 +232,11 @@ def test_a_published_limit_does_not_undo_what_a_refusal_taught() -> None:
 
 @given(RATES, st.integers(1, 50), HAPPENINGS)
 def test_a_pinned_pace_stays_as_it_is(
-    rate: float, burst: int, happenings: list[tuple[str, float]]
+    rate: float, burst: int, events: list[tuple[str, float]]
 ) -> None:
     state = learning.pinned(None, rate, burst, NOW)
 
-    for step, (kind, value) in enumerate(happenings):
+    for step, (kind, value) in enumerate(events):
         state = happen(state, kind, value, NOW + step)
 
     assert (state.rate, state.burst, learning.rate(state)) == (rate, burst, rate)
@@ -257,14 +257,14 @@ def test_a_spaced_pace_keeps_its_rate_to_the_full(rate: float) -> None:
 
     # The bunch that may go at once, and the margin after it, are all that it may differ by.
     shortest = (201 - pace.capacity) / rate
-    assert shortest * (1 - 1e-6) <= slot.at - NOW <= shortest + pace.hold(PaceState(NOW)) + 1e-6
+    assert shortest * (1 - 1e-6) <= slot.at - NOW <= shortest + pace.hold(BucketState(NOW)) + 1e-6
 
 
 @given(RATES, RATES, st.integers(1, 50))
 def test_a_restrained_pace_never_lets_two_requests_come_closer(
     rate: float, restraint: float, burst: int
 ) -> None:
-    pace = learning.slower(Pace(rate, burst), restraint)
+    pace = learning.slower(RateLimit(rate, burst), restraint)
 
     state, first = reserve(pace, None, NOW)
     _state, second = reserve(pace, state, NOW)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from longline.core.errors import BadOption
 from longline.limits.rate_limit import (
     LONGEST_MARGIN,
-    Pace,
-    PaceState,
+    BucketState,
+    RateLimit,
     Slot,
     check,
     give_back,
@@ -30,8 +30,8 @@ MARGINS = st.sampled_from([0.0, 0.01, 0.1, 1.0])
 
 
 @st.composite
-def paces(draw: st.DrawFn, smallest: int = 1) -> Pace:
-    return Pace(draw(RATES), draw(st.integers(smallest, 12)), draw(MARGINS))
+def paces(draw: st.DrawFn, smallest: int = 1) -> RateLimit:
+    return RateLimit(draw(RATES), draw(st.integers(smallest, 12)), draw(MARGINS))
 
 
 # Gaps between arrivals, in intervals: bursts, a steady stream, and pauses that refill the bucket.
@@ -40,7 +40,7 @@ GAPS = st.lists(
 )
 
 
-def moments(pace: Pace, gaps: Sequence[float]) -> list[float]:
+def moments(pace: RateLimit, gaps: Sequence[float]) -> list[float]:
     arrivals, now = [], NOW
     for gap in gaps:
         now += gap * pace.interval
@@ -49,7 +49,7 @@ def moments(pace: Pace, gaps: Sequence[float]) -> list[float]:
 
 
 def reserve_all(
-    pace: Pace, arrivals: Sequence[float], state: PaceState | None = None
+    pace: RateLimit, arrivals: Sequence[float], state: BucketState | None = None
 ) -> list[Slot]:
     slots = []
     for now in arrivals:
@@ -58,7 +58,7 @@ def reserve_all(
     return slots
 
 
-def refused(pace: Pace, arrivals: Sequence[float]) -> list[float]:
+def refused(pace: RateLimit, arrivals: Sequence[float]) -> list[float]:
     """Return what an honest bucket, full at first and counting exactly, would answer with 429."""
     full = left = Fraction(pace.capacity)
     tolerance = Fraction(CLOCK_ROUNDING * pace.rate)
@@ -74,7 +74,7 @@ def refused(pace: Pace, arrivals: Sequence[float]) -> list[float]:
 
 @given(paces(), GAPS, st.data())
 def test_a_server_with_the_same_limit_never_refuses_however_deliveries_differ(
-    pace: Pace, gaps: list[float], data: st.DataObject
+    pace: RateLimit, gaps: list[float], data: st.DataObject
 ) -> None:
     slots = reserve_all(pace, moments(pace, gaps))
     delays = data.draw(
@@ -87,7 +87,7 @@ def test_a_server_with_the_same_limit_never_refuses_however_deliveries_differ(
 
 
 @given(paces(), st.integers(13, 200))
-def test_a_late_burst_and_punctual_followers_are_not_refused(pace: Pace, count: int) -> None:
+def test_a_late_burst_and_punctual_followers_are_not_refused(pace: RateLimit, count: int) -> None:
     slots = reserve_all(pace, [NOW] * count)
     burst, followers = slots[: pace.capacity], slots[pace.capacity :]
 
@@ -97,7 +97,7 @@ def test_a_late_burst_and_punctual_followers_are_not_refused(pace: Pace, count: 
 
 
 @given(paces(), st.floats(-0.2, 0.2))
-def test_a_late_burst_and_a_punctual_one_are_not_refused(pace: Pace, gap: float) -> None:
+def test_a_late_burst_and_a_punctual_one_are_not_refused(pace: RateLimit, gap: float) -> None:
     first = reserve_all(pace, [NOW] * pace.capacity)
     refilled = NOW + (pace.capacity + gap) * pace.interval
     second = reserve_all(pace, [refilled] * pace.capacity, first[-1].after)
@@ -109,9 +109,9 @@ def test_a_late_burst_and_a_punctual_one_are_not_refused(pace: Pace, gap: float)
 
 @given(paces(), st.lists(st.tuples(st.floats(0, 3), st.booleans()), min_size=1, max_size=60))
 def test_slots_given_back_are_used_again_without_a_refusal(
-    pace: Pace, steps: list[tuple[float, bool]]
+    pace: RateLimit, steps: list[tuple[float, bool]]
 ) -> None:
-    state: PaceState | None = None
+    state: BucketState | None = None
     used = [NOW]
     for now, (_, is_cancelled) in zip(moments(pace, [gap for gap, _ in steps]), steps, strict=True):
         state, slot = reserve(pace, state, now)
@@ -124,7 +124,7 @@ def test_slots_given_back_are_used_again_without_a_refusal(
 
 
 @given(paces(smallest=2), st.integers(13, 300))
-def test_the_margin_is_paid_once(pace: Pace, count: int) -> None:
+def test_the_margin_is_paid_once(pace: RateLimit, count: int) -> None:
     slots = reserve_all(pace, [NOW] * count)
 
     expected = (count - pace.capacity) / pace.rate + min(pace.margin, pace.slack)
@@ -136,7 +136,7 @@ def test_the_margin_is_paid_once(pace: Pace, count: int) -> None:
 def test_without_a_burst_at_most_a_tenth_of_the_rate_is_given_up(
     rate: float, margin: float, count: int
 ) -> None:
-    slots = reserve_all(Pace(rate, 1, margin), [NOW] * count)
+    slots = reserve_all(RateLimit(rate, 1, margin), [NOW] * count)
 
     expected = (count - 1) * (1 / rate + min(margin, 0.1 / rate))
 
@@ -144,7 +144,7 @@ def test_without_a_burst_at_most_a_tenth_of_the_rate_is_given_up(
 
 
 def test_two_a_second_with_a_burst_of_five() -> None:
-    slots = reserve_all(Pace(), [NOW] * 7)
+    slots = reserve_all(RateLimit(), [NOW] * 7)
 
     waits = [slot.wait for slot in slots]
 
@@ -153,20 +153,20 @@ def test_two_a_second_with_a_burst_of_five() -> None:
 
 @pytest.mark.parametrize("rate", [3.0, 997.0])
 def test_a_hundred_thousand_requests_do_not_drift(rate: float) -> None:
-    slots = reserve_all(Pace(rate, 5, 0.001), [NOW] * 100_000)
+    slots = reserve_all(RateLimit(rate, 5, 0.001), [NOW] * 100_000)
 
     assert slots[-1].at - NOW == pytest.approx(99_995 / rate + 0.001, abs=CLOCK_ROUNDING)
 
 
 @given(paces(), GAPS)
-def test_slots_never_go_back(pace: Pace, gaps: list[float]) -> None:
+def test_slots_never_go_back(pace: RateLimit, gaps: list[float]) -> None:
     slots = reserve_all(pace, moments(pace, gaps))
 
     assert all(earlier.at <= later.at for earlier, later in pairwise(slots))
 
 
 @given(paces(), GAPS)
-def test_no_slot_lies_in_the_past(pace: Pace, gaps: list[float]) -> None:
+def test_no_slot_lies_in_the_past(pace: RateLimit, gaps: list[float]) -> None:
     arrivals = moments(pace, gaps)
 
     slots = reserve_all(pace, arrivals)
@@ -176,7 +176,7 @@ def test_no_slot_lies_in_the_past(pace: Pace, gaps: list[float]) -> None:
 
 @given(paces(), GAPS, st.floats(0, 100))
 def test_after_a_penalty_nothing_goes_before_its_end_and_nothing_bursts(
-    pace: Pace, gaps: list[float], seconds: float
+    pace: RateLimit, gaps: list[float], seconds: float
 ) -> None:
     now = moments(pace, gaps)[-1]
     held = reserve_all(pace, moments(pace, gaps))[-1].after
@@ -193,7 +193,7 @@ def test_after_a_penalty_nothing_goes_before_its_end_and_nothing_bursts(
 
 @given(paces(), GAPS, st.floats(0, 100))
 def test_a_penalty_voids_exactly_the_slots_before_its_end(
-    pace: Pace, gaps: list[float], seconds: float
+    pace: RateLimit, gaps: list[float], seconds: float
 ) -> None:
     now = moments(pace, gaps)[-1]
     slot = reserve_all(pace, moments(pace, gaps))[-1]
@@ -204,7 +204,7 @@ def test_a_penalty_voids_exactly_the_slots_before_its_end(
 
 
 def test_a_penalty_may_come_before_the_first_request() -> None:
-    pace = Pace()
+    pace = RateLimit()
 
     slots = reserve_all(pace, [NOW] * 2, penalise(pace, None, NOW + 30, NOW))
 
@@ -212,7 +212,7 @@ def test_a_penalty_may_come_before_the_first_request() -> None:
 
 
 def test_a_shorter_penalty_does_not_end_a_longer_one() -> None:
-    pace = Pace()
+    pace = RateLimit()
     barred = penalise(pace, penalise(pace, None, NOW + 30, NOW), NOW + 1, NOW)
 
     _, slot = reserve(pace, barred, NOW + 2)
@@ -221,7 +221,7 @@ def test_a_shorter_penalty_does_not_end_a_longer_one() -> None:
 
 
 @given(paces(), GAPS)
-def test_a_slot_given_back_is_the_next_one_handed_out(pace: Pace, gaps: list[float]) -> None:
+def test_a_slot_given_back_is_the_next_one_handed_out(pace: RateLimit, gaps: list[float]) -> None:
     now = moments(pace, gaps)[-1]
     slot = reserve_all(pace, moments(pace, gaps))[-1]
 
@@ -231,14 +231,14 @@ def test_a_slot_given_back_is_the_next_one_handed_out(pace: Pace, gaps: list[flo
 
 
 @given(paces(), GAPS)
-def test_only_the_newest_slot_can_be_given_back(pace: Pace, gaps: list[float]) -> None:
+def test_only_the_newest_slot_can_be_given_back(pace: RateLimit, gaps: list[float]) -> None:
     earlier, newest = reserve_all(pace, [*moments(pace, gaps), moments(pace, gaps)[-1]])[-2:]
 
     assert give_back(newest.after, earlier) == newest.after
 
 
 def test_a_slot_is_ready_at_its_moment_and_not_before() -> None:
-    pace = Pace()
+    pace = RateLimit()
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
     assert check(pace, slot.after, slot, NOW + 0.2) == pytest.approx(0.4, abs=CLOCK_ROUNDING)
@@ -246,7 +246,7 @@ def test_a_slot_is_ready_at_its_moment_and_not_before() -> None:
 
 
 def test_a_slot_used_much_too_late_is_void() -> None:
-    pace = Pace()
+    pace = RateLimit()
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
     assert check(pace, slot.after, slot, NOW + 0.69) == 0
@@ -254,14 +254,14 @@ def test_a_slot_used_much_too_late_is_void() -> None:
 
 
 def test_without_a_margin_nobody_is_too_late() -> None:
-    pace = Pace(margin=0)
+    pace = RateLimit(margin=0)
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
     assert check(pace, slot.after, slot, NOW + 5) == 0
 
 
 def test_whoever_holds_a_slot_waits_the_difference_when_the_margin_grows() -> None:
-    pace = Pace()
+    pace = RateLimit()
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
     grown = observe_lateness(pace, slot.after, 0.2)
@@ -272,9 +272,9 @@ def test_whoever_holds_a_slot_waits_the_difference_when_the_margin_grows() -> No
 
 @given(paces(), st.floats(0, 1e6))
 def test_the_margin_grows_within_bounds_and_never_shrinks_by_lateness(
-    pace: Pace, seconds: float
+    pace: RateLimit, seconds: float
 ) -> None:
-    state = PaceState(NOW, margin=0.2)
+    state = BucketState(NOW, margin=0.2)
 
     grown = observe_lateness(pace, state, seconds)
 
@@ -282,14 +282,14 @@ def test_the_margin_grows_within_bounds_and_never_shrinks_by_lateness(
 
 
 def test_a_lateness_well_within_the_margin_changes_nothing() -> None:
-    state = PaceState(NOW)
+    state = BucketState(NOW)
 
-    assert observe_lateness(Pace(), state, 0.05) is state
+    assert observe_lateness(RateLimit(), state, 0.05) is state
 
 
 def test_old_lateness_fades_while_the_domain_is_quiet() -> None:
-    pace = Pace()
-    state = PaceState(NOW, ahead=1.0, margin=2.0)
+    pace = RateLimit()
+    state = BucketState(NOW, ahead=1.0, margin=2.0)
 
     _, slot = reserve(pace, state, NOW + 60)
 
@@ -297,7 +297,7 @@ def test_old_lateness_fades_while_the_domain_is_quiet() -> None:
 
 
 def test_a_clock_set_back_does_not_stop_the_domain() -> None:
-    pace = Pace()
+    pace = RateLimit()
     state = reserve_all(pace, [NOW] * 6)[-1].after
 
     _, slot = reserve(pace, state, NOW - 3600)
@@ -306,7 +306,7 @@ def test_a_clock_set_back_does_not_stop_the_domain() -> None:
 
 
 @given(paces(), GAPS)
-def test_tokens_stay_between_nothing_and_capacity(pace: Pace, gaps: list[float]) -> None:
+def test_tokens_stay_between_nothing_and_capacity(pace: RateLimit, gaps: list[float]) -> None:
     now = moments(pace, gaps)[-1]
     state = reserve_all(pace, moments(pace, gaps))[-1].after
 
@@ -315,7 +315,7 @@ def test_tokens_stay_between_nothing_and_capacity(pace: Pace, gaps: list[float])
 
 
 def test_tokens_are_spent_and_come_back() -> None:
-    pace = Pace()
+    pace = RateLimit()
     state = reserve_all(pace, [NOW] * 3)[-1].after
 
     assert tokens(pace, None, NOW) == 5
@@ -341,6 +341,6 @@ def test_an_invalid_rate_limit_is_refused(
     rate: float, capacity: int, margin: float, option: str
 ) -> None:
     with pytest.raises(BadOption) as refused:
-        Pace(rate, capacity, margin)
+        RateLimit(rate, capacity, margin)
 
     assert refused.value.option == option

@@ -7,10 +7,10 @@ from typing import Never
 import pytest
 
 from longline.core.errors import BadOption
-from longline.limits.backends.base import PaceKeeper
-from longline.limits.backends.memory import MemoryPaceKeeper
+from longline.limits.backends.base import RateLimitBackend
+from longline.limits.backends.memory import MemoryRateLimitBackend
 from longline.limits.limiter import Grant, RateLimiter
-from longline.limits.rate_limit import Pace, PaceState, Slot
+from longline.limits.rate_limit import BucketState, RateLimit, Slot
 from tests.virtual import EPOCH, VirtualClock
 
 ROUNDING = 1e-5
@@ -74,7 +74,9 @@ async def test_after_a_pause_the_burst_is_there_again(
 
 
 async def test_domains_do_not_hold_each_other_up(clock: VirtualClock) -> None:
-    limiter = RateLimiter(clock=clock, limits={"slow.test": Pace(rate=0.1, capacity=1, margin=0)})
+    limiter = RateLimiter(
+        clock=clock, limits={"slow.test": RateLimit(rate=0.1, capacity=1, margin=0)}
+    )
 
     slow, fast = await asyncio.gather(
         departures(limiter, clock, 3, "slow.test"), departures(limiter, clock, 20, "fast.test")
@@ -209,7 +211,7 @@ async def test_lateness_within_the_margin_is_none(
 
 
 async def test_a_task_that_wakes_late_does_not_let_others_catch_up(clock: VirtualClock) -> None:
-    limiter = RateLimiter(clock=SleepyClock(oversleeps=5), keeper=MemoryPaceKeeper(clock))
+    limiter = RateLimiter(clock=SleepyClock(oversleeps=5), backend=MemoryRateLimitBackend(clock))
     await departures(limiter, clock, 5)
 
     left = await departures(limiter, clock, 6)
@@ -220,7 +222,7 @@ async def test_a_task_that_wakes_late_does_not_let_others_catch_up(clock: Virtua
 
 
 async def test_a_task_that_wakes_late_goes_at_once_if_it_can(clock: VirtualClock) -> None:
-    limiter = RateLimiter(clock=SleepyClock(oversleeps=0.3), keeper=MemoryPaceKeeper(clock))
+    limiter = RateLimiter(clock=SleepyClock(oversleeps=0.3), backend=MemoryRateLimitBackend(clock))
     await departures(limiter, clock, 5)
 
     left = await departures(limiter, clock, 2)
@@ -240,7 +242,7 @@ async def test_a_grant_says_when_it_was_due_and_how_long_it_took(
 
 
 async def test_without_a_limit_the_keeper_is_only_glanced_at(clock: VirtualClock) -> None:
-    limiter = RateLimiter(rate=None, clock=clock, keeper=SilentKeeper())
+    limiter = RateLimiter(rate=None, clock=clock, backend=SilentKeeper())
 
     await departures(limiter, clock, 1000)
     await limiter.leave(Grant("a.test", clock.now() - 5, 0.0, is_paced=True))
@@ -343,27 +345,27 @@ class SleepyClock(VirtualClock):
         await super().sleep(seconds + late)
 
 
-class SilentKeeper(PaceKeeper):
+class SilentKeeper(RateLimitBackend):
     """A keeper that may be looked at once, and must not be asked for anything."""
 
     is_seen = False
 
-    async def reserve(self, domain: str, pace: Pace) -> Slot:
+    async def reserve(self, domain: str, pace: RateLimit) -> Slot:
         _not_to_be_asked(domain, pace)
 
-    async def check(self, domain: str, pace: Pace, slot: Slot) -> float | None:
+    async def check(self, domain: str, pace: RateLimit, slot: Slot) -> float | None:
         _not_to_be_asked(domain, pace, slot)
 
-    async def penalise(self, domain: str, pace: Pace, seconds: float) -> PaceState:
+    async def penalise(self, domain: str, pace: RateLimit, seconds: float) -> BucketState:
         _not_to_be_asked(domain, pace, seconds)
 
-    async def observe_lateness(self, domain: str, pace: Pace, seconds: float) -> None:
+    async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
         _not_to_be_asked(domain, pace, seconds)
 
     async def give_back(self, domain: str, slot: Slot) -> None:
         _not_to_be_asked(domain, slot)
 
-    async def state(self, domain: str) -> PaceState | None:
+    async def state(self, domain: str) -> BucketState | None:
         if self.is_seen:
             _not_to_be_asked(domain)
         self.is_seen = True

@@ -10,11 +10,11 @@ import pytest
 from longline.core.errors import BadOption
 from longline.limits import learning
 from longline.limits.backends.cells import Answer, Cells, Step
-from longline.limits.backends.memory import MemoryCells, MemoryPaceKeeper
+from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
 from longline.limits.backends.sqlite import SqliteCells
 from longline.limits.learning import Learned
 from longline.limits.limiter import Grant, RateLimiter
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 from tests.virtual import EPOCH, VirtualClock
 
 SITE = "a.test"
@@ -76,9 +76,9 @@ async def test_an_unknown_limit_is_approached_from_below(
 async def test_a_refusal_stops_and_slows_every_process(
     cells: Cells[Learned], clock: VirtualClock
 ) -> None:
-    keeper = MemoryPaceKeeper(clock)
-    one = RateLimiter("auto", clock=clock, keeper=keeper, learned=cells)
-    other = RateLimiter("auto", clock=clock, keeper=keeper, learned=cells)
+    backend = MemoryRateLimitBackend(clock)
+    one = RateLimiter("auto", clock=clock, backend=backend, learned=cells)
+    other = RateLimiter("auto", clock=clock, backend=backend, learned=cells)
     await take(one, 2)
     await other.acquire(SITE)
     *_, last = await take(one, 40)
@@ -143,7 +143,7 @@ async def test_a_pin_is_kept_whatever_a_source_declares(
 
     await limiter.acquire(SITE)
 
-    assert limiter.pace(SITE) == Pace(1.0, 3)
+    assert limiter.pace(SITE) == RateLimit(1.0, 3)
 
 
 @pytest.mark.parametrize("rate", [20.0, None, "auto"])

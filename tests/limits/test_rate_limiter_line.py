@@ -5,15 +5,15 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.limits.limiter import Line, RateLimiter
-from longline.limits.rate_limit import Pace
+from longline.limits.limiter import PriorityLock, RateLimiter
+from longline.limits.rate_limit import RateLimit
 from tests.virtual import VirtualClock, VirtualLoop
 
 
 class Visitors:
     """People in a line, who note when they had their turn."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: PriorityLock) -> None:
         self.line = line
         self.served: list[int] = []
         self.inside = 0
@@ -31,7 +31,7 @@ class Visitors:
 
 async def serve(priorities: list[int]) -> list[int]:
     """Return the order in which visitors are served who all come while the first is inside."""
-    visitors = Visitors(Line())
+    visitors = Visitors(PriorityLock())
     async with asyncio.TaskGroup() as group:
         for number, priority in enumerate(priorities):
             group.create_task(visitors.visit(number, priority))
@@ -44,7 +44,7 @@ async def test_the_most_urgent_goes_first_and_equals_in_the_order_they_came() ->
 
 
 async def test_nobody_is_overtaken_for_ever() -> None:
-    visitors = Visitors(Line())
+    visitors = Visitors(PriorityLock())
 
     async with asyncio.TaskGroup() as group:
         group.create_task(visitors.visit(0, 0))
@@ -72,7 +72,7 @@ def test_whoever_is_cancelled_all_others_have_their_turn() -> None:
 
 async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
     """Let visitors come with a priority at a moment; some are cancelled at another."""
-    visitors = Visitors(Line())
+    visitors = Visitors(PriorityLock())
     loop = asyncio.get_running_loop()
 
     async def come(number: int, priority: int, arrival: float) -> None:
@@ -97,7 +97,7 @@ async def leave_early(plans: list[tuple[int, float, float | None]]) -> None:
 
 
 async def test_a_turn_that_comes_with_a_cancellation_is_handed_on() -> None:
-    visitors = Visitors(Line())
+    visitors = Visitors(PriorityLock())
     async with asyncio.TaskGroup() as group:
         group.create_task(visitors.visit(0, 0))
         second = group.create_task(visitors.visit(1, 0))
@@ -127,7 +127,7 @@ async def test_in_a_domain_urgent_requests_overtake_those_that_wait(clock: Virtu
 
 
 async def test_a_slow_domain_holds_up_no_other(clock: VirtualClock) -> None:
-    limiter = RateLimiter(rate=None, clock=clock, limits={"slow.test": Pace(0.1, 1)})
+    limiter = RateLimiter(rate=None, clock=clock, limits={"slow.test": RateLimit(0.1, 1)})
     slow = [asyncio.create_task(limiter.acquire("slow.test", priority=9)) for _ in range(5)]
     await clock.sleep(1)
     started = clock.now()

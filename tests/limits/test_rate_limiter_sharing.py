@@ -10,35 +10,35 @@ import pytest
 
 from longline.core.errors import Postponed
 from longline.limits import learning
-from longline.limits.backends.base import PaceKeeper
-from longline.limits.backends.memory import MemoryCells, MemoryPaceKeeper
-from longline.limits.backends.sqlite import SqlitePaceKeeper
+from longline.limits.backends.base import RateLimitBackend
+from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
+from longline.limits.backends.sqlite import SqliteRateLimitBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
-from longline.limits.rate_limit import Pace, PaceState
+from longline.limits.rate_limit import BucketState, RateLimit
 from tests.virtual import EPOCH, VirtualClock
 
 SITE = "a.test"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def keeper(
+async def backend(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
-) -> AsyncIterator[PaceKeeper]:
+) -> AsyncIterator[RateLimitBackend]:
     if request.param == "memory":
-        yield MemoryPaceKeeper(clock)
+        yield MemoryRateLimitBackend(clock)
         return
-    kept = SqlitePaceKeeper(tmp_path / "pace.sqlite", clock)
+    kept = SqliteRateLimitBackend(tmp_path / "pace.sqlite", clock)
     yield kept
     await kept.close()
 
 
-class CountingKeeper(MemoryPaceKeeper):
+class CountingKeeper(MemoryRateLimitBackend):
     """A keeper that counts how often it is looked at."""
 
     looks = 0
 
-    async def state(self, domain: str) -> PaceState | None:
+    async def state(self, domain: str) -> BucketState | None:
         self.looks += 1
         return await super().state(domain)
 
@@ -53,21 +53,21 @@ async def pin(cells: MemoryCells[Learned], rate: float) -> None:
 
 
 async def test_a_rest_is_kept_by_an_unlimited_process_that_begins_later(
-    keeper: PaceKeeper, clock: VirtualClock
+    backend: RateLimitBackend, clock: VirtualClock
 ) -> None:
-    await RateLimiter(None, clock=clock, keeper=keeper).penalise(SITE, 300)
+    await RateLimiter(None, clock=clock, backend=backend).penalise(SITE, 300)
 
     with pytest.raises(Postponed) as caught:
-        await RateLimiter(None, clock=clock, keeper=keeper).acquire(SITE)
+        await RateLimiter(None, clock=clock, backend=backend).acquire(SITE)
 
     assert caught.value.is_for_domain
     assert caught.value.until == pytest.approx(EPOCH + 300, abs=0.01)
 
 
 async def test_a_rest_is_heard_of_by_an_unlimited_process_under_way(
-    keeper: PaceKeeper, clock: VirtualClock
+    backend: RateLimitBackend, clock: VirtualClock
 ) -> None:
-    ours, theirs = (RateLimiter(None, clock=clock, keeper=keeper) for _ in range(2))
+    ours, theirs = (RateLimiter(None, clock=clock, backend=backend) for _ in range(2))
     await ours.acquire(SITE)
     await theirs.penalise(SITE, 20)
     await clock.sleep(1.1)
@@ -79,24 +79,24 @@ async def test_a_rest_is_heard_of_by_an_unlimited_process_under_way(
 
 
 async def test_an_unlimited_domain_is_looked_at_once_a_second_at_most(clock: VirtualClock) -> None:
-    keeper = CountingKeeper(clock)
-    limiter = RateLimiter(None, clock=clock, keeper=keeper)
+    backend = CountingKeeper(clock)
+    limiter = RateLimiter(None, clock=clock, backend=backend)
 
     for _ in range(500):
         await asyncio.gather(*(limiter.acquire(SITE) for _ in range(4)))
         await clock.sleep(0.01)
 
-    assert 4 <= keeper.looks <= 6
+    assert 4 <= backend.looks <= 6
 
 
 async def test_a_domain_with_a_pace_needs_no_looks_of_its_own(clock: VirtualClock) -> None:
-    keeper = CountingKeeper(clock)
-    limiter = RateLimiter(2.0, clock=clock, keeper=keeper)
+    backend = CountingKeeper(clock)
+    limiter = RateLimiter(2.0, clock=clock, backend=backend)
 
     for _ in range(20):
         await limiter.acquire(SITE)
 
-    assert keeper.looks == 0
+    assert backend.looks == 0
 
 
 @pytest.mark.parametrize("rate", [20.0, None])
@@ -139,7 +139,7 @@ async def test_a_faster_limit_published_to_another_process_does_not_speed_this_o
     cells: MemoryCells[Learned], clock: VirtualClock
 ) -> None:
     ours, theirs = (
-        RateLimiter(clock=clock, learned=cells, limits={SITE: Pace(20.0)}) for _ in range(2)
+        RateLimiter(clock=clock, learned=cells, limits={SITE: RateLimit(20.0)}) for _ in range(2)
     )
     await ours.acquire(SITE)
     await ours.publish(SITE, 2.0)

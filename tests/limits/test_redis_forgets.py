@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from longline.limits.backends.redis import RedisConcurrencyKeeper, RedisPaceKeeper
-from longline.limits.rate_limit import Pace
+from longline.limits.backends.redis import RedisConcurrencyBackend, RedisRateLimitBackend
+from longline.limits.rate_limit import RateLimit
 from tests.redis_given import TimedDoor, server_of_its_own, settled_door
 from tests.servers import RedisServer
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
-PACE = Pace(2.0, 5, 0.1)
+PACE = RateLimit(2.0, 5, 0.1)
 A_FULL_WAIT = PACE.interval + PACE.margin
 
 
@@ -33,8 +33,8 @@ async def door(server: RedisServer, clock: VirtualClock) -> AsyncIterator[TimedD
 
 
 @pytest.fixture
-def keeper(door: TimedDoor) -> RedisPaceKeeper:
-    return RedisPaceKeeper(door)
+def backend(door: TimedDoor) -> RedisRateLimitBackend:
+    return RedisRateLimitBackend(door)
 
 
 def flush(server: RedisServer) -> None:
@@ -57,20 +57,22 @@ def save(server: RedisServer) -> None:
         redis.save()
 
 
-async def test_a_redis_that_has_been_up_for_a_while_gives_a_burst(keeper: RedisPaceKeeper) -> None:
-    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(6)]
+async def test_a_redis_that_has_been_up_for_a_while_gives_a_burst(
+    backend: RedisRateLimitBackend,
+) -> None:
+    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(6)]
 
     assert [slot.wait == 0 for slot in slots] == [True] * 5 + [False]
 
 
 @pytest.mark.parametrize("forget", [flush, restart])
 async def test_after_forgetting_the_first_slot_is_a_full_wait_away(
-    keeper: RedisPaceKeeper, server: RedisServer, forget: Callable[[RedisServer], None]
+    backend: RedisRateLimitBackend, server: RedisServer, forget: Callable[[RedisServer], None]
 ) -> None:
-    await keeper.reserve(DOMAIN, PACE)
+    await backend.reserve(DOMAIN, PACE)
     forget(server)
 
-    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(3)]
+    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(3)]
 
     gaps = [later.at - earlier.at for earlier, later in pairwise(slots)]
     assert slots[0].wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
@@ -78,59 +80,61 @@ async def test_after_forgetting_the_first_slot_is_a_full_wait_away(
 
 
 async def test_a_domain_never_asked_before_waits_too(
-    keeper: RedisPaceKeeper, server: RedisServer
+    backend: RedisRateLimitBackend, server: RedisServer
 ) -> None:
     flush(server)
 
-    assert (await keeper.reserve("b.test", PACE)).wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
+    assert (await backend.reserve("b.test", PACE)).wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
 
 
-async def test_an_older_copy_is_not_believed(keeper: RedisPaceKeeper, server: RedisServer) -> None:
-    await keeper.reserve(DOMAIN, PACE)
+async def test_an_older_copy_is_not_believed(
+    backend: RedisRateLimitBackend, server: RedisServer
+) -> None:
+    await backend.reserve(DOMAIN, PACE)
     save(server)
     for _ in range(4):
-        await keeper.reserve(DOMAIN, PACE)
+        await backend.reserve(DOMAIN, PACE)
     fall_back_to_an_older_copy(server)
 
-    slot = await keeper.reserve(DOMAIN, PACE)
+    slot = await backend.reserve(DOMAIN, PACE)
 
     assert slot.wait == pytest.approx(A_FULL_WAIT, abs=1e-5)
 
 
 async def test_a_quiet_time_after_forgetting_fills_the_bucket(
-    keeper: RedisPaceKeeper, server: RedisServer, clock: VirtualClock
+    backend: RedisRateLimitBackend, server: RedisServer, clock: VirtualClock
 ) -> None:
     flush(server)
-    await keeper.state(DOMAIN)  # somebody has to notice
+    await backend.state(DOMAIN)  # somebody has to notice
     await clock.sleep(PACE.capacity / PACE.rate + PACE.margin)
 
-    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(5)]
+    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(5)]
 
     assert sum(slot.wait for slot in slots) == 0
 
 
 @pytest.mark.parametrize("forget", [flush, restart])
 async def test_a_slot_from_before_is_void(
-    keeper: RedisPaceKeeper, server: RedisServer, forget: Callable[[RedisServer], None]
+    backend: RedisRateLimitBackend, server: RedisServer, forget: Callable[[RedisServer], None]
 ) -> None:
-    slots = [await keeper.reserve(DOMAIN, PACE) for _ in range(8)]
+    slots = [await backend.reserve(DOMAIN, PACE) for _ in range(8)]
     forget(server)
 
-    assert await keeper.check(DOMAIN, PACE, slots[-1]) is None
-    after = await keeper.reserve(DOMAIN, PACE)
-    assert await keeper.check(DOMAIN, PACE, slots[-1]) is None
-    await keeper.give_back(DOMAIN, slots[-1])
-    assert await keeper.state(DOMAIN) == after.after
+    assert await backend.check(DOMAIN, PACE, slots[-1]) is None
+    after = await backend.reserve(DOMAIN, PACE)
+    assert await backend.check(DOMAIN, PACE, slots[-1]) is None
+    await backend.give_back(DOMAIN, slots[-1])
+    assert await backend.state(DOMAIN) == after.after
 
 
 async def test_a_rest_that_the_site_asked_for_is_not_forgotten(
-    keeper: RedisPaceKeeper, server: RedisServer, clock: VirtualClock
+    backend: RedisRateLimitBackend, server: RedisServer, clock: VirtualClock
 ) -> None:
-    await keeper.penalise(DOMAIN, PACE, 100)
+    await backend.penalise(DOMAIN, PACE, 100)
     await clock.sleep(40)
     flush(server)
 
-    slot = await keeper.reserve(DOMAIN, PACE)
+    slot = await backend.reserve(DOMAIN, PACE)
 
     assert slot.wait == pytest.approx(60 + PACE.margin, abs=0.1)
 
@@ -138,25 +142,25 @@ async def test_a_rest_that_the_site_asked_for_is_not_forgotten(
 async def test_those_inside_are_heard_of_before_others_are_let_in(
     door: TimedDoor, server: RedisServer, clock: VirtualClock
 ) -> None:
-    keeper = RedisConcurrencyKeeper(door)
-    inside = await keeper.acquire(DOMAIN, 1)
+    backend = RedisConcurrencyBackend(door)
+    inside = await backend.acquire(DOMAIN, 1)
     flush(server)
 
-    at_once = await keeper.acquire(DOMAIN, 1)
-    await keeper.renew(DOMAIN, [inside.token or ""])
-    await clock.sleep(at_once.wait)
-    later = await keeper.acquire(DOMAIN, 1)
+    max_in_flight = await backend.acquire(DOMAIN, 1)
+    await backend.renew(DOMAIN, [inside.token or ""])
+    await clock.sleep(max_in_flight.wait)
+    later = await backend.acquire(DOMAIN, 1)
 
-    assert (at_once.token, later.token) == (None, None)
-    assert 0 < at_once.wait < 10
+    assert (max_in_flight.token, later.token) == (None, None)
+    assert 0 < max_in_flight.wait < 10
 
 
 async def test_others_are_let_in_when_nobody_is_heard_of(
     door: TimedDoor, server: RedisServer, clock: VirtualClock
 ) -> None:
-    keeper = RedisConcurrencyKeeper(door)
-    await keeper.acquire(DOMAIN, 1)
+    backend = RedisConcurrencyBackend(door)
+    await backend.acquire(DOMAIN, 1)
     flush(server)
-    await clock.sleep((await keeper.acquire(DOMAIN, 1)).wait)
+    await clock.sleep((await backend.acquire(DOMAIN, 1)).wait)
 
-    assert (await keeper.acquire(DOMAIN, 1)).token is not None
+    assert (await backend.acquire(DOMAIN, 1)).token is not None

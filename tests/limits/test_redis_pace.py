@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import PaceKeeper
-from longline.limits.backends.cells import CellPaceKeeper
+from longline.limits.backends.base import RateLimitBackend
+from longline.limits.backends.cells import CellRateLimitBackend
 from longline.limits.backends.memory import MemoryCells
 from longline.limits.backends.redis import (
-    RedisBreakerKeeper,
-    RedisConcurrencyKeeper,
-    RedisPaceKeeper,
+    RedisBreakerBackend,
+    RedisConcurrencyBackend,
+    RedisRateLimitBackend,
 )
 from longline.limits.breaker import BreakerPolicy, Health
-from longline.limits.rate_limit import Pace, PaceState, Slot
+from longline.limits.rate_limit import BucketState, RateLimit, Slot
 from tests.redis_given import new_prefix, settled_door, timed_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
 A_MINUTE = 60.0
-PACES = [Pace(), Pace(1 / 6, 1), Pace(3.0, 12, 1.0), Pace(997.0, 7, 0.0)]
+PACES = [RateLimit(), RateLimit(1 / 6, 1), RateLimit(3.0, 12, 1.0), RateLimit(997.0, 7, 0.0)]
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Move:
     """After so many seconds, one does this, with a figure where it needs one."""
 
     after: float
-    pace: Pace
+    pace: RateLimit
     what: str
     figure: float
 
@@ -63,25 +63,25 @@ MOVES = st.builds(
 )
 
 
-async def play(moves: list[Move], keeper: PaceKeeper, clock: Hands) -> list[object]:
+async def play(moves: list[Move], backend: RateLimitBackend, clock: Hands) -> list[object]:
     """Make the moves and return all answers."""
-    slots = [await keeper.reserve(DOMAIN, PACES[0])]
+    slots = [await backend.reserve(DOMAIN, PACES[0])]
     answers: list[object] = [shown(slots[0])]
     for move in moves:
         clock.moment += move.after
         slot = slots[int(move.figure) % len(slots)]
         if move.what == "reserve":
-            slots.append(await keeper.reserve(DOMAIN, move.pace))
+            slots.append(await backend.reserve(DOMAIN, move.pace))
             answers.append(shown(slots[-1]))
         elif move.what == "check":
-            answers.append(await keeper.check(DOMAIN, move.pace, slot))
+            answers.append(await backend.check(DOMAIN, move.pace, slot))
         elif move.what == "penalise":
-            answers.append(await keeper.penalise(DOMAIN, move.pace, move.figure))
+            answers.append(await backend.penalise(DOMAIN, move.pace, move.figure))
         elif move.what == "late":
-            await keeper.observe_lateness(DOMAIN, move.pace, move.figure / 10)
+            await backend.observe_lateness(DOMAIN, move.pace, move.figure / 10)
         elif move.what == "give back":
-            await keeper.give_back(DOMAIN, slots[-1])
-        answers.append(await keeper.state(DOMAIN))
+            await backend.give_back(DOMAIN, slots[-1])
+        answers.append(await backend.state(DOMAIN))
     return answers
 
 
@@ -92,16 +92,16 @@ def shown(slot: Slot) -> tuple[object, ...]:
 async def played_in_python(moves: list[Move]) -> list[object]:
     """Make the moves on the policy, on a bucket that was empty when the clock began."""
     clock = Hands()
-    cells = MemoryCells[PaceState](clock)
-    empty = PaceState(EPOCH, PACES[0].slack + PACES[0].interval)
+    cells = MemoryCells[BucketState](clock)
+    empty = BucketState(EPOCH, PACES[0].slack + PACES[0].interval)
     await cells.change(DOMAIN, lambda _state, _now: (empty, None))
-    return await play(moves, CellPaceKeeper(cells), clock)
+    return await play(moves, CellRateLimitBackend(cells), clock)
 
 
 async def played_on_redis(moves: list[Move], url: str, troubles: list[str]) -> list[object]:
     clock = Hands()
     async with timed_door(url, clock, on_trouble=troubles.append) as door:
-        return await play(moves, RedisPaceKeeper(door), clock)
+        return await play(moves, RedisRateLimitBackend(door), clock)
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,7 +116,9 @@ def test_the_scripts_answer_as_the_policy_does(
     assert on_redis == asyncio.run(played_in_python(moves))
 
 
-async def reserve_all(server: RedisServer, clock: Clock, pace: Pace, times: int) -> list[float]:
+async def reserve_all(
+    server: RedisServer, clock: Clock, pace: RateLimit, times: int
+) -> list[float]:
     """Return the slots that ten clients get who ask at once, in seconds from the first."""
     async with AsyncExitStack() as ends:
         first = await ends.enter_async_context(settled_door(server.url, clock))
@@ -124,7 +126,7 @@ async def reserve_all(server: RedisServer, clock: Clock, pace: Pace, times: int)
             await ends.enter_async_context(timed_door(server.url, clock, prefix=first.prefix))
             for _ in range(10)
         ]
-        asked = (RedisPaceKeeper(door).reserve(DOMAIN, pace) for door in doors * times)
+        asked = (RedisRateLimitBackend(door).reserve(DOMAIN, pace) for door in doors * times)
         moments = sorted(slot.at for slot in await asyncio.gather(*asked))
     return [moment - moments[0] for moment in moments]
 
@@ -132,7 +134,7 @@ async def reserve_all(server: RedisServer, clock: Clock, pace: Pace, times: int)
 async def test_ten_clients_at_ten_a_minute_make_ten_in_the_first_minute(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
-    moments = await reserve_all(redis_server, clock, Pace(10 / A_MINUTE, 1), 10)
+    moments = await reserve_all(redis_server, clock, RateLimit(10 / A_MINUTE, 1), 10)
 
     assert len(moments) == 100
     assert sum(moment < A_MINUTE for moment in moments) == 10
@@ -142,19 +144,19 @@ async def test_ten_clients_at_ten_a_minute_make_ten_in_the_first_minute(
 async def test_ten_clients_use_the_whole_of_their_pace(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
-    moments = await reserve_all(redis_server, clock, Pace(1.0, 5), 10)
+    moments = await reserve_all(redis_server, clock, RateLimit(1.0, 5), 10)
 
     assert 59 <= sum(0 < moment <= A_MINUTE for moment in moments) <= 60
 
 
 async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualClock) -> None:
     async with settled_door(redis_server.url, clock) as door:
-        keeper = RedisPaceKeeper(door)
-        await keeper.reserve(DOMAIN, PACES[0])  # now Redis knows the script
+        backend = RedisRateLimitBackend(door)
+        await backend.reserve(DOMAIN, PACES[0])  # now Redis knows the script
         with Redis.from_url(redis_server.url) as redis:
             redis.config_resetstat()
             for _ in range(20):
-                await keeper.reserve(DOMAIN, PACES[0])
+                await backend.reserve(DOMAIN, PACES[0])
             calls = redis.info("commandstats")
 
     assert calls["cmdstat_evalsha"]["calls"] == 20
@@ -163,9 +165,9 @@ async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualCloc
 
 async def test_every_key_has_a_lifetime(redis_server: RedisServer, clock: VirtualClock) -> None:
     async with settled_door(redis_server.url, clock) as door:
-        await RedisPaceKeeper(door).penalise(DOMAIN, PACES[0], 30)
-        await RedisBreakerKeeper(door).record(DOMAIN, BreakerPolicy(), Health.BANNED)
-        await RedisConcurrencyKeeper(door).acquire(DOMAIN, 1)
+        await RedisRateLimitBackend(door).penalise(DOMAIN, PACES[0], 30)
+        await RedisBreakerBackend(door).record(DOMAIN, BreakerPolicy(), Health.BANNED)
+        await RedisConcurrencyBackend(door).acquire(DOMAIN, 1)
         with Redis.from_url(redis_server.url) as redis:
             keys = [door.key(room, DOMAIN) for room in ("pace", "breaker", "crowd")]
             lifetimes = [redis.ttl(key) for key in (*keys, door.key("born"))]
@@ -177,11 +179,11 @@ async def test_every_key_has_a_lifetime(redis_server: RedisServer, clock: Virtua
 async def test_a_clock_set_back_an_hour_does_not_stop_a_domain(redis_server: RedisServer) -> None:
     clock = Hands()
     async with settled_door(redis_server.url, clock) as door:
-        keeper = RedisPaceKeeper(door)
-        slots = [await keeper.reserve(DOMAIN, PACES[0]) for _ in range(5)]
+        backend = RedisRateLimitBackend(door)
+        slots = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(5)]
         clock.moment -= 3600
 
-        slot = await keeper.reserve(DOMAIN, PACES[0])
+        slot = await backend.reserve(DOMAIN, PACES[0])
 
     assert slots[-1].wait == 0
     assert 0 < slot.wait < 5
@@ -190,12 +192,12 @@ async def test_a_clock_set_back_an_hour_does_not_stop_a_domain(redis_server: Red
 async def test_a_clock_set_forward_gives_one_burst_at_most(redis_server: RedisServer) -> None:
     clock = Hands()
     async with settled_door(redis_server.url, clock) as door:
-        keeper = RedisPaceKeeper(door)
-        held = [await keeper.reserve(DOMAIN, PACES[0]) for _ in range(10)]
+        backend = RedisRateLimitBackend(door)
+        held = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(10)]
         clock.moment += 3600
-        checks = [await keeper.check(DOMAIN, PACES[0], slot) for slot in held]
+        checks = [await backend.check(DOMAIN, PACES[0], slot) for slot in held]
 
-        slots = [await keeper.reserve(DOMAIN, PACES[0]) for _ in range(10)]
+        slots = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(10)]
 
     assert checks == [None] * 10
     assert sum(slot.wait == 0 for slot in slots) == PACES[0].capacity
@@ -206,8 +208,8 @@ async def test_any_name_is_a_domain(
     redis_server: RedisServer, clock: VirtualClock, domain: str
 ) -> None:
     async with timed_door(redis_server.url, clock, prefix=new_prefix()) as door:
-        keeper = RedisPaceKeeper(door)
-        slot = await keeper.reserve(domain, PACES[0])
+        backend = RedisRateLimitBackend(door)
+        slot = await backend.reserve(domain, PACES[0])
 
-        assert await keeper.state(domain) == slot.after
-        assert await keeper.state("other.test") is None
+        assert await backend.state(domain) == slot.after
+        assert await backend.state("other.test") is None

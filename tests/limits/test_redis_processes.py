@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.clock import SystemClock
-from longline.limits.backends.redis import RedisBreakerKeeper, open_redis_keepers
+from longline.limits.backends.redis import RedisBreakerBackend, open_redis_backends
 from longline.limits.breaker import BreakerPolicy, Health
 from tests.limits.redis_process import DOMAIN, PACE, POLICY
 from tests.redis_given import new_prefix, timed_door
@@ -35,9 +35,9 @@ async def run_process(url: str, prefix: str) -> list[tuple[float, bool]]:
 @pytest.mark.real_time
 async def test_processes_share_one_pace_and_one_probe(redis_server: RedisServer) -> None:
     prefix = new_prefix()
-    async with open_redis_keepers(redis_server.url, SystemClock(), prefix=prefix) as keepers:
+    async with open_redis_backends(redis_server.url, SystemClock(), prefix=prefix) as backends:
         soon = BreakerPolicy(threshold=1, recovery=0.001)
-        await keepers.breakers.record(DOMAIN, soon, Health.DOWN)
+        await backends.breakers.record(DOMAIN, soon, Health.DOWN)
 
     told = await asyncio.gather(*(run_process(redis_server.url, prefix) for _ in range(PROCESSES)))
 
@@ -55,11 +55,11 @@ async def test_of_many_clients_one_becomes_the_probe(
     prefix = new_prefix()
     async with AsyncExitStack() as ends:
         doors = [timed_door(redis_server.url, clock, prefix=prefix) for _ in range(12)]
-        keepers = [RedisBreakerKeeper(await ends.enter_async_context(door)) for door in doors]
-        await keepers[0].record(DOMAIN, POLICY, Health.DOWN)
+        backends = [RedisBreakerBackend(await ends.enter_async_context(door)) for door in doors]
+        await backends[0].record(DOMAIN, POLICY, Health.DOWN)
         await clock.sleep(601)
 
-        admissions = await asyncio.gather(*(one.admit(DOMAIN, POLICY) for one in keepers * 5))
+        admissions = await asyncio.gather(*(one.admit(DOMAIN, POLICY) for one in backends * 5))
 
     assert [admission.is_allowed for admission in admissions].count(True) == 1
     assert [admission.is_probe for admission in admissions].count(True) == 1
@@ -73,10 +73,10 @@ async def test_of_many_clients_no_report_is_lost(
         timed_door(redis_server.url, clock, prefix=prefix) as one,
         timed_door(redis_server.url, clock, prefix=prefix) as other,
     ):
-        keepers = [RedisBreakerKeeper(one), RedisBreakerKeeper(other)]
+        backends = [RedisBreakerBackend(one), RedisBreakerBackend(other)]
         patient = BreakerPolicy(threshold=1000, least_requests=1000)
-        reports = (keeper.record(DOMAIN, patient, Health.DOWN) for keeper in keepers * 20)
+        reports = (backend.record(DOMAIN, patient, Health.DOWN) for backend in backends * 20)
 
         await asyncio.gather(*reports)
 
-        assert (await keepers[0].state(DOMAIN)).failures == 40
+        assert (await backends[0].state(DOMAIN)).failures == 40

@@ -15,20 +15,20 @@ from redis import Redis
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, RedisUnreachable
 from longline.limits.backends.redis import (
-    RedisBreakerKeeper,
-    RedisConcurrencyKeeper,
-    RedisPaceKeeper,
-    open_redis_keepers,
+    RedisBreakerBackend,
+    RedisConcurrencyBackend,
+    RedisRateLimitBackend,
+    open_redis_backends,
 )
-from longline.limits.backends.redis_connection import RedisDoor
+from longline.limits.backends.redis_connection import RedisConnection
 from longline.limits.breaker import BreakerPolicy, Health
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 from tests.redis_given import new_prefix, server_of_its_own
 from tests.servers import RedisServer, free_port
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
-PACE = Pace()
+PACE = RateLimit()
 
 
 @pytest.fixture
@@ -40,19 +40,19 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 @asynccontextmanager
 async def pace_at(
     url: str, clock: VirtualClock, **options: object
-) -> AsyncIterator[RedisPaceKeeper]:
+) -> AsyncIterator[RedisRateLimitBackend]:
     """Give a keeper that waits for ever for an answer: Redis knows nothing of virtual time."""
-    door = RedisDoor(url, clock, **{"timeout": None, **options})  # type: ignore[arg-type]  # mixed
-    yield RedisPaceKeeper(door)
+    door = RedisConnection(url, clock, **{"timeout": None, **options})  # type: ignore[arg-type]  # mixed
+    yield RedisRateLimitBackend(door)
     await door.close()
 
 
 async def problem(url: str, clock: VirtualClock) -> str:
     """Return what is said about a Redis that cannot be used, which has to be at once."""
     begun = clock.now()
-    async with pace_at(url, clock) as keeper:
+    async with pace_at(url, clock) as backend:
         with pytest.raises(RedisUnreachable) as caught:
-            await keeper.reserve(DOMAIN, PACE)
+            await backend.reserve(DOMAIN, PACE)
     assert clock.now() == begun
     return str(caught.value)
 
@@ -61,9 +61,9 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(clock: VirtualClo
     reported: list[str] = []
     url, begun = f"redis://127.0.0.1:{free_port()}/0", clock.now()
 
-    async with pace_at(url, clock, on_trouble=reported.append) as keeper:
+    async with pace_at(url, clock, on_trouble=reported.append) as backend:
         with pytest.raises(RedisUnreachable, match="longline up"):
-            await keeper.reserve(DOMAIN, PACE)
+            await backend.reserve(DOMAIN, PACE)
 
     assert 55 < clock.now() - begun <= 60
     assert len(reported) == 1
@@ -71,19 +71,19 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(clock: VirtualClo
 
 
 async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
-    async with pace_at(f"redis://127.0.0.1:{free_port()}/0", clock, patience=None) as keeper:
+    async with pace_at(f"redis://127.0.0.1:{free_port()}/0", clock, patience=None) as backend:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
-                await keeper.reserve(DOMAIN, PACE)
+                await backend.reserve(DOMAIN, PACE)
 
 
 async def test_work_goes_on_when_redis_is_back(server: RedisServer, clock: VirtualClock) -> None:
     reported: list[str] = []
-    async with pace_at(server.url, clock, on_trouble=reported.append) as keeper:
-        await keeper.reserve(DOMAIN, PACE)
+    async with pace_at(server.url, clock, on_trouble=reported.append) as backend:
+        await backend.reserve(DOMAIN, PACE)
         server.kill()
         async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(keeper.reserve(DOMAIN, PACE)) for _ in range(5)]
+            waiting = [group.create_task(backend.reserve(DOMAIN, PACE)) for _ in range(5)]
             await clock.sleep(10)
             server.start()
 
@@ -132,16 +132,16 @@ async def test_a_redis_that_takes_no_writes_is_an_error_at_once(
 async def test_a_redis_that_becomes_a_replica_is_an_error_at_once(
     server: RedisServer, clock: VirtualClock
 ) -> None:
-    async with pace_at(server.url, clock) as keeper:
-        await keeper.reserve(DOMAIN, PACE)
+    async with pace_at(server.url, clock) as backend:
+        await backend.reserve(DOMAIN, PACE)
         with Redis.from_url(server.url) as redis:
             redis.replicaof("127.0.0.1", 1)
 
             with pytest.raises(RedisUnreachable, match="replica"):
-                await keeper.reserve(DOMAIN, PACE)
+                await backend.reserve(DOMAIN, PACE)
             redis.replicaof("NO", "ONE")
 
-        assert (await keeper.reserve(DOMAIN, PACE)).wait > 0
+        assert (await backend.reserve(DOMAIN, PACE)).wait > 0
 
 
 async def test_an_endless_script_of_somebody_else_is_told(
@@ -186,19 +186,19 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock) -> None:
     begun = clock.now()
     async with (
         Stub().running() as url,
-        pace_at(url, clock, timeout=3.0, on_trouble=told.append) as keeper,
+        pace_at(url, clock, timeout=3.0, on_trouble=told.append) as backend,
     ):
         with pytest.raises(RedisUnreachable):
-            await keeper.reserve(DOMAIN, PACE)
+            await backend.reserve(DOMAIN, PACE)
 
     assert 50 < clock.now() - begun < 65
     assert len(told) == 1
 
 
 async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock) -> None:
-    async with Stub().running() as url, pace_at(url, clock, timeout=3.0, patience=None) as keeper:
+    async with Stub().running() as url, pace_at(url, clock, timeout=3.0, patience=None) as backend:
         begun = clock.now()
-        asking = asyncio.create_task(keeper.reserve(DOMAIN, PACE))
+        asking = asyncio.create_task(backend.reserve(DOMAIN, PACE))
         await clock.sleep(1)
         asking.cancel()
 
@@ -210,11 +210,11 @@ async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock
 
 async def test_what_is_said_on_leaving_is_not_waited_for(clock: VirtualClock) -> None:
     begun = clock.now()
-    door = RedisDoor(f"redis://127.0.0.1:{free_port()}/0", clock, patience=None, timeout=None)
+    door = RedisConnection(f"redis://127.0.0.1:{free_port()}/0", clock, patience=None, timeout=None)
 
-    await RedisConcurrencyKeeper(door).release(DOMAIN, "token")
+    await RedisConcurrencyBackend(door).release(DOMAIN, "token")
     with pytest.raises(RedisUnreachable):
-        await RedisBreakerKeeper(door).record(DOMAIN, BreakerPolicy(), Health.UNKNOWN)
+        await RedisBreakerBackend(door).record(DOMAIN, BreakerPolicy(), Health.UNKNOWN)
 
     assert clock.now() == begun
     await door.close()
@@ -255,7 +255,7 @@ async def test_a_lost_answer_wastes_a_slot_and_doubles_none(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
     prefix = new_prefix()
-    slow = Pace(0.01, 1)
+    slow = RateLimit(0.01, 1)
     async with (
         pace_at(redis_server.url, clock, prefix=prefix) as direct,
         Lossy(redis_server, 1).running() as url,
@@ -271,7 +271,7 @@ async def test_a_slot_that_comes_too_late_is_not_used(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
     prefix = new_prefix()
-    slow = Pace(0.1, 5)
+    slow = RateLimit(0.1, 5)
     async with (
         pace_at(redis_server.url, clock, prefix=prefix) as direct,
         Lossy(redis_server, 1, delay=100.0).running() as url,
@@ -286,7 +286,7 @@ async def test_a_slot_that_comes_too_late_is_not_used(
 async def test_a_check_that_comes_too_late_is_made_again(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
-    prefix, slow, way = new_prefix(), Pace(0.1, 5), Lossy(redis_server, 1, delay=2.0)
+    prefix, slow, way = new_prefix(), RateLimit(0.1, 5), Lossy(redis_server, 1, delay=2.0)
     async with (
         pace_at(redis_server.url, clock, prefix=prefix) as direct,
         way.running() as url,
@@ -304,10 +304,10 @@ async def test_a_lost_answer_counts_a_failure_once(
 ) -> None:
     prefix = new_prefix()
     async with Lossy(redis_server, 2).running() as url:
-        door = RedisDoor(url, clock, prefix=prefix, timeout=None)
-        keeper = RedisBreakerKeeper(door)
-        await keeper.record(DOMAIN, BreakerPolicy(), Health.DOWN)
-        state = await keeper.state(DOMAIN)
+        door = RedisConnection(url, clock, prefix=prefix, timeout=None)
+        backend = RedisBreakerBackend(door)
+        await backend.record(DOMAIN, BreakerPolicy(), Health.DOWN)
+        state = await backend.state(DOMAIN)
         await door.close()
 
     assert state.failures == 1
@@ -315,7 +315,7 @@ async def test_a_lost_answer_counts_a_failure_once(
 
 async def test_an_address_that_makes_no_sense_is_refused(clock: VirtualClock) -> None:
     with pytest.raises(BadOption) as refused:
-        RedisDoor("http://127.0.0.1", clock)
+        RedisConnection("http://127.0.0.1", clock)
 
     assert refused.value.option == "redis_url"
 
@@ -324,6 +324,6 @@ async def test_an_address_that_makes_no_sense_is_refused(clock: VirtualClock) ->
 async def test_opening_the_keepers_begins_the_memory(redis_server: RedisServer) -> None:
     prefix = new_prefix()
 
-    async with open_redis_keepers(redis_server.url, SystemClock(), prefix=prefix):
+    async with open_redis_backends(redis_server.url, SystemClock(), prefix=prefix):
         with Redis.from_url(redis_server.url) as redis:
             assert redis.exists(prefix + "born")

@@ -8,10 +8,10 @@ import pytest
 
 from longline.core.clock import SystemClock
 from longline.core.errors import CircuitOpen
-from longline.limits.backends.redis import RedisKeepers, open_redis_keepers
+from longline.limits.backends.redis import RedisBackends, open_redis_backends
 from longline.limits.breaker import BreakerPolicy, Health, Phase
 from longline.limits.circuit import CircuitBreaker
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 from tests.redis_given import new_prefix
 from tests.servers import RedisServer
 
@@ -45,22 +45,22 @@ def prefix() -> str:
 @pytest.fixture
 async def wrong_worker(
     redis_server: RedisServer, wrong: WrongClock, prefix: str
-) -> AsyncIterator[RedisKeepers]:
-    async with open_redis_keepers(redis_server.url, wrong, prefix=prefix) as keepers:
-        yield keepers
+) -> AsyncIterator[RedisBackends]:
+    async with open_redis_backends(redis_server.url, wrong, prefix=prefix) as backends:
+        yield backends
 
 
 @pytest.fixture
-async def right_worker(redis_server: RedisServer, prefix: str) -> AsyncIterator[RedisKeepers]:
-    async with open_redis_keepers(redis_server.url, SystemClock(), prefix=prefix) as keepers:
-        yield keepers
+async def right_worker(redis_server: RedisServer, prefix: str) -> AsyncIterator[RedisBackends]:
+    async with open_redis_backends(redis_server.url, SystemClock(), prefix=prefix) as backends:
+        yield backends
 
 
 async def test_a_breaker_opened_by_another_rests_as_long_by_its_own_clock(
-    wrong_worker: RedisKeepers, right_worker: RedisKeepers, wrong: WrongClock
+    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
 ) -> None:
     await right_worker.breakers.record(DOMAIN, POLICY, Health.DOWN, reason="down")
-    circuit = CircuitBreaker(policy=POLICY, clock=wrong, keeper=wrong_worker.breakers)
+    circuit = CircuitBreaker(policy=POLICY, clock=wrong, backend=wrong_worker.breakers)
 
     with pytest.raises(CircuitOpen) as caught:
         await circuit.before(DOMAIN)
@@ -70,7 +70,7 @@ async def test_a_breaker_opened_by_another_rests_as_long_by_its_own_clock(
 
 
 async def test_what_it_reports_itself_is_right_for_the_others(
-    wrong_worker: RedisKeepers, right_worker: RedisKeepers, wrong: WrongClock
+    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
 ) -> None:
     change = await wrong_worker.breakers.record(DOMAIN, POLICY, Health.DOWN)
 
@@ -81,7 +81,7 @@ async def test_what_it_reports_itself_is_right_for_the_others(
 
 
 async def test_a_domain_on_its_way_back_is_so_for_all(
-    wrong_worker: RedisKeepers, right_worker: RedisKeepers, wrong: WrongClock
+    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
 ) -> None:
     soon = BreakerPolicy(threshold=1, recovery=1e-6, ramp=60.0)
     await right_worker.breakers.record(DOMAIN, soon, Health.DOWN)
@@ -97,12 +97,12 @@ async def test_a_domain_on_its_way_back_is_so_for_all(
 
 
 async def test_a_rest_that_a_site_asked_for_ends_by_its_own_clock(
-    wrong_worker: RedisKeepers, right_worker: RedisKeepers, wrong: WrongClock
+    wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
 ) -> None:
-    await right_worker.paces.penalise(DOMAIN, Pace(), 100)
+    await right_worker.paces.penalise(DOMAIN, RateLimit(), 100)
 
     state = await wrong_worker.paces.state(DOMAIN)
-    slot = await wrong_worker.paces.reserve(DOMAIN, Pace())
+    slot = await wrong_worker.paces.reserve(DOMAIN, RateLimit())
 
     assert state is not None
     assert state.barred_until == pytest.approx(wrong.now() + 100, abs=5)

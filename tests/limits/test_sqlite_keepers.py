@@ -16,13 +16,13 @@ import pytest
 
 from longline.core.clock import SystemClock
 from longline.core.errors import StoreDamaged, StoreTooNew, StoreUnreachable
-from longline.limits.backends.sqlite import SqliteBreakerKeeper, SqlitePaceKeeper
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteRateLimitBackend
 from longline.limits.breaker import BreakerPolicy, Health
 from longline.limits.limiter import RateLimiter
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 from tests.virtual import VirtualClock
 
-PACE = Pace(rate=0.1, capacity=5)  # as in keeper_process.py
+PACE = RateLimit(rate=0.1, capacity=5)  # as in keeper_process.py
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)  # the same
 PROGRAM = Path(__file__).with_name("keeper_process.py")
 
@@ -33,10 +33,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def keeper(path: Path) -> AsyncIterator[SqlitePaceKeeper]:
-    keeper = SqlitePaceKeeper(path, SystemClock())
-    yield keeper
-    await keeper.close()
+async def backend(path: Path) -> AsyncIterator[SqliteRateLimitBackend]:
+    backend = SqliteRateLimitBackend(path, SystemClock())
+    yield backend
+    await backend.close()
 
 
 def start(task: str, path: Path, count: int) -> subprocess.Popen[str]:
@@ -66,9 +66,9 @@ def test_ten_processes_are_never_given_the_same_slot(path: Path) -> None:
 
 @pytest.mark.real_time
 async def test_of_many_processes_one_becomes_the_probe(path: Path) -> None:
-    keeper = SqliteBreakerKeeper(path, LateClock(-POLICY.recovery))
-    await keeper.record("a.test", POLICY, Health.DOWN)
-    await keeper.close()
+    backend = SqliteBreakerBackend(path, LateClock(-POLICY.recovery))
+    await backend.record("a.test", POLICY, Health.DOWN)
+    await backend.close()
 
     lines = await asyncio.to_thread(lambda: finish([start("probe", path, 20) for _ in range(5)]))
 
@@ -78,7 +78,7 @@ async def test_of_many_processes_one_becomes_the_probe(path: Path) -> None:
 
 @pytest.mark.real_time
 async def test_a_killed_process_leaves_its_burst_spent(
-    path: Path, keeper: SqlitePaceKeeper
+    path: Path, backend: SqliteRateLimitBackend
 ) -> None:
     process = start("reserve", path, 5)
     assert process.stdout is not None
@@ -88,18 +88,18 @@ async def test_a_killed_process_leaves_its_burst_spent(
     process.communicate()
 
     assert len(burst) == 5
-    assert (await keeper.reserve("a.test", PACE)).wait > 5
+    assert (await backend.reserve("a.test", PACE)).wait > 5
 
 
 @pytest.mark.real_time
 async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
-    path: Path, keeper: SqlitePaceKeeper
+    path: Path, backend: SqliteRateLimitBackend
 ) -> None:
-    await keeper.reserve("a.test", PACE)
+    await backend.reserve("a.test", PACE)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    waiting = asyncio.create_task(keeper.reserve("a.test", PACE))
+    waiting = asyncio.create_task(backend.reserve("a.test", PACE))
     started = time.monotonic()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -112,8 +112,10 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
 
 
 @pytest.mark.real_time
-async def test_the_time_is_read_when_the_lock_is_held(path: Path, keeper: SqlitePaceKeeper) -> None:
-    await keeper.reserve("a.test", PACE)
+async def test_the_time_is_read_when_the_lock_is_held(
+    path: Path, backend: SqliteRateLimitBackend
+) -> None:
+    await backend.reserve("a.test", PACE)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     released: list[float] = []
@@ -125,15 +127,15 @@ async def test_the_time_is_read_when_the_lock_is_held(path: Path, keeper: Sqlite
 
     timer = threading.Timer(0.05, release)
     timer.start()
-    slot = await keeper.reserve("a.test", PACE)
+    slot = await backend.reserve("a.test", PACE)
     timer.join()
 
     assert slot.at >= released[0] - 0.001
 
 
 async def test_limiters_on_one_file_share_a_limit(path: Path, clock: VirtualClock) -> None:
-    keepers = [SqlitePaceKeeper(path, clock) for _ in range(2)]
-    limiters = [RateLimiter(clock=clock, keeper=keeper) for keeper in keepers]
+    backends = [SqliteRateLimitBackend(path, clock) for _ in range(2)]
+    limiters = [RateLimiter(clock=clock, backend=backend) for backend in backends]
     started = clock.now()
 
     async with asyncio.TaskGroup() as group:
@@ -141,23 +143,23 @@ async def test_limiters_on_one_file_share_a_limit(path: Path, clock: VirtualCloc
             group.create_task(limiters[number % 2].acquire("a.test"))
 
     assert clock.now() - started == pytest.approx(17.6, abs=1e-4)
-    for keeper in keepers:
-        await keeper.close()
+    for backend in backends:
+        await backend.close()
 
 
 async def test_a_restart_finds_the_bucket_as_it_was(path: Path, clock: VirtualClock) -> None:
-    before = SqlitePaceKeeper(path, clock)
+    before = SqliteRateLimitBackend(path, clock)
     slot = await before.reserve("a.test", PACE)
     await before.close()
 
-    after = SqlitePaceKeeper(path, clock)
+    after = SqliteRateLimitBackend(path, clock)
 
     assert await after.state("a.test") == slot.after
     await after.close()
 
 
 async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualClock) -> None:
-    buckets, breakers = SqlitePaceKeeper(path, clock), SqliteBreakerKeeper(path, clock)
+    buckets, breakers = SqliteRateLimitBackend(path, clock), SqliteBreakerBackend(path, clock)
 
     slot = await buckets.reserve("a.test", PACE)
     state = (await breakers.record("a.test", POLICY, Health.DOWN)).after
@@ -168,22 +170,24 @@ async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualC
     await breakers.close()
 
 
-async def test_closing_twice_does_no_harm(keeper: SqlitePaceKeeper) -> None:
-    await keeper.close()
-    await keeper.close()
+async def test_closing_twice_does_no_harm(backend: SqliteRateLimitBackend) -> None:
+    await backend.close()
+    await backend.close()
 
 
-async def test_a_file_that_is_no_database_is_refused(path: Path, keeper: SqlitePaceKeeper) -> None:
+async def test_a_file_that_is_no_database_is_refused(
+    path: Path, backend: SqliteRateLimitBackend
+) -> None:
     path.write_text("these are my notes, not a database. " * 100)
 
     with pytest.raises(StoreUnreachable, match="not a database"):  # SQLite's own words
-        await keeper.reserve("a.test", PACE)
+        await backend.reserve("a.test", PACE)
 
     assert path.read_text().startswith("these are my notes")
 
 
 async def test_a_database_of_another_program_is_left_as_it_is(
-    path: Path, keeper: SqlitePaceKeeper
+    path: Path, backend: SqliteRateLimitBackend
 ) -> None:
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -191,20 +195,20 @@ async def test_a_database_of_another_program_is_left_as_it_is(
     content = path.read_bytes()
 
     with pytest.raises(StoreUnreachable) as refused:
-        await keeper.reserve("a.test", PACE)
+        await backend.reserve("a.test", PACE)
 
     assert str(path) in refused.value.address
     assert path.read_bytes() == content
 
 
 async def test_a_file_of_a_newer_longline_is_left_alone(
-    path: Path, keeper: SqlitePaceKeeper
+    path: Path, backend: SqliteRateLimitBackend
 ) -> None:
-    await keeper.reserve("a.test", PACE)
+    await backend.reserve("a.test", PACE)
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 2")
     other.close()
-    late = SqlitePaceKeeper(path, SystemClock())
+    late = SqliteRateLimitBackend(path, SystemClock())
 
     with pytest.raises(StoreTooNew) as refused:
         await late.reserve("a.test", PACE)
@@ -213,24 +217,26 @@ async def test_a_file_of_a_newer_longline_is_left_alone(
     await late.close()
 
 
-async def test_a_value_that_cannot_be_read_is_said_so(path: Path, keeper: SqlitePaceKeeper) -> None:
-    await keeper.reserve("a.test", PACE)
+async def test_a_value_that_cannot_be_read_is_said_so(
+    path: Path, backend: SqliteRateLimitBackend
+) -> None:
+    await backend.reserve("a.test", PACE)
     other = sqlite3.connect(path)
     with other:
         other.execute("""UPDATE cells SET state = '{"speed": 3}'""")
     other.close()
 
     with pytest.raises(StoreDamaged):
-        await keeper.reserve("a.test", PACE)
+        await backend.reserve("a.test", PACE)
 
 
 async def test_a_folder_that_is_missing_is_said_so(tmp_path: Path) -> None:
-    keeper = SqlitePaceKeeper(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
+    backend = SqliteRateLimitBackend(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
 
     with pytest.raises(StoreUnreachable, match="unable to open"):  # SQLite's own words
-        await keeper.reserve("a.test", PACE)
+        await backend.reserve("a.test", PACE)
 
-    await keeper.close()
+    await backend.close()
 
 
 class LateClock(SystemClock):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from longline.core.errors import BadFile, BadOption, Misfit
+from longline.core.errors import BadFile, BadOption, ValidationFailed
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
 
@@ -37,7 +37,7 @@ class Flat(BaseModel):
 
 
 def problems_of(rules: Any, data: dict[str, Any]) -> tuple[str, ...]:
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(ValidationFailed) as misfit:
         Validate(rules)(draft(data))
     return misfit.value.problems
 
@@ -152,7 +152,7 @@ def test_a_format_takes_what_is_of_it_and_leaves_types_to_others(form: str, valu
 
 
 def test_three_problems_are_in_the_message_and_all_are_kept() -> None:
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(ValidationFailed) as misfit:
         Validate(Flat)(draft({}))
 
     shown = [name for name in Flat.model_fields if f"{name}: " in str(misfit.value)]
@@ -162,7 +162,7 @@ def test_three_problems_are_in_the_message_and_all_are_kept() -> None:
 
 
 def test_a_misfit_survives_the_way_home() -> None:
-    error = Misfit("item 7", ("a: is missing", "b: is missing"))
+    error = ValidationFailed("item 7", ("a: is missing", "b: is missing"))
 
     back = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own, from the line itself
 

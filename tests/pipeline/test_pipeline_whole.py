@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from longline.config.manifests.kinds import make_manifest, read_manifest
 from longline.config.manifests.pipeline import with_files
-from longline.core.errors import BadFile, BadSource, Misfit, NothingToStore, StageFailed
+from longline.core.errors import BadFile, BadSource, NothingToStore, StageFailed, ValidationFailed
 from longline.core.model import Item, Note, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.currency import CurrencyEnricher
@@ -108,7 +108,7 @@ def test_a_source_without_a_pipeline_makes_records_as_ever() -> None:
 
 
 def test_the_model_is_checked_without_a_pipeline() -> None:
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(ValidationFailed) as misfit:
         record_of(Plain())
 
     assert misfit.value.problems[0].startswith("title: ")
@@ -244,7 +244,7 @@ def test_a_schema_of_a_manifest_may_stand_where_one_works(
         MANIFEST.partition("pipeline:")[0] + "pipeline: [{validate: {file: flat.json}}]", tmp_path
     )
 
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(ValidationFailed) as misfit:
         record_of(source)
 
     assert [one.partition(":")[0] for one in misfit.value.problems] == ["nothing"]

@@ -28,7 +28,7 @@ from longline.services.status import status
 from longline.storage.jobs import NewJob
 from longline.storage.migrate import NEWEST
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import open_store
 from tests.servers import PostgresServer, RedisServer, free_port
 
@@ -319,7 +319,7 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
     at = ground(tmp_path, redis_url=redis_server.url)
     with open_store(at.settings.database) as store:
         for name in ("a.csv", "b.csv"):
-            await store.orders.place(Order("j", OrderKind.EXPORT, time.time(), {"output": name}))
+            await store.orders.place(Task("j", TaskKind.EXPORT, time.time(), {"output": name}))
 
     with registered(redis_server, "fetcher", queues="fetch,process"):
         _, found = examine(at, {"workers": workers})
@@ -338,13 +338,13 @@ async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_wor
     at = ground(tmp_path, redis_url=redis_server.url)
     long_ago = time.time() - 120
     first, second = (
-        Order("j", OrderKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
+        Task("j", TaskKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
     )
     with open_store(at.settings.database) as store, registered(redis_server, "idle-worker"):
         await store.orders.place(first)
         _, found = examine(at, {"workers": workers})
         await store.orders.place(second)
-        await store.orders.take(OrderClaim(first, "somebody", long_ago, long_ago + HOUR))
+        await store.orders.take(TaskClaim(first, "somebody", long_ago, long_ago + HOUR))
         others = examine(at, {"workers": workers})
 
     assert found.verdict is Verdict.PROBLEM

@@ -99,7 +99,7 @@ async def test_what_is_written_to_the_old_database_since_is_told(
 
     def write(_table: str, _rows: int) -> None:
         with open_store(settings.database) as store:
-            asyncio.run(store.journal.add_up("job", {"requests": 1}))
+            asyncio.run(store.event_log.add_statistics("job", {"requests": 1}))
 
     assert (await move(settings, wish, write)).is_behind
 

@@ -13,9 +13,9 @@ from longline.config.auth import Auth
 from longline.config.documents import parse_document
 from longline.config.manifests.api import ApiManifest
 from longline.core.clock import Clock
-from longline.core.model import Account, Cursor, Item
+from longline.core.model import Cursor, Item, Usage
 from longline.engine.extractor import Collector, Extraction
-from longline.http.chain import Manners, Policies, build_chain
+from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.circuit import CircuitBreaker
 from longline.limits.limiter import RateLimiter
@@ -82,7 +82,7 @@ class Bench:
         self.clock = clock
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
         self.cursors: list[Cursor] = []
-        self.account = Account()
+        self.usage = Usage()
         self.notes: list[str] = []
         self.cuts: list[str] = []
         self.warnings: list[str] = []
@@ -131,7 +131,7 @@ class Bench:
                 else:
                     self.cursors.append(found)
         finally:
-            self.account = visit.account
+            self.usage = visit.usage
             self.notes = [f"{note.field}: {note.text}" for note in visit.notes]
             self.cuts, self.warnings = visit.cuts, visit.warnings
         return items
@@ -141,6 +141,6 @@ class Bench:
             RateLimiter(None, clock=self.clock),
             CircuitBreaker(clock=self.clock),
             RetryHandler(circuit_breaker_threshold=None, clock=self.clock),
-            manners=Manners(auth=auth),
+            identity=ClientIdentity(auth=auth),
         )
         return build_chain(self.transport, policies, self.clock)

@@ -10,16 +10,16 @@ import orjson
 
 from longline.core.clock import Clock
 from longline.core.errors import FetchError, bad_status
-from longline.core.model import Account, Cursor, Item
+from longline.core.model import Cursor, Item, Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.sources.base import Source
 from longline.sources.visit import Visit
 
 Script = Page | FetchError | Any
 
 
-class ScriptedWeb(Link):
+class ScriptedWeb(Middleware):
     """Answers by address: a Page or error as it is, text and bytes as a body, the rest as JSON.
 
     A list is a script for several requests; its last entry is given again and again. An address
@@ -34,9 +34,9 @@ class ScriptedWeb(Link):
     def addresses(self) -> list[str]:
         return [request.url for request in self.requests]
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         self.requests.append(request)
-        account.requests += 1
+        usage.requests += 1
         page = self._page(request.url)
         if page.status >= 400 and page.status not in request.accept:
             raise bad_status(request.url, page.status)
@@ -65,7 +65,7 @@ def status(url: str, code: int, body: bytes = b"") -> Page:
 
 
 async def collect(
-    source: Source, web: Link, item: Item, clock: Clock
+    source: Source, web: Middleware, item: Item, clock: Clock
 ) -> tuple[dict[str, Any], Visit]:
     """Run every layer of an item, as an engine would when nothing fails."""
     visit = Visit(web, clock, item=item)
@@ -75,7 +75,7 @@ async def collect(
 
 
 async def discovered(
-    source: Source, web: Link, clock: Clock, cursor: Mapping[str, Any] | None = None
+    source: Source, web: Middleware, clock: Clock, cursor: Mapping[str, Any] | None = None
 ) -> tuple[list[Item], list[Cursor]]:
     """Run discovery to its end and sort what it yields."""
     found = [entry async for entry in source.discover(Visit(web, clock, cursor=cursor))]

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from longline.core.errors import Gone, Postponed, UnexpectedShape
-from longline.core.model import Item, Verdict
+from longline.core.model import Item, OutcomeAction
 from tests.sources.api_bench import ApiSite, Bench
 
 
@@ -96,7 +96,7 @@ async def test_a_value_cannot_lead_elsewhere(api: ApiSite, bench: Bench) -> None
 
     found = await bench.run(text)
 
-    assert found[0].outcome.verdict is Verdict.QUARANTINE
+    assert found[0].outcome.action is OutcomeAction.QUARANTINE
     assert "{parent.id}" in str(found[0].outcome.reason)
     assert "'..'" in str(found[0].outcome.reason)
     assert found[1].item.url == f"{api.url}/products/a%2F..%2Fb%3Fc"
@@ -187,7 +187,7 @@ async def test_a_record_without_a_required_field_is_quarantined(
 
     found = await bench.run(listing(fields))
 
-    assert found[0].outcome.verdict is Verdict.QUARANTINE
+    assert found[0].outcome.action is OutcomeAction.QUARANTINE
     assert problem in str(found[0].outcome.reason)
 
 
@@ -199,7 +199,10 @@ async def test_a_record_without_a_key_is_quarantined_and_does_not_end_the_list(
 
     lost, kept = await bench.run(listing())
 
-    assert (lost.outcome.verdict, kept.outcome.verdict) == (Verdict.QUARANTINE, Verdict.STORE)
+    assert (lost.outcome.action, kept.outcome.action) == (
+        OutcomeAction.QUARANTINE,
+        OutcomeAction.STORE,
+    )
     assert "'id'" in str(lost.outcome.reason)
 
 
@@ -246,7 +249,7 @@ async def test_an_item_that_no_list_gave_is_quarantined(api: ApiSite, bench: Ben
 
     found = await collector.collect(Item("1", f"{api.url}/products"))
 
-    assert found.outcome.verdict is Verdict.QUARANTINE
+    assert found.outcome.action is OutcomeAction.QUARANTINE
     assert api.asked == []
 
 
@@ -297,7 +300,7 @@ async def test_a_record_whose_detail_has_gone_is_skipped(api: ApiSite, bench: Be
 
     found = await bench.run(listing(DETAILED.strip()))
 
-    assert found[0].outcome.verdict is Verdict.SKIP
+    assert found[0].outcome.action is OutcomeAction.SKIP
 
 
 async def test_an_optional_part_that_fails_leaves_an_empty_field_and_a_note(
@@ -323,7 +326,7 @@ async def test_a_detail_that_is_a_list_of_several_is_refused(api: ApiSite, bench
 
     found = await bench.run(listing(DETAILED.strip()))
 
-    assert found[0].outcome.verdict is Verdict.QUARANTINE
+    assert found[0].outcome.action is OutcomeAction.QUARANTINE
     assert "'product'" in str(found[0].outcome.reason)
     assert "2" in str(found[0].outcome.reason).partition("'product'")[2]
 
@@ -395,7 +398,7 @@ async def test_a_parent_that_lacks_what_its_children_need_is_quarantined(
 
     found = await bench.run(listing("collect: false") + child)
 
-    assert found[0].outcome.verdict is Verdict.QUARANTINE
+    assert found[0].outcome.action is OutcomeAction.QUARANTINE
     assert "{parent.id}" in str(found[0].outcome.reason)
 
 

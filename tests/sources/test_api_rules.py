@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longline.core.errors import FailureKind, Postponed, Refused, Rejected, ServerFailed, SkipItem
-from longline.core.model import Account, Verdict
+from longline.core.model import OutcomeAction, Usage
 from longline.http.messages import Page, Request
 from longline.sources.api.requests import Asker, Call
 from longline.sources.visit import Visit
@@ -54,8 +54,8 @@ async def test_an_answer_that_only_looks_fine_is_asked_for_again(
     assert await found(bench, listing(IF_BUSY + "retry}")) == ["1"]
     assert len(api.asked) == 3
     assert clock.now() - EPOCH == pytest.approx(1 + 2, abs=0.5)
-    assert bench.account.retries == 2
-    steps = [one.step for one in bench.account.failures]
+    assert bench.usage.retries == 2
+    steps = [one.step for one in bench.usage.failures]
     assert [re.findall(r"\d+ s", step) for step in steps] == [["1 s"], ["2 s"]]
 
 
@@ -194,7 +194,7 @@ async def test_a_rule_may_skip_an_item_by_its_detail(api: ApiSite, bench: Bench)
 """
     extractions = await bench.run(listing("", detail))
 
-    assert extractions[0].outcome.verdict is Verdict.SKIP
+    assert extractions[0].outcome.action is OutcomeAction.SKIP
     assert "a draft" in str(extractions[0].outcome.reason)
 
 
@@ -206,7 +206,7 @@ async def test_a_long_wait_for_a_detail_parks_the_item(api: ApiSite, bench: Benc
 """
     extractions = await bench.run(listing("", detail))
 
-    assert extractions[0].outcome.verdict is Verdict.LATER
+    assert extractions[0].outcome.action is OutcomeAction.DEFER
     assert not extractions[0].outcome.is_for_domain
 
 
@@ -271,9 +271,9 @@ class EndedWeb(ScriptedWeb):
         super().__init__({})
         self.visit: RenewingVisit | None = None
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         await asyncio.sleep(1)
-        del request, account
+        del request, usage
         return FINE if self.visit and self.visit.renewals else ENDED
 
 

@@ -53,7 +53,7 @@ def test_a_cut_and_a_warning_become_events_once_each(clock: VirtualClock) -> Non
         visit.cut("too long")
         visit.warn("odd")
 
-    assert [(one.kind, dict(one.data)) for one in visit.account.happenings] == [
+    assert [(one.kind, dict(one.data)) for one in visit.usage.events] == [
         (CUT, {"reason": "too long"}),
         (WARNING, {"reason": "odd"}),
     ]

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from longline.config.manifests.html import HtmlManifest
-from longline.core.model import Account, Cursor, Item
+from longline.core.model import Cursor, Item, Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.page import (
     BrowserPage,
     Clicked,
@@ -34,7 +34,7 @@ MANIFEST: dict[str, Any] = {
 }
 
 
-class Clicking(Link):
+class Clicking(Middleware):
     """A list of so many pages that clicks lead to, as the browser gives it."""
 
     def __init__(self, pages: int, *, has_address: bool = False) -> None:
@@ -42,8 +42,8 @@ class Clicking(Link):
         self._has_address = has_address
         self.asked: list[tuple[str, int, int]] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         assert request.clicks is not None
         clicks = request.clicks
         self.asked.append((request.url.removeprefix(SITE), clicks.skip, clicks.most))
@@ -119,8 +119,8 @@ async def test_most_pages_of_the_source_bounds_the_clicks_too(clock: VirtualCloc
 
 async def test_a_list_that_has_become_shorter_is_reported(clock: VirtualClock) -> None:
     class Shorter(Clicking):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            page = await super().__call__(request, account)
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            page = await super().__call__(request, usage)
             assert request.clicks is not None
             if not request.clicks.skip:
                 return page

@@ -12,7 +12,7 @@ from longline.core.errors import (
     RobotsDisallowed,
     UnexpectedShape,
 )
-from longline.core.model import Account, Cursor
+from longline.core.model import Cursor, Usage
 from longline.http.messages import Page, Request
 from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit
@@ -177,7 +177,7 @@ class ShiftingList(ScriptedWeb):
         self._growth = growth
         self._claimed = claimed
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         self.requests.append(request)
         query = query_of(request.url)
         rows, page = int(query["rows"]), int(query["page"])
@@ -186,7 +186,7 @@ class ShiftingList(ScriptedWeb):
         self._ids = [self._ids[0] + 1] * self._growth + self._ids
         self.script = {request.url: {"totalWorkflows": total, "workflows": found, "filters": []}}
         self.requests.pop()
-        return await super().__call__(request, account)
+        return await super().__call__(request, usage)
 
 
 async def test_the_search_is_paged_until_all_were_seen(clock: VirtualClock) -> None:
@@ -233,9 +233,9 @@ async def test_discovery_goes_on_with_the_page_it_was_at(clock: VirtualClock) ->
 
 async def test_a_host_that_repeats_its_page_does_not_go_on_for_ever(clock: VirtualClock) -> None:
     class Stuck(ScriptedWeb):
-        async def __call__(self, request: Request, account: Account) -> Page:
+        async def __call__(self, request: Request, usage: Usage) -> Page:
             self.script[request.url] = {"totalWorkflows": 9, "workflows": [{"id": 1}]}
-            return await super().__call__(request, account)
+            return await super().__call__(request, usage)
 
     web = Stuck({})
 

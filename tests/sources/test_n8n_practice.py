@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from longline.core.errors import Gone, RobotsDisallowed
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Statuses
-from longline.http.middleware.robots import Robots
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import StatusMiddleware
+from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.pipeline.quality import score
 from longline.sandbox.catalogue import Form
@@ -29,10 +29,10 @@ ITEMS = 60
 @asynccontextmanager
 async def practice(
     clock: VirtualClock, **options: Any
-) -> AsyncIterator[tuple[PracticeWeb, Link, dict[str, str]]]:
+) -> AsyncIterator[tuple[PracticeWeb, Middleware, dict[str, str]]]:
     """Serve a practice web; give it, the way to it, and the settings that point there."""
     transport = HttpTransport(HttpOptions(), clock)
-    chain = Robots(Statuses(transport, clock), clock)
+    chain = RobotsMiddleware(StatusMiddleware(transport, clock), clock)
     async with PracticeWeb(WebOptions(items=ITEMS, **options), clock=clock) as web:
         addresses = {
             "site_url": web.site_url,
@@ -44,7 +44,7 @@ async def practice(
 
 
 async def everything(
-    source: N8n, chain: Link, clock: VirtualClock
+    source: N8n, chain: Middleware, clock: VirtualClock
 ) -> tuple[list[tuple[dict[str, Any], Visit]], set[int]]:
     """Collect every item there is; return the records and the ids that are gone."""
     items, _cursors = await discovered(source, chain, clock)

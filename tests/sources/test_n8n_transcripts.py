@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from longline.core.errors import CircuitOpen, ConnectFailed, RobotsDisallowed, Throttled
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.catalogue.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
@@ -87,7 +87,7 @@ async def test_every_request_goes_through_the_chain_and_is_counted(clock: Virtua
 
     await Transcripts(YOUTUBE, "en").fetch(visit, VIDEO)
 
-    assert visit.account.requests == 3
+    assert visit.usage.requests == 3
     player = web.requests[1]
     assert player.method == "POST"
     assert orjson.loads(player.body or b"")["videoId"] == VIDEO
@@ -248,8 +248,8 @@ async def test_a_cancelled_visit_sends_nothing_more(clock: VirtualClock) -> None
     web = tube()
 
     class Slow(ScriptedWeb):
-        async def __call__(self, request: Request, account: Account) -> Page:
-            page = await super().__call__(request, account)
+        async def __call__(self, request: Request, usage: Usage) -> Page:
+            page = await super().__call__(request, usage)
             asked.set()
             await answer.wait()
             return page

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
-from longline.core.model import Account, Failure, QuestionState, Verdict
+from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
 from longline.limits.backends.sqlite import SqliteCells
 from longline.limits.learning import Learned
 from longline.storage.database import Database
@@ -44,14 +44,14 @@ async def _run(store: Store) -> None:
     failure = Failure(
         EPOCH, "https://shop.test/a", FailureKind.SERVER, "oops", "retried", 0.25, 503
     )
-    await store.queue.finish(stored(first, account=Account(requests=2, failures=[failure])))
+    await store.queue.finish(stored(first, usage=Usage(requests=2, failures=[failure])))
     await store.queue.finish(stored(second))
     why: dict[str, Any] = {"kind": FailureKind.INVALID, "reason": "no price", "raw": {"seen": "ü"}}
-    await store.queue.finish(ended(third, Verdict.QUARANTINE, **why))
+    await store.queue.finish(ended(third, OutcomeAction.QUARANTINE, **why))
     (chunk,) = await store.chunks.offer(job.id, EPOCH, size=2)
     taken = await store.chunks.take(Take(chunk, "me", EPOCH, EPOCH + 20, 2))
     assert taken is not None
-    await store.queue.finish(ended(taken.leases[0], Verdict.SKIP, reason="sold"))
+    await store.queue.finish(ended(taken.leases[0], OutcomeAction.SKIP, reason="sold"))
     await store.chunks.finish(chunk, "me", EPOCH + 3)
     await store.records.update("a", ODD, at=EPOCH + 9)
     await store.jobs.finish(job.id, EPOCH + 5, Ending({"records": 2}))

@@ -13,15 +13,15 @@ from longline.core.model import (
     Lease,
     Note,
     Outcome,
+    OutcomeAction,
     Quality,
     QualityPart,
     Record,
-    Verdict,
 )
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 
@@ -71,15 +71,15 @@ async def leased(
     return await store.queue.lease(Claim(job.id, owner, count, at, at + 20))
 
 
-def stored(lease: Lease, **values: Any) -> Finish:
+def stored(lease: Lease, **values: Any) -> Completion:
     """Return the end of a try that made a record."""
-    outcome = Outcome(Verdict.STORE, record=record(lease.item.key))
-    return Finish(lease, outcome, EPOCH + 1, **values)
+    outcome = Outcome(OutcomeAction.STORE, record=record(lease.item.key))
+    return Completion(lease, outcome, EPOCH + 1, **values)
 
 
-def ended(lease: Lease, verdict: Verdict, **outcome: Any) -> Finish:
+def ended(lease: Lease, verdict: OutcomeAction, **outcome: Any) -> Completion:
     """Return the end of a try that made none."""
-    return Finish(lease, Outcome(verdict, **outcome), EPOCH + 1)
+    return Completion(lease, Outcome(verdict, **outcome), EPOCH + 1)
 
 
 def tables_of(connection: Connection) -> dict[str, Any]:

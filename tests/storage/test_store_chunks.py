@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from longline.core.model import Item, ItemState, Job, JobState, Verdict
+from longline.core.model import Item, ItemState, Job, JobState, OutcomeAction
 from longline.storage.queue.chunks import ChunkProgress, Take, TakeMore, Taken, Turn
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Reclaim
@@ -82,7 +82,7 @@ async def test_no_more_than_the_most_are_open_and_half_of_them_gone_are_made_up_
 async def test_what_is_parked_is_offered_when_it_is_due(store: Store) -> None:
     job = await queued(store, "1")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.LATER, due=EPOCH + 60))
+    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
 
     assert await store.chunks.offer(job.id, EPOCH + 59, size=4) == []
     assert len(await store.chunks.offer(job.id, EPOCH + 60, size=4)) == 1
@@ -297,7 +297,7 @@ async def test_suspects_wait_for_what_is_not_suspected(store: Store) -> None:
 async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store) -> None:
     job = await queued(store, "1", "2", "3")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.LATER, due=EPOCH + 900))
+    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
 
     parked = await store.chunks.park(
         job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks us"
@@ -318,7 +318,7 @@ async def test_two_who_finish_a_job_at_once_finish_it_once(store: Store, other: 
     ends = await asyncio.gather(store.jobs.finish(job.id, EPOCH), other.jobs.finish(job.id, EPOCH))
 
     assert sorted(map(str, ends)) == ["None", "complete"]
-    assert len(await store.journal.events(job.id, kind="job.complete")) == 1
+    assert len(await store.event_log.events(job.id, kind="job.complete")) == 1
 
 
 async def test_a_job_knows_what_works_on_it(store: Store) -> None:

@@ -15,7 +15,7 @@ from longline.core.threads import Threads
 from longline.storage import transactions
 from longline.storage.database import Database
 from longline.storage.sqlite import SqliteBackend
-from longline.storage.transactions import Patience, Waiting
+from longline.storage.transactions import ReconnectPolicy, ReconnectWait
 
 # A process one of whose readers never gets its answer.
 HANGING = """
@@ -60,9 +60,9 @@ def backend(sqlite_address: str) -> SqliteBackend:
     return SqliteBackend(make_url(sqlite_address), 60.0)
 
 
-def wait_in_vain(patience: Patience) -> StoreGone:
+def wait_in_vain(patience: ReconnectPolicy) -> StoreGone:
     """Fail until the patience is over; return the error."""
-    one = Waiting(patience)
+    one = ReconnectWait(patience)
     try:
         while True:
             one.pause(ERROR, "nobody answers")
@@ -71,14 +71,14 @@ def wait_in_vain(patience: Patience) -> StoreGone:
 
 
 def test_a_server_is_waited_for_with_all_patience(steps: Steps, backend: SqliteBackend) -> None:
-    gone = wait_in_vain(Patience(backend))
+    gone = wait_in_vain(ReconnectPolicy(backend))
 
     assert steps.now == pytest.approx(1060)
     assert gone.seconds == 60
 
 
 def test_a_process_that_is_to_end_waits_some_seconds(steps: Steps, backend: SqliteBackend) -> None:
-    gone = wait_in_vain(Patience(backend, is_hasty=lambda: steps.now >= 1010))
+    gone = wait_in_vain(ReconnectPolicy(backend, is_hasty=lambda: steps.now >= 1010))
 
     assert steps.now == pytest.approx(1015, abs=0.3)
     assert gone.seconds == pytest.approx(15, abs=0.3)
@@ -87,7 +87,7 @@ def test_a_process_that_is_to_end_waits_some_seconds(steps: Steps, backend: Sqli
 def test_all_that_wait_for_a_server_at_the_end_give_up_at_once(
     steps: Steps, backend: SqliteBackend
 ) -> None:
-    patience = Patience(backend, is_hasty=lambda: True)
+    patience = ReconnectPolicy(backend, is_hasty=lambda: True)
     wait_in_vain(patience)
     after_one = steps.now
 
@@ -100,7 +100,7 @@ def test_all_that_wait_for_a_server_at_the_end_give_up_at_once(
 def test_a_server_that_has_answered_is_waited_for_anew(
     steps: Steps, backend: SqliteBackend
 ) -> None:
-    patience = Patience(backend, is_hasty=lambda: True)
+    patience = ReconnectPolicy(backend, is_hasty=lambda: True)
     wait_in_vain(patience)
     patience.answered()
     after_one = steps.now

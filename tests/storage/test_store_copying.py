@@ -225,7 +225,7 @@ async def test_what_is_written_during_a_copy_does_not_stay_behind_unnoticed(
 
     def write(_table: str, _rows: int) -> None:
         with closing(open_database(address)) as other:
-            asyncio.run(Store(other).journal.add_up("job", {"requests": 1}))
+            asyncio.run(Store(other).event_log.add_statistics("job", {"requests": 1}))
 
     copying = Copying(Side(old), Side(new), dead_among=dead_among, on_step=write)
 

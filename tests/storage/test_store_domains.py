@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from longline.core.errors import FailureKind
-from longline.core.model import Item, Job, Verdict
+from longline.core.model import Item, Job, OutcomeAction
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.queue.queue import Waiting
@@ -78,7 +78,7 @@ async def test_what_waits_is_told_by_domain_with_the_ban_that_holds_it(store: St
     job = await job_of(store, a=1, b=2)
     for lease in await store.queue.lease(claim(job, 1)):
         kind = FailureKind.BLOCKED
-        end = ended(lease, Verdict.LATER, kind=kind, reason="banned", due=EPOCH + 900)
+        end = ended(lease, OutcomeAction.DEFER, kind=kind, reason="banned", due=EPOCH + 900)
         await store.queue.finish(end)
 
     assert await store.queue.waiting(job.id) == {

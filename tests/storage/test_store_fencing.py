@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from longline.core.errors import FailureKind, LeaseLost
-from longline.core.model import Account, ItemState, Job, Outcome, Record, Verdict
+from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
 from longline.pipeline.material import Material, material_of
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.storage.given import ended, item, leased, queued, record, stored
 from tests.virtual import EPOCH
 
-_ENDS = {Verdict.QUARANTINE: "quarantined", Verdict.FAIL: "failed"}
+_ENDS = {OutcomeAction.QUARANTINE: "quarantined", OutcomeAction.FAIL: "failed"}
 
 
 async def everything(store: Store, job: Job) -> tuple[Any, ...]:
     return (
         await store.queue.counts(job.id),
         await store.records.count(),
-        await store.journal.statistics(job.id),
-        len(await store.journal.events(job.id)),
+        await store.event_log.statistics(job.id),
+        len(await store.event_log.events(job.id)),
     )
 
 
@@ -36,7 +36,7 @@ async def test_of_a_stale_lease_nothing_is_committed(store: Store) -> None:
 
     with pytest.raises(LeaseLost) as told:
         await store.queue.finish(
-            stored(stale, found=[item("b")], account=Account(requests=1), seconds=1.0)
+            stored(stale, found=[item("b")], usage=Usage(requests=1), seconds=1.0)
         )
 
     assert (told.value.key, told.value.token) == ("a", 1)
@@ -75,7 +75,7 @@ async def test_a_stale_lease_does_not_disturb_the_valid_one_beside_it(store: Sto
 async def test_a_lease_can_be_used_once_even_within_one_transaction(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    finish = stored(lease, account=Account(requests=1))
+    finish = stored(lease, usage=Usage(requests=1))
 
     answers = await asyncio.gather(
         *(store.queue.finish(finish) for _ in range(3)), return_exceptions=True
@@ -83,7 +83,7 @@ async def test_a_lease_can_be_used_once_even_within_one_transaction(store: Store
 
     assert [type(answer) for answer in answers] == [ItemState, LeaseLost, LeaseLost]
     assert answers[0] == ItemState.STORED
-    assert (await store.journal.statistics(job.id))["requests"] == 1
+    assert (await store.event_log.statistics(job.id))["requests"] == 1
 
 
 async def test_a_released_item_goes_back_as_if_never_tried(store: Store) -> None:
@@ -126,7 +126,7 @@ async def test_an_expired_lease_is_taken_back_and_a_living_one_is_not(store: Sto
 
     assert freed == 1
     assert await store.queue.owners(job.id) == ["late"]
-    (event,) = await store.journal.events(job.id, kind="leases.reclaimed")
+    (event,) = await store.event_log.events(job.id, kind="leases.reclaimed")
     assert event.data == {"items": 1}
 
 
@@ -158,7 +158,7 @@ async def test_taking_back_nothing_is_no_event(store: Store) -> None:
     job = await queued(store, "a")
 
     assert await store.queue.reclaim(job.id, EPOCH + 1000) == 0
-    assert await store.journal.events(job.id, kind="leases.reclaimed") == []
+    assert await store.event_log.events(job.id, kind="leases.reclaimed") == []
 
 
 async def test_who_discovers_is_an_owner_too(store: Store) -> None:
@@ -183,10 +183,10 @@ async def test_leases_of_one_job_are_not_those_of_another(store: Store) -> None:
 @pytest.mark.parametrize(
     "outcome",
     [
-        Outcome(Verdict.FAIL, reason="half a pair: \ud800"),
-        Outcome(Verdict.STORE, record=record("a", {"title": "half a pair: \ud800"})),
-        Outcome(Verdict.STORE, record=record("a", {"views": 2**70})),
-        Outcome(Verdict.STORE, record=record("a", {"image": b"\xff"})),
+        Outcome(OutcomeAction.FAIL, reason="half a pair: \ud800"),
+        Outcome(OutcomeAction.STORE, record=record("a", {"title": "half a pair: \ud800"})),
+        Outcome(OutcomeAction.STORE, record=record("a", {"views": 2**70})),
+        Outcome(OutcomeAction.STORE, record=record("a", {"image": b"\xff"})),
     ],
 )
 async def test_what_no_database_can_hold_is_quarantined_alone(
@@ -196,7 +196,7 @@ async def test_what_no_database_can_hold_is_quarantined_alone(
     odd, good = await leased(store, job, 2)
 
     states = await asyncio.gather(
-        store.queue.finish(Finish(odd, outcome, EPOCH)), store.queue.finish(stored(good))
+        store.queue.finish(Completion(odd, outcome, EPOCH)), store.queue.finish(stored(good))
     )
 
     assert list(states) == [ItemState.QUARANTINED, ItemState.STORED]
@@ -207,15 +207,17 @@ async def test_what_no_database_can_hold_is_quarantined_alone(
 @pytest.mark.parametrize(
     "value", ["half a pair: \ud800", 2**70, ["half a pair: \ud800", {"views": 2**70}]]
 )
-@pytest.mark.parametrize("verdict", [Verdict.QUARANTINE, Verdict.FAIL])
+@pytest.mark.parametrize("verdict", [OutcomeAction.QUARANTINE, OutcomeAction.FAIL])
 async def test_what_a_try_was_made_of_is_kept_whole_and_changes_no_reason(
-    store: Store, verdict: Verdict, value: Any
+    store: Store, verdict: OutcomeAction, value: Any
 ) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
     raw = Material({"page": {"odd": value}}).as_raw()
 
-    await store.queue.finish(Finish(lease, Outcome(verdict, reason="its price", raw=raw), EPOCH))
+    await store.queue.finish(
+        Completion(lease, Outcome(verdict, reason="its price", raw=raw), EPOCH)
+    )
 
     (held,) = await store.quarantine.held(job.id)
     assert (held.state.value, held.reason) == (_ENDS[verdict], "its price")
@@ -228,7 +230,9 @@ async def test_a_changed_record_that_is_no_data_keeps_the_one_before(store: Stor
     await store.records.create(record("a"), at=EPOCH)
     odd = record("a", {"image": b"\xff"}, fingerprint="second")
 
-    state = await store.queue.finish(Finish(lease, Outcome(Verdict.STORE, record=odd), EPOCH))
+    state = await store.queue.finish(
+        Completion(lease, Outcome(OutcomeAction.STORE, record=odd), EPOCH)
+    )
 
     (row,) = await store.queue.finished(job.id)
     assert (state, row["kind"]) == (ItemState.QUARANTINED, FailureKind.INVALID)
@@ -241,7 +245,7 @@ async def test_data_with_keys_that_are_no_text_is_stored(store: Store) -> None:
     (lease,) = await leased(store, job)
     sizes: Record = record("a", {"sizes": {42: "L", True: "yes"}})
 
-    await store.queue.finish(Finish(lease, Outcome(Verdict.STORE, record=sizes), EPOCH))
+    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.STORE, record=sizes), EPOCH))
 
     assert (await store.records.get("a"))["data"] == {"sizes": {"42": "L", "true": "yes"}}
 
@@ -252,6 +256,6 @@ async def test_a_lost_lease_is_lost_for_every_verdict(store: Store) -> None:
     await store.queue.reclaim(job.id, EPOCH + 21)
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(ended(stale, Verdict.LATER, due=EPOCH + 60))
+        await store.queue.finish(ended(stale, OutcomeAction.DEFER, due=EPOCH + 60))
 
     assert await store.queue.next_due(job.id) == 0.0

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from longline.core.errors import UnknownJob
-from longline.core.model import Job, JobState, Verdict
+from longline.core.model import Job, JobState, OutcomeAction
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
 from tests.storage.given import ended, leased, new_job, queued, stored
@@ -16,13 +16,13 @@ from tests.virtual import EPOCH
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
-    return [event.kind for event in await store.journal.events(job.id)]
+    return [event.kind for event in await store.event_log.events(job.id)]
 
 
 async def worked_off(store: Store, verdicts: str) -> Job:
     """Return a job whose items ended: s stored, x skipped, f failed, q quarantined."""
     job = await queued(store, *(str(n) for n in range(len(verdicts))), is_last=True)
-    by_letter = {"x": Verdict.SKIP, "f": Verdict.FAIL, "q": Verdict.QUARANTINE}
+    by_letter = {"x": OutcomeAction.SKIP, "f": OutcomeAction.FAIL, "q": OutcomeAction.QUARANTINE}
     for letter, lease in zip(verdicts, await leased(store, job, 99), strict=True):
         verdict = by_letter.get(letter)
         await store.queue.finish(ended(lease, verdict) if verdict else stored(lease))
@@ -245,7 +245,7 @@ async def test_a_job_is_not_finished_while_an_item_is_leased(store: Store) -> No
 async def test_a_job_is_not_finished_while_an_item_is_parked(store: Store) -> None:
     job = await queued(store, "a", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.LATER, due=EPOCH + 60))
+    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 60))
 
     assert await store.jobs.finish(job.id, EPOCH) is None
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 
 
 async def test_events_are_told_in_the_order_they_happened(store: Store) -> None:
-    await store.journal.append(
-        fact("job", EPOCH, "a.b", key="1", text="naïve"), fact("job", 1, "c")
+    await store.event_log.append(
+        event_row("job", EPOCH, "a.b", key="1", text="naïve"), event_row("job", 1, "c")
     )
-    await store.journal.append(fact("job", EPOCH, "a.b"))
-    await store.journal.append(fact("other", EPOCH, "a.b"))
+    await store.event_log.append(event_row("job", EPOCH, "a.b"))
+    await store.event_log.append(event_row("other", EPOCH, "a.b"))
 
-    events = await store.journal.events("job")
+    events = await store.event_log.events("job")
 
     assert [(event.kind, event.key, event.at) for event in events] == [
         ("a.b", "1", EPOCH),
@@ -28,24 +28,24 @@ async def test_events_are_told_in_the_order_they_happened(store: Store) -> None:
 
 
 async def test_events_of_one_kind(store: Store) -> None:
-    await store.journal.append(*(fact("job", n, kind) for n, kind in enumerate("abab")))
+    await store.event_log.append(*(event_row("job", n, kind) for n, kind in enumerate("abab")))
 
-    assert [event.at for event in await store.journal.events("job", kind="b")] == [1, 3]
-    assert [event.at for event in await store.journal.events("job", limit=3)] == [0, 1, 2]
+    assert [event.at for event in await store.event_log.events("job", kind="b")] == [1, 3]
+    assert [event.at for event in await store.event_log.events("job", limit=3)] == [0, 1, 2]
 
 
 async def test_appending_nothing_is_no_event(store: Store) -> None:
-    await store.journal.append()
+    await store.event_log.append()
 
-    assert await store.journal.events("job") == []
+    assert await store.event_log.events("job") == []
 
 
 async def test_figures_of_many_writers_add_up(store: Store) -> None:
     await asyncio.gather(
-        *(store.journal.add_up("job", {"requests": 1, "waited": 0.25}) for _ in range(40))
+        *(store.event_log.add_statistics("job", {"requests": 1, "waited": 0.25}) for _ in range(40))
     )
-    await store.journal.add_up("other", {"requests": 5})
-    await store.journal.add_up("job", {})
+    await store.event_log.add_statistics("other", {"requests": 5})
+    await store.event_log.add_statistics("job", {})
 
-    assert await store.journal.statistics("job") == {"requests": 40, "waited": 10.0}
-    assert await store.journal.statistics("nobody") == {}
+    assert await store.event_log.statistics("job") == {"requests": 40, "waited": 10.0}
+    assert await store.event_log.statistics("nobody") == {}

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from longline.core.errors import FailureKind
-from longline.core.model import Account, Failure, ItemState, Job, JobState, Verdict
+from longline.core.model import Failure, ItemState, Job, JobState, OutcomeAction, Usage
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.failures import FailureQuery
 from longline.storage.store import Store
 from tests.storage.given import ended, leased, queued, stored
 from tests.virtual import EPOCH
@@ -28,25 +28,25 @@ async def failed_by(store: Store, *kinds: FailureKind) -> Job:
         if kind is None:
             await store.queue.finish(stored(lease))
             continue
-        account = Account(
+        usage = Usage(
             requests=2,
             status=500,
             failures=[failure(kind, "retried after 1 s", 500), failure(kind, status=500)],
         )
-        end = ended(lease, Verdict.FAIL, kind=kind, reason="no")
-        await store.queue.finish(_with(end, account))
+        end = ended(lease, OutcomeAction.FAIL, kind=kind, reason="no")
+        await store.queue.finish(_with(end, usage))
     await store.jobs.finish(job.id, EPOCH + 2)
     return job
 
 
-def _with(finish: Any, account: Account) -> Any:
-    return type(finish)(finish.lease, finish.outcome, finish.at, 1.5, account)
+def _with(finish: Any, usage: Usage) -> Any:
+    return type(finish)(finish.lease, finish.outcome, finish.at, 1.5, usage)
 
 
 async def test_every_failed_attempt_is_kept_with_its_item(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
 
-    (one,) = await store.ledger.unlucky(LedgerQuery(job.id))
+    (one,) = await store.failure_log.unlucky(FailureQuery(job.id))
 
     assert (one.key, one.state, one.kind) == ("timeout-0", "failed", "timeout")
     assert (one.tries, one.requests, one.status, one.seconds) == (1, 2, 500, 1.5)
@@ -57,9 +57,9 @@ async def test_every_failed_attempt_is_kept_with_its_item(store: Store) -> None:
 async def test_failures_are_found_by_kind_state_and_key(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    by_kind = await store.ledger.unlucky(LedgerQuery(job.id, kind=FailureKind.SERVER))
-    by_state = await store.ledger.unlucky(LedgerQuery(job.id, state=ItemState.QUARANTINED))
-    by_key = await store.ledger.unlucky(LedgerQuery(job.id, key="timeout-0"))
+    by_kind = await store.failure_log.unlucky(FailureQuery(job.id, kind=FailureKind.SERVER))
+    by_state = await store.failure_log.unlucky(FailureQuery(job.id, state=ItemState.QUARANTINED))
+    by_key = await store.failure_log.unlucky(FailureQuery(job.id, key="timeout-0"))
 
     assert [one.key for one in by_kind] == ["server-1"]
     assert by_state == []
@@ -69,7 +69,7 @@ async def test_failures_are_found_by_kind_state_and_key(store: Store) -> None:
 async def test_kinds_are_counted_by_item_and_by_attempt(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    assert await store.ledger.by_kind(job.id) == {
+    assert await store.failure_log.by_kind(job.id) == {
         "server": {"attempts": 2, "failed": 1},
         "timeout": {"attempts": 4, "failed": 2},
     }
@@ -78,7 +78,9 @@ async def test_kinds_are_counted_by_item_and_by_attempt(store: Store) -> None:
 async def test_exactly_the_items_that_fit_are_queued_again(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    count = await store.ledger.requeue(LedgerQuery(job.id, kind=FailureKind.TIMEOUT), EPOCH + 3)
+    count = await store.failure_log.requeue(
+        FailureQuery(job.id, kind=FailureKind.TIMEOUT), EPOCH + 3
+    )
 
     counts = await store.queue.counts(job.id)
     assert count.items == 2
@@ -92,14 +94,14 @@ async def test_exactly_the_items_that_fit_are_queued_again(store: Store) -> None
 
 async def test_an_item_that_is_queued_again_begins_anew_but_keeps_its_past(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
-    await store.ledger.requeue(LedgerQuery(job.id), EPOCH + 3)
+    await store.failure_log.requeue(FailureQuery(job.id), EPOCH + 3)
 
     (lease,) = await leased(store, job, at=EPOCH + 4)
     await store.queue.finish(
-        _with(ended(lease, Verdict.FAIL, kind=FailureKind.SERVER), Account(requests=3))
+        _with(ended(lease, OutcomeAction.FAIL, kind=FailureKind.SERVER), Usage(requests=3))
     )
 
-    (one,) = await store.ledger.unlucky(LedgerQuery(job.id))
+    (one,) = await store.failure_log.unlucky(FailureQuery(job.id))
     assert lease.tries == 1
     assert one.requests == 5
     assert len(one.attempts) == 2
@@ -108,7 +110,7 @@ async def test_an_item_that_is_queued_again_begins_anew_but_keeps_its_past(store
 async def test_without_a_fitting_item_the_job_stays_closed(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
 
-    count = await store.ledger.requeue(LedgerQuery(job.id, kind=FailureKind.BUG), EPOCH + 3)
+    count = await store.failure_log.requeue(FailureQuery(job.id, kind=FailureKind.BUG), EPOCH + 3)
 
     assert not count
     assert (await store.jobs.get(job.id)).state is JobState.PARTIAL
@@ -117,18 +119,18 @@ async def test_without_a_fitting_item_the_job_stays_closed(store: Store) -> None
 async def test_what_a_link_tells_becomes_an_event_of_the_item(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    account = Account()
-    account.tell("breaker.opened", domain="shop.test")
+    usage = Usage()
+    usage.tell("breaker.opened", domain="shop.test")
 
-    await store.queue.finish(_with(stored(lease), account))
+    await store.queue.finish(_with(stored(lease), usage))
 
-    (event,) = await store.journal.events(job.id, kind="breaker.opened")
+    (event,) = await store.event_log.events(job.id, kind="breaker.opened")
     assert (event.key, event.data) == ("a", {"domain": "shop.test"})
 
 
-@pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.SKIP])
+@pytest.mark.parametrize("verdict", [OutcomeAction.FAIL, OutcomeAction.SKIP])
 async def test_a_job_with_items_over_budget_is_partial_and_says_so(
-    store: Store, verdict: Verdict
+    store: Store, verdict: OutcomeAction
 ) -> None:
     job = await queued(store, "a", "b", is_last=True)
     first, second = await leased(store, job, 2)
@@ -154,7 +156,7 @@ async def test_discovery_that_a_budget_has_ended_goes_on(
     await store.queue.finish(stored(lease))
     await store.jobs.finish(job.id, EPOCH + 1)
 
-    done = await store.ledger.requeue(LedgerQuery(job.id, kind=kind), EPOCH + 2)
+    done = await store.failure_log.requeue(FailureQuery(job.id, kind=kind), EPOCH + 2)
 
     opened = await store.jobs.get(job.id)
     assert (done.items, done.is_discovering) == (0, True)
@@ -167,8 +169,10 @@ async def test_a_job_that_is_running_goes_on_running_when_items_are_queued_again
 ) -> None:
     job = await queued(store, "a", "b")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.FAIL, kind=FailureKind.TIMEOUT, reason="late"))
+    await store.queue.finish(
+        ended(lease, OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason="late")
+    )
 
-    await store.ledger.requeue(LedgerQuery(job.id), EPOCH + 2)
+    await store.failure_log.requeue(FailureQuery(job.id), EPOCH + 2)
 
     assert (await store.jobs.get(job.id)).state is JobState.RUNNING

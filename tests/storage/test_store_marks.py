@@ -8,15 +8,15 @@ import pytest
 
 from longline.core.errors import StoreError
 from longline.storage.database import Database
-from longline.storage.records.marks import Marks
+from longline.storage.records.marks import ExportCursors
 from longline.storage.records.records import RecordQuery, Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
 
 
 @pytest.fixture
-def marks(database: Database) -> Marks:
-    return Marks(database)
+def marks(database: Database) -> ExportCursors:
+    return ExportCursors(database)
 
 
 @pytest.fixture
@@ -32,18 +32,22 @@ def keys(rows: Any) -> list[str]:
     return [row["key"] for row in rows]
 
 
-async def test_what_was_never_written_is_unwritten(marks: Marks, rows: list[Any]) -> None:
+async def test_what_was_never_written_is_unwritten(marks: ExportCursors, rows: list[Any]) -> None:
     assert keys(marks.unwritten("daily", rows)) == ["a", "b", "c"]
 
 
-async def test_what_was_written_in_this_version_is_left_out(marks: Marks, rows: list[Any]) -> None:
+async def test_what_was_written_in_this_version_is_left_out(
+    marks: ExportCursors, rows: list[Any]
+) -> None:
     await marks.add("daily", [(rows[0]["id"], 1), (rows[1]["id"], 1)])
     rows[1]["version"] = 2
 
     assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
 
 
-async def test_a_newer_version_takes_the_place_of_the_older(marks: Marks, rows: list[Any]) -> None:
+async def test_a_newer_version_takes_the_place_of_the_older(
+    marks: ExportCursors, rows: list[Any]
+) -> None:
     await marks.add("daily", [(rows[0]["id"], 1)])
     await marks.add("daily", [(rows[0]["id"], 2)])
     rows[0]["version"] = 2
@@ -52,13 +56,15 @@ async def test_a_newer_version_takes_the_place_of_the_older(marks: Marks, rows: 
     assert keys(marks.unwritten("daily", rows)) == ["b", "c"]
 
 
-async def test_exports_of_other_names_know_nothing_of_it(marks: Marks, rows: list[Any]) -> None:
+async def test_exports_of_other_names_know_nothing_of_it(
+    marks: ExportCursors, rows: list[Any]
+) -> None:
     await marks.add("daily", [(row["id"], 1) for row in rows])
 
     assert keys(marks.unwritten("weekly", rows)) == ["a", "b", "c"]
 
 
-async def test_marks_are_all_made_or_none(marks: Marks, rows: list[Any]) -> None:
+async def test_marks_are_all_made_or_none(marks: ExportCursors, rows: list[Any]) -> None:
     def failing() -> Any:
         yield rows[0]["id"], 1
         for number in range(600):
@@ -70,14 +76,16 @@ async def test_marks_are_all_made_or_none(marks: Marks, rows: list[Any]) -> None
     assert await marks.count("daily") == 0
 
 
-async def test_a_forgotten_export_begins_anew(marks: Marks, rows: list[Any]) -> None:
+async def test_a_forgotten_export_begins_anew(marks: ExportCursors, rows: list[Any]) -> None:
     await marks.add("daily", [(row["id"], 1) for row in rows])
 
     assert await marks.forget("daily") == 3
     assert keys(marks.unwritten("daily", rows)) == ["a", "b", "c"]
 
 
-async def test_more_rows_than_a_page_keep_their_order(marks: Marks, rows: list[Any]) -> None:
+async def test_more_rows_than_a_page_keep_their_order(
+    marks: ExportCursors, rows: list[Any]
+) -> None:
     many = [{**rows[0], "id": number, "key": str(number)} for number in range(1, 1_203)]
     await marks.add("daily", [(2, 1)])
 

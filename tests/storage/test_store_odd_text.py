@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from longline.core.errors import FailureKind
-from longline.core.model import Account, Failure, Item, ItemState, JobState, Outcome, Verdict
-from longline.storage.events import fact
+from longline.core.model import Failure, Item, ItemState, JobState, Outcome, OutcomeAction, Usage
+from longline.storage.events import event_row
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.failures import LedgerQuery
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.failures import FailureQuery
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.storage.given import leased, new_job, queued, record
 from tests.virtual import EPOCH
@@ -15,25 +15,25 @@ from tests.virtual import EPOCH
 HALF, KEPT = "https://shop.test/\ud83d", "https://shop.test/\\ud83d"
 
 
-def an_account() -> Account:
+def an_account() -> Usage:
     """Return what a request of such an address has cost."""
-    account = Account()
-    account.failures.append(
+    usage = Usage()
+    usage.failures.append(
         Failure(EPOCH, HALF, FailureKind.NETWORK, f"{HALF} failed", "failed", 0.1, None)
     )
-    account.tell("request.odd", url=HALF, seen=[{HALF: HALF}])
-    return account
+    usage.tell("request.odd", url=HALF, seen=[{HALF: HALF}])
+    return usage
 
 
 async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    outcome = Outcome(Verdict.FAIL, kind=FailureKind.NETWORK, reason="no answer")
+    outcome = Outcome(OutcomeAction.FAIL, kind=FailureKind.NETWORK, reason="no answer")
 
-    state = await store.queue.finish(Finish(lease, outcome, EPOCH, account=an_account()))
+    state = await store.queue.finish(Completion(lease, outcome, EPOCH, usage=an_account()))
 
-    (unlucky,) = await store.ledger.unlucky(LedgerQuery(job.id))
-    (told,) = await store.journal.events(job.id, kind="request.odd")
+    (unlucky,) = await store.failure_log.unlucky(FailureQuery(job.id))
+    (told,) = await store.event_log.events(job.id, kind="request.odd")
     assert state is ItemState.FAILED
     assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
     assert told.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
@@ -42,9 +42,9 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
 async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    outcome = Outcome(Verdict.STORE, record=record("a", {"title": HALF}))
+    outcome = Outcome(OutcomeAction.STORE, record=record("a", {"title": HALF}))
 
-    state = await store.queue.finish(Finish(lease, outcome, EPOCH, account=an_account()))
+    state = await store.queue.finish(Completion(lease, outcome, EPOCH, usage=an_account()))
 
     assert state is ItemState.QUARANTINED
 
@@ -52,15 +52,15 @@ async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(sto
 async def test_an_event_never_fails_for_what_it_tells_of(store: Store) -> None:
     job = await queued(store)
 
-    await store.journal.append(fact(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
+    await store.event_log.append(event_row(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
 
-    (told,) = await store.journal.events(job.id, kind="odd")
+    (told,) = await store.event_log.events(job.id, kind="odd")
     assert told.data == {"one": [KEPT], "two": [1]}
 
 
 async def test_discovery_that_asked_for_such_an_address_is_queued(store: Store) -> None:
     job = await queued(store)
-    found = Discovered(job.id, [Item("a", "https://shop.test/a")], EPOCH, account=an_account())
+    found = Discovered(job.id, [Item("a", "https://shop.test/a")], EPOCH, usage=an_account())
 
     await store.queue.add(found)
 
@@ -93,8 +93,8 @@ async def test_a_job_that_ends_over_it_says_so(store: Store) -> None:
 async def test_an_event_that_tells_of_it_is_kept(store: Store) -> None:
     job = await queued(store)
 
-    await store.journal.append(fact(job.id, EPOCH, "odd", reason=HALF))
+    await store.event_log.append(event_row(job.id, EPOCH, "odd", reason=HALF))
 
-    assert [one.data for one in await store.journal.events(job.id, kind="odd")] == [
+    assert [one.data for one in await store.event_log.events(job.id, kind="odd")] == [
         {"reason": KEPT}
     ]

@@ -9,25 +9,25 @@ from pathlib import Path
 from longline.core.model import Job, JobState
 from longline.storage.copy import Copying, Side
 from longline.storage.database import Database, open_database
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import Store
 from tests.storage.given import queued
 from tests.virtual import EPOCH
 
 
-def an_export(job: Job, *, is_after_end: bool = False, output: str = "/tmp/a.csv") -> Order:  # noqa: S108  # never written
-    return Order(job.id, OrderKind.EXPORT, EPOCH, {"output": output}, is_after_end=is_after_end)
+def an_export(job: Job, *, is_after_end: bool = False, output: str = "/tmp/a.csv") -> Task:  # noqa: S108  # never written
+    return Task(job.id, TaskKind.EXPORT, EPOCH, {"output": output}, is_after_end=is_after_end)
 
 
-def claim(order: Order, owner: str = "one", at: float = EPOCH, **said: list[str]) -> OrderClaim:
-    return OrderClaim(order, owner, at, at + 20, **said)
+def claim(order: Task, owner: str = "one", at: float = EPOCH, **said: list[str]) -> TaskClaim:
+    return TaskClaim(order, owner, at, at + 20, **said)
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
-    return [event.kind for event in await store.journal.events(job.id)]
+    return [event.kind for event in await store.event_log.events(job.id)]
 
 
 async def test_an_order_has_one_owner(store: Store) -> None:
@@ -56,7 +56,7 @@ async def test_an_order_that_is_done_is_gone_and_told_of(store: Store) -> None:
     taken = await store.orders.take(claim(an_export(job)))
     assert taken is not None
 
-    assert await store.orders.done(taken, fact(job.id, EPOCH, "export.written"))
+    assert await store.orders.done(taken, event_row(job.id, EPOCH, "export.written"))
 
     assert await store.orders.ready(EPOCH) == []
     assert (await kinds(store, job))[-1] == "export.written"
@@ -70,7 +70,7 @@ async def test_whoever_lost_an_order_neither_drops_nor_keeps_it(store: Store) ->
     second = await store.orders.take(claim(an_export(job), "two", EPOCH + 21))
 
     assert not await store.orders.keep(first, EPOCH + 100)
-    assert not await store.orders.done(first, fact(job.id, EPOCH, "export.written"))
+    assert not await store.orders.done(first, event_row(job.id, EPOCH, "export.written"))
 
     assert second is not None
     assert await store.orders.ready(EPOCH) == [second]
@@ -111,7 +111,7 @@ async def test_an_order_that_kills_three_workers_is_given_up(store: Store) -> No
 
     assert taken is None
     assert await store.orders.ready(EPOCH) == []
-    last = (await store.journal.events(job.id))[-1]
+    last = (await store.event_log.events(job.id))[-1]
     assert last.kind == "export.failed"
     assert "3 workers" in last.data["reason"]
 
@@ -136,7 +136,7 @@ async def test_the_end_of_a_clusters_job_leaves_the_order_to_tell_its_source(sto
     assert await store.jobs.finish(job.id, EPOCH) is JobState.COMPLETE
 
     (order,) = await store.orders.ready(EPOCH)
-    assert (order.job, order.kind) == (job.id, OrderKind.FINISHED)
+    assert (order.job, order.kind) == (job.id, TaskKind.FINISHED)
 
 
 async def test_whoever_runs_a_job_alone_or_with_a_limit_leaves_no_order(store: Store) -> None:
@@ -166,7 +166,7 @@ async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -
     assert await store.orders.drop(an_export(job), EPOCH, [])
 
     assert await store.orders.take(claim(an_export(job))) is None
-    last = (await store.journal.events(job.id))[-1]
+    last = (await store.event_log.events(job.id))[-1]
     assert (last.kind, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
 
 
@@ -189,7 +189,7 @@ async def test_an_order_of_a_dead_owner_can_be_dropped(store: Store) -> None:
 
     assert await store.orders.drop(an_export(job), EPOCH + 1, ["one"])
 
-    assert not await store.orders.done(first, fact(job.id, EPOCH, "export.written"))
+    assert not await store.orders.done(first, event_row(job.id, EPOCH, "export.written"))
 
 
 async def test_an_order_that_is_done_cannot_be_dropped(store: Store) -> None:

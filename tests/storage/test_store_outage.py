@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from longline.core.errors import StoreGone
-from longline.core.model import Account, ItemState
+from longline.core.model import ItemState, Usage
 from longline.storage.database import open_database
 from longline.storage.records.records import RecordQuery
 from longline.storage.store import Store, open_store
@@ -67,7 +67,7 @@ def reborn(server: PostgresServer) -> None:
 
 async def work_off(store: Store, job: Any, done: asyncio.Queue[str]) -> None:
     while leases := await leased(store, job, 3):
-        ends = [stored(lease, account=Account(requests=1)) for lease in leases]
+        ends = [stored(lease, usage=Usage(requests=1)) for lease in leases]
         states = await asyncio.gather(*(store.queue.finish(end) for end in ends))
         for state in states:
             done.put_nowait(state)
@@ -87,8 +87,8 @@ async def test_a_server_killed_among_writes_loses_and_doubles_nothing(
     assert done.qsize() + len(begun) == 300
     assert (await outlasting.queue.counts(job.id))[ItemState.STORED] == 300
     assert await outlasting.records.count() == 300
-    assert (await outlasting.journal.statistics(job.id))["requests"] == 300
-    events = await outlasting.journal.events(job.id, kind="item.stored")
+    assert (await outlasting.event_log.statistics(job.id))["requests"] == 300
+    events = await outlasting.event_log.events(job.id, kind="item.stored")
     assert len({event.key for event in events}) == len(events) == 300
 
 
@@ -99,10 +99,10 @@ async def test_a_commit_whose_answer_is_lost_counts_once(
     job = await cut_off.jobs.create(new_job())
     proxy.cut = cut
 
-    await cut_off.journal.add_up(job.id, {"requests": 1})
+    await cut_off.event_log.add_statistics(job.id, {"requests": 1})
 
     assert proxy.cuts == 1
-    assert await cut_off.journal.statistics(job.id) == {"requests": 1}
+    assert await cut_off.event_log.statistics(job.id) == {"requests": 1}
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
@@ -166,11 +166,11 @@ async def test_two_who_wait_for_each_other_are_both_served(
         connection.execute(change, {"name": keys[1]})
 
     one, other = open_database(mortal.url(name)), open_database(mortal.url(name))
-    await Store(one).journal.add_up("job", {"a": 0, "b": 0})
+    await Store(one).event_log.add_statistics("job", {"a": 0, "b": 0})
 
     await asyncio.gather(one.write(change, ("a", "b")), other.write(change, ("b", "a")))
 
     assert len(attempts) == 3
-    assert await Store(one).journal.statistics("job") == {"a": 2, "b": 2}
+    assert await Store(one).event_log.statistics("job") == {"a": 2, "b": 2}
     one.close()
     other.close()

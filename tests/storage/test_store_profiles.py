@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from longline.core.errors import FailureKind
-from longline.core.model import Job, JobState, Outcome, Verdict
+from longline.core.model import Job, JobState, Outcome, OutcomeAction
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.records.profiles import Ending, Profiles
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, record
@@ -87,7 +87,7 @@ async def test_what_a_person_accepts_replaces_all_before_it(
     await profiles.accept(drifted.id, {"records": 2}, EPOCH + 4)
 
     found = await profiles.measure("shop")
-    events = await store.journal.events(drifted.id, kind="drift.accepted")
+    events = await store.event_log.events(drifted.id, kind="drift.accepted")
     assert [one.job for one in found] == [last.id, drifted.id]
     assert found[1].profile == {"records": 2, "accepted": True}
     assert len(events) == 1
@@ -108,16 +108,16 @@ async def committed(store: Store, count: int) -> Job:
     keys = [f"{number:04}" for number in range(count + count // 10)]
     job = await queued(store, *keys, is_last=True)
     finishes = [
-        Finish(
+        Completion(
             lease,
-            Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="price: missing")
+            Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="price: missing")
             if lease.item.key >= f"{count:04}"
-            else Outcome(Verdict.STORE, record=record(lease.item.key, score=70)),
+            else Outcome(OutcomeAction.STORE, record=record(lease.item.key, score=70)),
             EPOCH + int(lease.item.key),
         )
         for lease in await leased(store, job, len(keys))
     ]
-    await store.queue.finish_all(finishes)
+    await store.queue.complete_all(finishes)
     return job
 
 

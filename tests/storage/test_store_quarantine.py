@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from longline.core.errors import BadOption, FailureKind, LeaseLost
-from longline.core.model import Item, ItemState, Job, JobState, Outcome, Verdict
+from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction
 from longline.storage.database import Database
-from longline.storage.queue.failures import LedgerQuery
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.failures import FailureQuery
+from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import UNENDED, Held, Mended, Quarantine
 from longline.storage.records.profiles import Ending
 from longline.storage.store import Store
@@ -33,19 +33,19 @@ async def held_job(
     job = await queued(store, *keys, is_last=True)
     for lease in await leased(store, job, len(keys)):
         outcome = Outcome(
-            Verdict.QUARANTINE,
+            OutcomeAction.QUARANTINE,
             kind=FailureKind.INVALID,
             reason=reason.format(lease.item.key),
             raw={"page": {"n": lease.item.key}},
         )
-        await store.queue.finish(Finish(lease, outcome, at, seconds=2.5))
+        await store.queue.finish(Completion(lease, outcome, at, seconds=2.5))
     await store.jobs.finish(job.id, at)
     return await store.jobs.get(job.id)
 
 
 def mended(held: Held, data: dict[str, str] | None = None) -> Mended:
     made = record(held.item.key, data, fingerprint=str(data or "first"))
-    return Mended(held, Outcome(Verdict.STORE, record=made))
+    return Mended(held, Outcome(OutcomeAction.STORE, record=made))
 
 
 async def test_items_of_one_reason_are_one_group(store: Store, quarantine: Quarantine) -> None:
@@ -95,7 +95,7 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
 ) -> None:
     job = await held_job(store, "a", "b")
     held = await quarantine.held(job.id)
-    before = await store.journal.statistics(job.id)
+    before = await store.event_log.statistics(job.id)
 
     ends = await quarantine.settle([mended(one) for one in held], LATER)
     await quarantine.end(job.id, LATER, Ending({"records": 2}))
@@ -103,11 +103,11 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
     assert ends == [ItemState.STORED, ItemState.STORED]
     assert (await store.jobs.get(job.id)).state is JobState.COMPLETE
     assert await store.records.count() == 2
-    assert await store.journal.statistics(job.id) == before
+    assert await store.event_log.statistics(job.id) == before
     row = (await store.queue.finished(job.id))[0]
     assert (row["seconds"], row["finished_at"], row["raw"]) == (2.5, LATER, None)
     assert (row["lease_owner"], row["reason"], row["kind"]) == (None, None, None)
-    kinds = [event.kind for event in await store.journal.events(job.id)]
+    kinds = [event.kind for event in await store.event_log.events(job.id)]
     assert kinds[-4:] == ["job.reopened", "item.stored", "item.stored", "job.complete"]
 
 
@@ -180,7 +180,7 @@ async def test_what_was_settled_once_is_not_settled_again(
 
     assert isinstance(ends[0], LeaseLost)
     assert ends[1] is ItemState.STORED
-    assert len(await store.journal.events(job.id, kind="item.stored")) == 2
+    assert len(await store.event_log.events(job.id, kind="item.stored")) == 2
 
 
 async def test_what_is_queued_again_meanwhile_is_left_alone(
@@ -188,7 +188,7 @@ async def test_what_is_queued_again_meanwhile_is_left_alone(
 ) -> None:
     job = await held_job(store, "a")
     (held,) = await quarantine.held(job.id)
-    await store.ledger.requeue(LedgerQuery(job.id), LATER)
+    await store.failure_log.requeue(FailureQuery(job.id), LATER)
 
     (end,) = await quarantine.settle([mended(held)], LATER)
 
@@ -202,12 +202,14 @@ async def test_an_old_lease_cannot_commit_after_a_replay(
 ) -> None:
     job = await queued(store, "a", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
+    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
     (held,) = await quarantine.held(job.id)
     await quarantine.settle([mended(held)], LATER)
 
     with pytest.raises(LeaseLost):
-        await store.queue.finish(Finish(lease, Outcome(Verdict.FAIL, reason="late"), LATER))
+        await store.queue.finish(
+            Completion(lease, Outcome(OutcomeAction.FAIL, reason="late"), LATER)
+        )
 
 
 async def test_what_cannot_be_stored_takes_nobody_along(
@@ -215,7 +217,7 @@ async def test_what_cannot_be_stored_takes_nobody_along(
 ) -> None:
     job = await held_job(store, "a", "b")
     first, second = await quarantine.held(job.id)
-    odd = Outcome(Verdict.STORE, record=record("a", {"title": "\ud800"}), raw={"page": {}})
+    odd = Outcome(OutcomeAction.STORE, record=record("a", {"title": "\ud800"}), raw={"page": {}})
 
     ends = await quarantine.settle([Mended(first, odd), mended(second)], LATER)
 
@@ -229,14 +231,14 @@ async def test_a_job_at_work_is_neither_marked_nor_ended(
 ) -> None:
     job = await queued(store, "a", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
+    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
 
     await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
     await quarantine.end(job.id, LATER, Ending({"records": 1}))
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.RUNNING, None)
-    assert await store.journal.events(job.id, kind="job.reopened") == []
+    assert await store.event_log.events(job.id, kind="job.reopened") == []
 
 
 async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_replay(
@@ -244,7 +246,7 @@ async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_repla
 ) -> None:
     job = await queued(store, "a", "b", is_last=True)
     (lease,) = await leased(store, job)
-    await store.queue.finish(Finish(lease, Outcome(Verdict.QUARANTINE, raw={}), EPOCH))
+    await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
     await store.jobs.fail(job.id, EPOCH, "closed")
 
     await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
@@ -273,7 +275,7 @@ async def test_what_stays_in_quarantine_is_as_old_as_before(
 ) -> None:
     job = await held_job(store, "a")
     (held,) = await quarantine.held(job.id)
-    stays = Outcome(Verdict.QUARANTINE, kind=FailureKind.INVALID, reason="no price", raw={})
+    stays = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="no price", raw={})
 
     await quarantine.settle([Mended(held, stays)], LATER)
 
@@ -300,9 +302,11 @@ async def test_a_failure_is_held_only_when_something_was_kept_of_it(
 ) -> None:
     job = await queued(store, "a", "b", is_last=True)
     one, other = await leased(store, job, 2)
-    bug = Outcome(Verdict.FAIL, kind=FailureKind.BUG, reason="KeyError: 'x'", raw={"page": {}})
-    gone = Outcome(Verdict.FAIL, kind=FailureKind.TIMEOUT, reason="too late")
-    await store.queue.finish_all([Finish(one, bug, EPOCH), Finish(other, gone, EPOCH)])
+    bug = Outcome(
+        OutcomeAction.FAIL, kind=FailureKind.BUG, reason="KeyError: 'x'", raw={"page": {}}
+    )
+    gone = Outcome(OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason="too late")
+    await store.queue.complete_all([Completion(one, bug, EPOCH), Completion(other, gone, EPOCH)])
 
     held = await quarantine.held(job.id)
 

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import Connection
 
 from longline.core.errors import LeaseLost, StoreUnreachable
-from longline.core.model import Account, Item, ItemState, Verdict
+from longline.core.model import Item, ItemState, OutcomeAction, Usage
 from longline.storage.database import Database
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store, open_store
 from tests.storage.given import ended, item, leased, new_job, queued, record, stored
 from tests.virtual import EPOCH
@@ -85,9 +85,9 @@ async def test_a_cursor_is_kept_with_the_items_it_stands_behind(store: Store) ->
 async def test_what_discovery_spent_is_counted(store: Store) -> None:
     job = await queued(store)
 
-    await store.queue.add(Discovered(job.id, [], EPOCH, account=Account(requests=2, retries=1)))
+    await store.queue.add(Discovered(job.id, [], EPOCH, usage=Usage(requests=2, retries=1)))
 
-    assert await store.journal.statistics(job.id) == {"requests": 2, "retries": 1}
+    assert await store.event_log.statistics(job.id) == {"requests": 2, "retries": 1}
 
 
 async def test_items_of_an_unknown_job_are_refused(store: Store) -> None:
@@ -119,7 +119,7 @@ async def test_a_lease_holds_all_of_its_item(store: Store) -> None:
 async def test_a_parked_item_is_not_leased_before_it_is_due(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.LATER, due=EPOCH + 100))
+    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 100))
 
     early = await keys_leased(store, job.id, 5, EPOCH + 99)
     due = await store.queue.next_due(job.id)
@@ -133,7 +133,7 @@ async def test_a_parked_item_is_not_leased_before_it_is_due(store: Store) -> Non
 async def test_a_parked_item_that_is_due_does_not_overtake_fresh_ones(store: Store) -> None:
     job = await queued(store, "a", "b")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.LATER, due=EPOCH + 1))
+    await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 1))
 
     assert await keys_leased(store, job.id, 1, EPOCH + 2) == ["b"]
     assert await keys_leased(store, job.id, 1, EPOCH + 2) == ["a"]
@@ -204,10 +204,10 @@ async def test_counts_add_up_whatever_the_outcomes(store: Store) -> None:
     finishes = [
         stored(again),
         stored(new),
-        ended(gone, Verdict.SKIP, reason="404"),
-        ended(bad, Verdict.FAIL, reason="500"),
-        ended(odd, Verdict.QUARANTINE, reason="no title", raw={"page": {}}),
-        ended(later, Verdict.LATER, due=EPOCH + 60),
+        ended(gone, OutcomeAction.SKIP, reason="404"),
+        ended(bad, OutcomeAction.FAIL, reason="500"),
+        ended(odd, OutcomeAction.QUARANTINE, reason="no title", raw={"page": {}}),
+        ended(later, OutcomeAction.DEFER, due=EPOCH + 60),
     ]
 
     states = await asyncio.gather(*(store.queue.finish(one) for one in finishes))
@@ -227,7 +227,7 @@ async def test_counts_of_an_unknown_job_are_zero(store: Store) -> None:
 async def test_finished_items_are_told_in_the_order_they_were_found(store: Store) -> None:
     job = await queued(store, "a", "b", "c")
     first, second, _third = await leased(store, job, 3)
-    await store.queue.finish(ended(second, Verdict.FAIL, reason="500"))
+    await store.queue.finish(ended(second, OutcomeAction.FAIL, reason="500"))
     await store.queue.finish(stored(first, seconds=2.5))
 
     rows = await store.queue.finished(job.id)
@@ -245,8 +245,10 @@ async def test_the_item_that_was_finished_last_is_known_and_when(store: Store) -
     job = await queued(store, "a", "b", "c")
     first, second, third = await leased(store, job, 3)
     await store.queue.finish(replace(stored(second), at=EPOCH + 5))
-    await store.queue.finish(ended(first, Verdict.FAIL, reason="500"))
-    await store.queue.finish(replace(ended(third, Verdict.LATER, due=EPOCH + 60), at=EPOCH + 9))
+    await store.queue.finish(ended(first, OutcomeAction.FAIL, reason="500"))
+    await store.queue.finish(
+        replace(ended(third, OutcomeAction.DEFER, due=EPOCH + 60), at=EPOCH + 9)
+    )
 
     assert await store.queue.last_key(job.id) == "b"
     assert await store.chunks.last_finish(job.id) == EPOCH + 5
@@ -299,20 +301,22 @@ async def test_skipping_before_an_unknown_key_skips_nothing(store: Store) -> Non
 async def test_a_finish_adds_to_the_statistics_and_the_events(store: Store) -> None:
     job = await queued(store, "a", "b")
     first, second = await leased(store, job, 2)
-    spent = Account(requests=3, retries=1, waited=0.5)
+    spent = Usage(requests=3, retries=1, waited=0.5)
 
-    await store.queue.finish(stored(first, seconds=1.5, account=spent))
+    await store.queue.finish(stored(first, seconds=1.5, usage=spent))
     await store.queue.finish(
-        Finish(second, ended(second, Verdict.LATER, due=EPOCH + 9).outcome, EPOCH, 4.0, spent)
+        Completion(
+            second, ended(second, OutcomeAction.DEFER, due=EPOCH + 9).outcome, EPOCH, 4.0, spent
+        )
     )
 
     # A parked item is not finished, so its seconds do not count towards the mean.
-    assert await store.journal.statistics(job.id) == {
+    assert await store.event_log.statistics(job.id) == {
         "requests": 6,
         "retries": 2,
         "waited": 1.0,
         "item_requests": 6,
         "item_seconds": 1.5,
     }
-    kinds = [event.kind for event in await store.journal.events(job.id)]
+    kinds = [event.kind for event in await store.event_log.events(job.id)]
     assert kinds[-2:] == ["item.stored", "item.parked"]

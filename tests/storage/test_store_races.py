@@ -77,11 +77,11 @@ async def test_of_ten_who_finish_the_same_lease_one_does(stores: list[Store]) ->
     job = await queued(stores[0], "a")
     (lease,) = await leased(stores[0], job)
 
-    ends = await asyncio.gather(*(store.queue.finish_all([stored(lease)]) for store in stores))
+    ends = await asyncio.gather(*(store.queue.complete_all([stored(lease)]) for store in stores))
 
     assert [end for (end,) in ends].count(ItemState.STORED) == 1
     assert sum(isinstance(end, LeaseLost) for (end,) in ends) == 9
-    assert len(await stores[0].journal.events(job.id, kind="item.stored")) == 1
+    assert len(await stores[0].event_log.events(job.id, kind="item.stored")) == 1
 
 
 async def test_of_ten_who_end_a_job_one_does(stores: list[Store]) -> None:
@@ -92,7 +92,7 @@ async def test_of_ten_who_end_a_job_one_does(stores: list[Store]) -> None:
     states = await asyncio.gather(*(store.jobs.finish(job.id, EPOCH + 2) for store in stores))
 
     assert sorted(states, key=str) == [None] * 9 + [JobState.COMPLETE]
-    assert len(await stores[0].journal.events(job.id, kind="job.complete")) == 1
+    assert len(await stores[0].event_log.events(job.id, kind="job.complete")) == 1
 
 
 async def test_the_same_new_record_of_ten_is_one(stores: list[Store]) -> None:
@@ -139,13 +139,13 @@ async def test_what_ten_add_up_is_the_sum(stores: list[Store]) -> None:
 
     await asyncio.gather(
         *(
-            store.journal.add_up("job", names)
+            store.event_log.add_statistics("job", names)
             for store in stores
             for names in (amounts, backwards, amounts)
         )
     )
 
-    assert await stores[0].journal.statistics("job") == {
+    assert await stores[0].event_log.statistics("job") == {
         "requests": 30,
         "bytes": 300,
         "retries": 60,

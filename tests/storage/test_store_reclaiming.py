@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from longline.core.model import ItemState, Job, Verdict
+from longline.core.model import ItemState, Job, OutcomeAction
 from longline.storage.queue.chunks import Take, Taken
-from longline.storage.queue.failures import LedgerQuery
+from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.leases import Reclaim, Reclaimed
 from longline.storage.store import Store
 from tests.storage.given import ended, queued, stored
@@ -113,8 +113,8 @@ async def test_the_third_death_with_an_item_in_hand_puts_it_into_quarantine(
 async def test_a_quarantined_item_leaves_an_event_and_its_line_in_the_ledger(store: Store) -> None:
     job = await lethal(store)
 
-    (event,) = await store.journal.events(job.id, kind="item.quarantined")
-    (unlucky,) = await store.ledger.unlucky(LedgerQuery(job.id))
+    (event,) = await store.event_log.events(job.id, kind="item.quarantined")
+    (unlucky,) = await store.failure_log.unlucky(FailureQuery(job.id))
     assert (event.key, event.data["failure"], event.data["deaths"]) == ("1", "bug", 3)
     assert "3 workers" in event.data["reason"]
     assert [attempt["step"] for attempt in unlucky.attempts] == ["quarantine"]
@@ -128,7 +128,7 @@ async def test_an_innocent_item_that_was_in_bad_company_goes_its_way(store: Stor
     first = await given_to(store, job, "b")
     await store.queue.finish(stored(first.leases[0]))
     second = await given_to(store, job, "c")
-    await store.queue.finish(ended(second.leases[0], Verdict.SKIP, reason="empty"))
+    await store.queue.finish(ended(second.leases[0], OutcomeAction.SKIP, reason="empty"))
     third = await given_to(store, job, "d")
     await store.queue.finish(stored(third.leases[0]))
 
@@ -142,7 +142,7 @@ async def test_a_token_from_before_the_death_commits_nothing(store: Store) -> No
     await killed(store, job, "me")
     await given_to(store, job, "you")
 
-    (end,) = await store.queue.finish_all([stored(taken.leases[0])])
+    (end,) = await store.queue.complete_all([stored(taken.leases[0])])
 
     assert not isinstance(end, ItemState)
 

@@ -20,7 +20,7 @@ from longline.core.errors import (
     StoreTooNew,
     StoreUnreachable,
 )
-from longline.core.model import Verdict
+from longline.core.model import OutcomeAction
 from longline.storage import postgres as backend
 from longline.storage.database import Database, open_database
 from longline.storage.migrate import NEWEST, create_tables, run_migrations
@@ -182,18 +182,18 @@ async def test_a_full_disk_of_the_server_is_told(database: Database) -> None:
 
 
 async def test_a_row_that_others_keep_locked_is_told(store: Store, address: str) -> None:
-    await store.journal.add_up("job", {"requests": 1})
+    await store.event_log.add_statistics("job", {"requests": 1})
     hasty = open_database(address, patience=0.05)
     engine = create_engine(address)
 
     with engine.begin() as connection:
         connection.execute(text("SELECT * FROM statistics FOR UPDATE"))
         with pytest.raises(StoreBusy):
-            await Store(hasty).journal.add_up("job", {"requests": 1})
+            await Store(hasty).event_log.add_statistics("job", {"requests": 1})
     engine.dispose()
     hasty.close()
 
-    assert await store.journal.statistics("job") == {"requests": 1}
+    assert await store.event_log.statistics("job") == {"requests": 1}
 
 
 async def test_a_reader_can_change_nothing(database: Database, store: Store) -> None:
@@ -219,7 +219,7 @@ def test_the_rows_of_a_stream_stay_on_the_server_until_they_are_asked_for(
 async def test_signs_that_no_text_can_hold_are_shown_as_unreadable(store: Store) -> None:
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
-    await store.queue.finish(ended(lease, Verdict.FAIL, reason="a \x00 in it"))
+    await store.queue.finish(ended(lease, OutcomeAction.FAIL, reason="a \x00 in it"))
     await store.records.create(record("a", {"title": "a \x00 in it"}), at=EPOCH)
 
     (item,) = await store.queue.finished(job.id)

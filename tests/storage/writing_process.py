@@ -10,10 +10,10 @@ import asyncio
 import multiprocessing
 import sys
 
-from longline.core.model import Item, Outcome, Record, Verdict
+from longline.core.model import Item, Outcome, OutcomeAction, Record
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store, open_store
 
 AT = 1_800_000_000.0
@@ -22,14 +22,14 @@ AT = 1_800_000_000.0
 async def write(store: Store, job: str, key: str) -> None:
     made = Record("shop", key, f"https://shop.test/{key}", {"title": key}, "first")
     await store.records.create(made, at=AT, job=job)
-    await store.journal.add_up(job, {"requests": 1})
+    await store.event_log.add_statistics(job, {"requests": 1})
 
 
 async def work_off(store: Store, job: str, name: str) -> int:
     """Lease and finish what there is, side by side with the others; return how much it was."""
     done = 0
     while leases := await store.queue.lease(Claim(job, name, 5, AT, AT + 600)):
-        ends = (Finish(lease, Outcome(Verdict.SKIP, reason=name), AT) for lease in leases)
+        ends = (Completion(lease, Outcome(OutcomeAction.SKIP, reason=name), AT) for lease in leases)
         done += len(await asyncio.gather(*(store.queue.finish(end) for end in ends)))
     return done
 

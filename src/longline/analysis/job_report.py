@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.model import OPEN_STATES, Caveats, ItemState, Job
 from longline.engine.progress import Progress
 from longline.storage.jobs import Findings
@@ -183,7 +183,7 @@ def as_markdown(result: Audit, at: float) -> str:
         "",
         (
             f"Source {result.source}, state {result.state}, written "
-            f"{moment(at):%Y-%m-%d %H:%M} UTC by `longline report`."
+            f"{utc_datetime(at):%Y-%m-%d %H:%M} UTC by `longline report`."
         ),
         *_caveats(result.caveats),
         "",
@@ -254,7 +254,7 @@ async def coverage_of(store: Store, job: Job) -> Coverage:
         gaps.append("was given a list of items to collect")
     notes = [
         str(event.data.get("text", ""))
-        for event in await store.journal.events(job.id, kind="discovery.note")
+        for event in await store.event_log.events(job.id, kind="discovery.note")
     ]
     cuts = (await store.jobs.caveats(job.id)).cuts
     gaps += [f"was cut short: {cut}" for cut in cuts if cut != job.shortfall]
@@ -265,8 +265,8 @@ async def coverage_of(store: Store, job: Job) -> Coverage:
 
 async def _was_given_its_items(store: Store, job: str) -> bool:
     """Return True if all items were queued before the run began, so nothing was discovered."""
-    found = await store.journal.events(job, kind="job.discovered", limit=1)
-    started = await store.journal.events(job, kind="job.started", limit=1)
+    found = await store.event_log.events(job, kind="job.discovered", limit=1)
+    started = await store.event_log.events(job, kind="job.started", limit=1)
     return bool(found) and (not started or found[0].id < started[0].id)
 
 

@@ -26,7 +26,7 @@ from longline.config.job_spec import make_spec
 from longline.config.manifests.base import Manifest
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError, LeaseLost, NotArchived
-from longline.core.model import Account, ItemState, Job, JobState, Outcome, Verdict
+from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.watch import Drifting
 from longline.engine.extractor import Collector, refusal
 from longline.http.archive.base import Archive
@@ -37,7 +37,7 @@ from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.storage.columns import kept_key
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.queue.quarantine import UNENDED, Held, Mended
 from longline.storage.store import Store
 
@@ -48,7 +48,7 @@ _EXIT_OPEN = 4
 _HELD = (ItemState.QUARANTINED, ItemState.FAILED)
 _UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
 _NOT_RULES = {  # what of a manifest decides neither what is asked for nor how answers are read
-    *("about", "version", "rate", "burst", "at_once", "headers", "cookies", "auth", "cache"),
+    *("about", "version", "rate", "burst", "max_in_flight", "headers", "cookies", "auth", "cache"),
     *("expects", "pipeline"),
 }
 _KEPT_NO_PAGES = (
@@ -236,7 +236,7 @@ class _Replayer:
         if not (self.ends or is_unended or await jobs.is_over(self._job.id)):
             return
         ends = dict(self.ends)
-        told = fact(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
+        told = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
         drift = Drifting(self._store, self._source, self._clock)
         await drift.begin(self._job)
         await self._store.quarantine.end(self._job.id, now, await drift.ending(), [told])
@@ -306,7 +306,7 @@ class _Replayer:
         extraction = await collector.collect(item, tries=held.tries)
         if problem := missing_answer(extraction):
             return None, problem
-        if extraction.outcome.verdict is Verdict.LATER:
+        if extraction.outcome.action is OutcomeAction.DEFER:
             return None, extraction.outcome.reason
         if item.key != old:
             self.renamed[old] = item.key
@@ -348,7 +348,7 @@ class _Replayer:
             record = self._pipeline.record(held.item, material)
         except Exception as error:  # noqa: BLE001  # the edge of an item: others are still to come
             return refusal(error, material, is_whole=True)
-        return Outcome(Verdict.STORE, record=record, raw=material.as_raw())
+        return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
 
     async def _look_without_asking(self, held: Held) -> Mended | None:
         """Run the layers again on what the item carries; None when they need a request."""
@@ -380,7 +380,7 @@ class _Refusing:
 
     was_asked = False
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        del account
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        del usage
         self.was_asked = True
         raise NotArchived(request.url, request.method)

@@ -160,7 +160,7 @@ async def rediscover(
         return Rediscovery(is_repeated=False)
     if not (is_manifest(source) or any(source.carries_values(item_of(row)) for row in rows)):
         return Rediscovery(is_repeated=False)
-    events = await store.journal.events(job.id, kind="job.discovered")
+    events = await store.event_log.events(job.id, kind="job.discovered")
     until = max((event.at for event in events), default=None)
     seat = Timeline().take_seat()
     link = build_replay(

@@ -27,7 +27,7 @@ from longline.config.job_spec import make_spec
 from longline.config.run_files import SUFFIXES, read_file
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, NotArchived, NothingArchived
-from longline.core.model import FINAL_STATES, Item, ItemState, Job, Record, Verdict
+from longline.core.model import FINAL_STATES, Item, ItemState, Job, OutcomeAction, Record
 from longline.engine.extractor import Collector, Extraction
 from longline.http.archive.base import Archive
 from longline.http.transports.replay import MISSING, build_replay
@@ -35,7 +35,7 @@ from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.storage.bulk import as_json
 from longline.storage.columns import kept_key
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.records.records import RecordQuery
 from longline.storage.store import Store
 
@@ -263,8 +263,8 @@ async def reextract(
         is_discovery_repeated=again.is_repeated,
     )
     if write:
-        event = fact(job.id, clock.now(), "job.reextracted", written=result.written)
-        await store.journal.append(event)
+        event = event_row(job.id, clock.now(), "job.reextracted", written=result.written)
+        await store.event_log.append(event)
     return result
 
 
@@ -368,7 +368,7 @@ class _Reextractor:
             await self._write(extraction.record)
         if is_renamed and extraction.record is not None:
             found = replace(found, new_key=new_key)
-        return replace(found, requests=extraction.account.requests)
+        return replace(found, requests=extraction.usage.requests)
 
     async def _stored(self, key: str) -> Row | None:
         rows = await self._store.records.list(
@@ -392,7 +392,7 @@ class _Reextractor:
             return Comparison(key, Finding.FAILED, reason=missing)
         if extraction.record is None:
             was_stored = row["state"] in _GOOD
-            is_skipped = not was_stored and extraction.outcome.verdict is Verdict.SKIP
+            is_skipped = not was_stored and extraction.outcome.action is OutcomeAction.SKIP
             finding = Finding.SKIPPED if is_skipped else Finding.FAILED
             return Comparison(key, finding, reason=extraction.outcome.reason)
         is_superseded = self._is_superseded(row, stored)
@@ -425,7 +425,7 @@ def _start(row: Row) -> float:
 
 def missing_answer(extraction: Extraction) -> str | None:
     """Return which answer an extraction asked for that the archive does not hold."""
-    for happening in extraction.account.happenings:
+    for happening in extraction.usage.events:
         if happening.kind == MISSING:
             return str(NotArchived(**happening.data))
     return None

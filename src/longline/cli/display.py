@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longline.cli.format import SafeLive, error_console, plain_console
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, JobState
 from longline.engine.progress import PaceStatus, Progress
 from longline.engine.report import JobReport
@@ -102,7 +102,7 @@ def _facts(progress: Progress) -> list[tuple[str, str]]:
     facts.append(("requests", f"{requests}  429s {progress.figure('rate_limited'):,}"))
     facts += [("pace", pace_text(pace)) for pace in progress.pace]
     at = progress.last_checkpoint_at
-    facts.append(("checkpoint", f"{moment(at).astimezone():%H:%M:%S}" if at else "none yet"))
+    facts.append(("checkpoint", f"{utc_datetime(at).astimezone():%H:%M:%S}" if at else "none yet"))
     return facts
 
 

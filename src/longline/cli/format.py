@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.errors import BadOption
 from longline.core.json_text import as_text
 from longline.core.output import SafeStream, sanitize, trusted
@@ -90,7 +90,7 @@ def number(value: float | None) -> str:
 
 def date_time(at: float | None) -> str:
     """Return a moment to the minute, in UTC."""
-    return "now" if at is None else f"{moment(at):%Y-%m-%d %H:%M}"
+    return "now" if at is None else f"{utc_datetime(at):%Y-%m-%d %H:%M}"
 
 
 def sparkline(counts: Sequence[int]) -> str:
@@ -278,7 +278,7 @@ def value_of(row: Mapping[str, Any], name: str) -> Any:
         return value_at(row["data"], path_of(name))
     value = row[name[1:]]
     is_moment = name.endswith("_at") and value is not None
-    return moment(value).isoformat(timespec="seconds") if is_moment else value
+    return utc_datetime(value).isoformat(timespec="seconds") if is_moment else value
 
 
 def picked(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--burst", type=COUNT, help="Requests that may go at once."),
         click.option(
-            "--at-once",
+            "--max-in-flight",
             type=COUNT,
             help="Requests under way at one domain, over all processes.",
         ),

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from longline.cli.format import cleaned
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.model import OPEN_STATES, Job
 from longline.engine.owner import in_words
 from longline.engine.tasks import holder_of
-from longline.storage.queue.tasks import Order, OrderKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
 
@@ -33,20 +33,20 @@ def print_orders(orders: Sequence[Mapping[str, Any]]) -> None:
         click.echo(f"  {one['placed_at'][:19].replace('T', ' ')}  {said}")
 
 
-def _as_dict(order: Order, job: Job, at: float) -> dict[str, Any]:
+def _as_dict(order: Task, job: Job, at: float) -> dict[str, Any]:
     held_by = holder_of(order, at)
     is_early = order.is_after_end and job.state in OPEN_STATES
     return {
         "order": order.name,
         "kind": order.kind.value,
         "output": order.what.get("output"),
-        "placed_at": moment(order.placed_at).isoformat(timespec="seconds"),
+        "placed_at": utc_datetime(order.placed_at).isoformat(timespec="seconds"),
         "held_by": held_by,
         "waits_for": None if held_by else "the end of the job" if is_early else "a worker",
     }
 
 
 def _what(one: Mapping[str, Any]) -> str:
-    if one["kind"] == OrderKind.EXPORT:
+    if one["kind"] == TaskKind.EXPORT:
         return f"export to {one['output']}"
     return "tell the source that the job is complete"

@@ -40,7 +40,7 @@ class JobSpec(BaseModel):
     limit: int | None = Field(default=None, ge=1)
     rate: Rate | None = None
     burst: int | None = Field(default=None, ge=1)
-    at_once: int | None = Field(default=None, ge=1)
+    max_in_flight: int | None = Field(default=None, ge=1)
     """Requests that may be under way at one domain, over all processes."""
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)

@@ -32,12 +32,12 @@ class SystemClock(Clock):
         await asyncio.sleep(max(0.0, seconds))
 
 
-def moment(seconds: float) -> datetime:
+def utc_datetime(seconds: float) -> datetime:
     """Return seconds since the epoch as an aware UTC datetime."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
-async def nap(seconds: float, wake: asyncio.Event) -> bool:
+async def sleep_or_wake(seconds: float, wake: asyncio.Event) -> bool:
     """Come back after this many seconds, or when woken before; say whether one was."""
     try:
         async with asyncio.timeout(seconds):
@@ -47,7 +47,7 @@ async def nap(seconds: float, wake: asyncio.Event) -> bool:
     return True
 
 
-class Waiting:
+class WaitTimer:
     """How long a try has only waited; a block (`with`) for each wait, and several may overlap.
 
     For a pace, for room, for a rest to end, for what somebody else is at: nothing of it says
@@ -83,7 +83,7 @@ class Waiting:
 class _Entering(AbstractAsyncContextManager[T], Generic[T]):
     __slots__ = ("_inner", "_waiting")
 
-    def __init__(self, inner: AbstractAsyncContextManager[T], waiting: Waiting) -> None:
+    def __init__(self, inner: AbstractAsyncContextManager[T], waiting: WaitTimer) -> None:
         self._inner = inner
         self._waiting = waiting
 

@@ -754,7 +754,7 @@ class UnexpectedShape(ExtractError):
 _MOST_SHOWN = 3  # of the problems of one record; all of them are kept with it
 
 
-class Misfit(UnexpectedShape):
+class ValidationFailed(UnexpectedShape):
     """The data of a record breaks rules of its source; `problems` lists each with its place."""
 
     problems: tuple[str, ...]

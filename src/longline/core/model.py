@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from longline.core.clock import Waiting
+from longline.core.clock import WaitTimer
 from longline.core.errors import FailureKind
 
 
@@ -130,14 +130,14 @@ class Record:
     quality: Quality | None = None
 
 
-class Verdict(StrEnum):
+class OutcomeAction(StrEnum):
     """How one try at an item ended."""
 
     STORE = "store"
     SKIP = "skip"
     FAIL = "fail"
     QUARANTINE = "quarantine"
-    LATER = "later"
+    DEFER = "defer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class Outcome:
     """The end of one try at an item.
 
     Whether a stored record is new, changed or unchanged is known only to the transaction that
-    commits it. `due` is the moment (seconds since the epoch) of the next try, for LATER;
+    commits it. `due` is the moment (seconds since the epoch) of the next try, for DEFER;
     `is_for_domain` says that every item of its domain would fare the same until then.
     """
 
-    verdict: Verdict
+    action: OutcomeAction
     record: Record | None = None
     kind: FailureKind | None = None
     reason: str | None = None
@@ -208,7 +208,7 @@ class Caveats:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class PendingEvent:
     """Something a link of the request chain wants to be remembered; becomes an event of the job."""
 
     kind: str
@@ -222,7 +222,7 @@ _COUNTED = (
 
 
 @dataclass(slots=True)
-class Account:
+class Usage:
     """What one try at an item cost and met with; filled by the request chain, committed with it.
 
     `cached` answers came without a request, `revalidated` ones after a short one, `joined` ones
@@ -244,9 +244,9 @@ class Account:
     joined: int = 0
     status: int | None = None
     failures: list[Failure] = field(default_factory=list)
-    happenings: list[Happening] = field(default_factory=list)
+    events: list[PendingEvent] = field(default_factory=list)
     promises: list[Awaitable[None]] = field(default_factory=list)
-    waiting: Waiting = field(default_factory=Waiting, init=False, compare=False)
+    waiting: WaitTimer = field(default_factory=WaitTimer, init=False, compare=False)
 
     async def settle(self) -> None:
         """Wait until every promise is kept.
@@ -259,22 +259,22 @@ class Account:
 
     def tell(self, kind: str, **data: Any) -> None:
         """Have something remembered as an event of the job."""
-        self.happenings.append(Happening(kind, data))
+        self.events.append(PendingEvent(kind, data))
 
     def as_counts(self) -> dict[str, float]:
         """Return the figures that are not zero, by name."""
         return {name: value for name in _COUNTED if (value := getattr(self, name))}
 
-    def take(self) -> Account:
+    def take(self) -> Usage:
         """Return all that has come together, and begin anew."""
-        taken = Account(
+        taken = Usage(
             status=self.status,
             failures=self.failures,
-            happenings=self.happenings,
+            events=self.events,
             promises=self.promises,
             **{name: getattr(self, name) for name in _COUNTED},
         )
-        self.failures, self.happenings, self.promises = [], [], []
+        self.failures, self.events, self.promises = [], [], []
         for name in _COUNTED:
             setattr(self, name, 0)
         return taken

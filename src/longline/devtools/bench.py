@@ -15,11 +15,11 @@ from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import Item
 from longline.devtools.exchanges import Mask, Watching, mask_of
 from longline.engine.extractor import Collector
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.sources.base import Source
 from longline.sources.loader import check_needs
 from longline.sources.visit import Visit
-from longline.wiring import Fetching, manners_of, open_fetching, torn_down, usable
+from longline.wiring import Fetching, client_identity, open_fetching, torn_down, usable
 
 SINGLE = "page"
 """What stands in a spec where no source is meant."""
@@ -72,7 +72,7 @@ def spec_of(source: str, params: Mapping[str, Any] | None = None) -> JobSpec:
 
 @asynccontextmanager
 async def open_bench(
-    settings: Settings, spec: JobSpec, clock: Clock, *, transport: Link | None = None
+    settings: Settings, spec: JobSpec, clock: Clock, *, transport: Middleware | None = None
 ) -> AsyncIterator[Bench]:
     """Open the chain of a source, in the home that the real runs have: its limits are shared.
 
@@ -92,7 +92,7 @@ async def open_bench(
             WatchedCollector(source, link, clock, spec.params),
             fetching,
             link,
-            mask_of(kind, manners_of(spec, kind)),
+            mask_of(kind, client_identity(spec, kind)),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from longline.core.clock import Clock
 from longline.core.errors import DiscoveryFailed
-from longline.core.model import Item, Note, Quality, Verdict
+from longline.core.model import Item, Note, OutcomeAction, Quality
 from longline.devtools.bench import Bench, find_items
 from longline.devtools.exchanges import Exchange, Mask
 from longline.engine.extractor import Extraction
@@ -42,7 +42,7 @@ class Check:
     """What one item came to; nothing of it is stored."""
 
     item: Item
-    verdict: Verdict
+    action: OutcomeAction
     reason: str | None
     layers: Sequence[CheckedLayer]
     fields: Sequence[CheckedField]
@@ -55,9 +55,9 @@ class Check:
     @property
     def exit_code(self) -> int:
         """0 for a record, 3 when its data is not what is asked of it, 1 for any other end."""
-        if self.verdict is Verdict.STORE:
+        if self.action is OutcomeAction.STORE:
             return 0
-        return _INCOMPLETE if self.verdict is Verdict.QUARANTINE else 1
+        return _INCOMPLETE if self.action is OutcomeAction.QUARANTINE else 1
 
     @property
     def data(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Check:
         return {
             "key": self.item.key,
             "url": self.item.url,
-            "verdict": self.verdict.value,
+            "action": self.action.value,
             "reason": self.reason,
             "seconds": round(self.seconds, 3),
             "layers": [asdict(one) for one in self.layers],
@@ -170,13 +170,13 @@ async def check_source(
 async def _check(bench: Bench, item: Item, timing: _Timing) -> Check:
     timing.seconds.clear()
     extraction = await bench.collector.collect(item)
-    await extraction.account.settle()
+    await extraction.usage.settle()
     visit = bench.collector.last
     assert visit is not None  # noqa: S101  # collecting has just made one
     record = extraction.record
     return Check(
         item,
-        extraction.outcome.verdict,
+        extraction.outcome.action,
         extraction.outcome.reason,
         _layers(bench.source, extraction, timing.seconds),
         _fields(bench.source, extraction, visit),

@@ -14,10 +14,10 @@ from longline.config.auth import Auth
 from longline.config.secrets import SecretRef
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent, FetchError
-from longline.core.model import Account
-from longline.http.chain import Manners
+from longline.core.model import Usage
+from longline.http.chain import ClientIdentity
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.page import BrowserPage
 from longline.sources.base import Source
 
@@ -66,7 +66,7 @@ class Exchange:
         }
 
 
-class Watching(Link):
+class Watching(Middleware):
     """Passes requests on and writes down what became of them.
 
     Args:
@@ -75,25 +75,25 @@ class Watching(Link):
         most: so many requests may be made; those after them are refused. None is any number.
     """
 
-    def __init__(self, inner: Link, clock: Clock, *, most: int | None = None) -> None:
+    def __init__(self, inner: Middleware, clock: Clock, *, most: int | None = None) -> None:
         self._inner = inner
         self._clock = clock
         self.most = most
         self.exchanges: list[Exchange] = []
         self.is_spent = False
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if self.most is not None and sum(one.requests for one in self.exchanges) >= self.most:
             self.is_spent = True
             raise BudgetSpent(request.url, f"the budget of {self.most} requests")
-        before = account.requests, account.retries, account.waited
+        before = usage.requests, usage.retries, usage.waited
         started = self._clock.now()
         try:
-            page = await self._inner(request, account)
+            page = await self._inner(request, usage)
         except FetchError as error:
-            self._note(request, error, started, before, account)
+            self._note(request, error, started, before, usage)
             raise
-        self._note(request, page, started, before, account)
+        self._note(request, page, started, before, usage)
         return page
 
     def take(self) -> list[Exchange]:
@@ -107,7 +107,7 @@ class Watching(Link):
         result: Page | FetchError,
         started: float,
         before: tuple[int, int, float],
-        account: Account,
+        usage: Usage,
     ) -> None:
         requests, retries, waited = before
         self.exchanges.append(
@@ -116,9 +116,9 @@ class Watching(Link):
                 result,
                 started,
                 self._clock.now() - started,
-                account.requests - requests,
-                account.retries - retries,
-                account.waited - waited,
+                usage.requests - requests,
+                usage.retries - retries,
+                usage.waited - waited,
             )
         )
 
@@ -180,15 +180,15 @@ class Mask:
         return body
 
 
-def mask_of(source: type[Source], manners: Manners) -> Mask:
+def mask_of(source: type[Source], identity: ClientIdentity) -> Mask:
     """Return the mask for a run of a source: all secrets that it, or the job, refers to."""
-    return Mask({one.read().get_secret_value() for one in _references(source, manners)})
+    return Mask({one.read().get_secret_value() for one in _references(source, identity)})
 
 
-def _references(source: type[Source], manners: Manners) -> Iterator[SecretRef]:
+def _references(source: type[Source], identity: ClientIdentity) -> Iterator[SecretRef]:
     yield from source.needs.secrets
-    yield from _in_auth(manners.auth)
-    hosts = manners.cookies.values() if isinstance(manners.cookies, Mapping) else ()
+    yield from _in_auth(identity.auth)
+    hosts = identity.cookies.values() if isinstance(identity.cookies, Mapping) else ()
     yield from (one for host in hosts for one in host.values() if isinstance(one, SecretRef))
 
 

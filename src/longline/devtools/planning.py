@@ -13,13 +13,13 @@ from typing import Any
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent, DiscoveryFailed
-from longline.core.model import Item, Verdict
+from longline.core.model import Item, OutcomeAction
 from longline.devtools.bench import Bench, find_items
 from longline.devtools.exchanges import Exchange
 from longline.engine.extractor import Extraction
 from longline.http.messages import origin_of
-from longline.limits.rate_limit import Pace, PaceState
-from longline.wiring import open_keepers
+from longline.limits.rate_limit import BucketState, RateLimit
+from longline.wiring import open_limit_backends
 
 # ---------------- Plan: what a run would take, as far as that can be known before it
 
@@ -209,8 +209,8 @@ async def make_plan(
 
 
 async def _hosts_with_robots(settings: Settings, clock: Clock) -> set[str]:
-    async with open_keepers(settings, clock) as keepers:
-        return {origin_of(name)[1] for name in await keepers.robots.all()}
+    async with open_limit_backends(settings, clock) as backends:
+        return {origin_of(name)[1] for name in await backends.robots.all()}
 
 
 async def _look(bench: Bench, most: int) -> _Found:
@@ -248,7 +248,7 @@ async def _try_some(bench: Bench, items: Sequence[Item], most: int) -> list[Samp
 
 async def _try(bench: Bench, item: Item) -> Sample:
     extraction = await bench.collector.collect(item)
-    await extraction.account.settle()
+    await extraction.usage.settle()
     return Sample(extraction, bench.link.take())
 
 
@@ -380,11 +380,11 @@ class _Reckoning:
             yield f"how many items there are cannot be known: {why}"
         for one in self._tried:
             outcome = one.extraction.outcome
-            if outcome.verdict is not Verdict.STORE:
+            if outcome.action is not OutcomeAction.STORE:
                 yield f"{one.extraction.item.key} did not become a record: {outcome.reason}"
         if self._fetching.rate == "auto":
             yield "the pace is learned on the way: it may become faster or slower"
-        if any(one.extraction.account.rate_limited for one in self._tried):
+        if any(one.extraction.usage.rate_limited for one in self._tried):
             yield "the site refused a request (429): it allows less than this pace"
         if any(one.retries for one in (*self._found.exchanges, *_all(self._tried))):
             yield "some requests had to be repeated: retries are not part of the plan"
@@ -395,7 +395,7 @@ def _service(exchanges: Sequence[Exchange]) -> float:
     return sum(max(0.0, one.seconds - one.waited) for one in exchanges)
 
 
-def _time_for(requests: float, pace: Pace, rate: float) -> float:
+def _time_for(requests: float, pace: RateLimit, rate: float) -> float:
     """Return the seconds until the last request may go, from a full bucket."""
     late = max(0.0, requests - pace.capacity)
-    return late / rate + (pace.hold(PaceState(0.0)) if late else 0.0)
+    return late / rate + (pace.hold(BucketState(0.0)) if late else 0.0)

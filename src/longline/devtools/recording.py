@@ -27,13 +27,13 @@ from longline.core.errors import (
     FetchError,
     NotArchived,
 )
-from longline.core.model import Account, Item, Verdict
+from longline.core.model import Item, OutcomeAction, Usage
 from longline.devtools.bench import WatchedCollector, spec_of
 from longline.devtools.checking import Check
 from longline.devtools.exchanges import Exchange
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
 from longline.sources.loader import load_source
 from longline.storage.bulk import as_json
 from longline.wiring import torn_down
@@ -56,7 +56,7 @@ class StillClock(Clock):
         del seconds  # nobody is there to be waited for
 
 
-class Answers(Link):
+class Answers(Middleware):
     """Gives recorded answers, each request its own in the order they came; the last one stays.
 
     Raises:
@@ -69,14 +69,14 @@ class Answers(Link):
         for row in rows:
             self._rows[row["method"], row["url"], row.get("body_sha256")].append(row)
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         rows = self._rows.get((request.method, request.url, body_digest(request)))
         if not rows:
             raise NotArchived(request.url, request.method)
         row = rows.pop(0) if len(rows) > 1 else rows[0]
         if "error" in row:
             raise decoded_error(row, request)
-        account.status = row["status"]
+        usage.status = row["status"]
         return self._page(row)
 
     def _page(self, row: Mapping[str, Any]) -> Page:
@@ -88,9 +88,9 @@ class Answers(Link):
         return Page(row["at_url"], row["status"], CIMultiDict(row["headers"]), body)
 
 
-def replaying(answers: Answers, clock: Clock) -> Link:
+def replaying(answers: Answers, clock: Clock) -> Middleware:
     """Join the links that give meaning to answers around recorded ones; others would only ask."""
-    return Redirects(Statuses(answers, clock))
+    return RedirectMiddleware(StatusMiddleware(answers, clock))
 
 
 def body_digest(request: Request) -> str | None:
@@ -163,8 +163,8 @@ def record_case(folder: Path, spec: JobSpec, check: Check, at: float) -> None:
             "answers": answers,
         }
         _write(folder / CASE, case)
-        data = check.data if check.verdict is Verdict.STORE else None
-        expected = {"verdict": check.verdict.value, "reason": check.reason, "data": data}
+        data = check.data if check.action is OutcomeAction.STORE else None
+        expected = {"action": check.action.value, "reason": check.reason, "data": data}
         _write(folder / EXPECTED, expected)
     except OSError as error:
         raise DestinationUnwritable(str(folder), error.strerror or str(error)) from error
@@ -200,7 +200,7 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
         item, clock = Item(**case["item"]), StillClock(case["at"])
         link = replaying(Answers(folder, case["answers"]), clock)
         values = {"set": case["set"], "params": case["params"]}
-        wanted = expected["verdict"], expected["data"]
+        wanted = expected["action"], expected["data"]
     except (KeyError, TypeError) as error:
         raise BadFile(str(folder / CASE), f"it is not a recorded case ({error!r})") from error
     spec = spec_of(reference, values)
@@ -209,7 +209,7 @@ async def replay_case(folder: Path, source: str | None = None) -> CaseResult:
         collector = WatchedCollector(made, link, clock, spec.params)
         extraction = await collector.collect(item)
     record = extraction.record
-    found = extraction.outcome.verdict.value, record.data if record else None
+    found = extraction.outcome.action.value, record.data if record else None
     return CaseResult(folder, tuple(_differences(wanted, found, extraction.outcome.reason)))
 
 

@@ -21,7 +21,7 @@ from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, UnexpectedShape
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.devtools.bench import open_page_link
 from longline.devtools.exchanges import Watching
 from longline.http.messages import Page, Request
@@ -134,7 +134,7 @@ class PageShell:
         """
         assert self._link is not None  # noqa: S101  # the shell is open
         request = Request(self._address(url), accept=_ANY_ANSWER)
-        page = self._wait(self._link(request, Account()))
+        page = self._wait(self._link(request, Usage()))
         self.names["page"] = page
         self.names["json"] = _json_of(page)
         return page

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 
 from longline.config.settings import Settings
-from longline.core.clock import Clock, nap
+from longline.core.clock import Clock, sleep_or_wake
 from longline.core.errors import BrokerUnreachable, StoreGone, UnknownJob
 from longline.core.model import FINAL_STATES, ItemState, Job, JobState
 from longline.distributed.app import Messages
@@ -16,8 +16,8 @@ from longline.distributed.registry import Presences
 from longline.distributed.supervisor import is_lasting
 from longline.engine.discovery import WAITED
 from longline.engine.owner import in_words
-from longline.storage.queue.standing import Standing
-from longline.storage.queue.tasks import Order
+from longline.storage.queue.standing import ClusterJobStatus
+from longline.storage.queue.tasks import Task
 from longline.storage.store import Store
 
 # ---------------- A job on a cluster in which nothing is found or ends any more: noticed by
@@ -51,12 +51,12 @@ class Stalls:
         ended = sum(counts[state] for state in FINAL_STATES)
         unended = self._ends.look(ended, now, await self._where(counts, standing))
         cursor = (await self._store.jobs.get(self._job)).cursor
-        waited = (await self._store.journal.statistics(self._job)).get(WAITED, 0.0)
+        waited = (await self._store.event_log.statistics(self._job)).get(WAITED, 0.0)
         found = (sum(counts.values()), ended, cursor)
         unfound = self._finds.look(found, now - waited, await self._who(standing))
         return unended or unfound
 
-    async def _who(self, standing: Standing) -> str:
+    async def _who(self, standing: ClusterJobStatus) -> str:
         """Say who should find more; nothing when nobody should."""
         if not standing.is_searched:
             return ""
@@ -64,7 +64,7 @@ class Stalls:
             return "no worker discovers"
         return f"{in_words(standing.finder)} discovers"
 
-    async def _where(self, counts: Mapping[ItemState, int], standing: Standing) -> str:
+    async def _where(self, counts: Mapping[ItemState, int], standing: ClusterJobStatus) -> str:
         """Say where the items are that should come to their end; nothing when there are none."""
         if leased := counts[ItemState.LEASED]:
             owners = await self._store.queue.owners(self._job)
@@ -171,7 +171,7 @@ class ClusterEngine:
                 looked_at = self._clock.now()
                 with contextlib.suppress(StoreGone):  # which is told with the next look
                     await self._look_for_trouble(stalls)
-            await nap(_LOOK, self._wake)
+            await sleep_or_wake(_LOOK, self._wake)
         return await self._halt(job.id)
 
     async def _state(self, job: str) -> JobState:
@@ -237,7 +237,7 @@ async def check_cluster(settings: Settings) -> None:
 
 
 async def have_written(
-    settings: Settings, store: Store, order: Order, on_trouble: Callable[[str], None]
+    settings: Settings, store: Store, order: Task, on_trouble: Callable[[str], None]
 ) -> None:
     """Place an order to write records, and wake a worker for it.
 

@@ -16,17 +16,17 @@ from dataclasses import replace
 from typing import Any
 
 from longline.config.settings import Settings
-from longline.core.clock import Clock, nap
+from longline.core.clock import Clock, sleep_or_wake
 from longline.core.errors import LonglineError
 from longline.distributed.celery_process import Drain
 from longline.distributed.open_jobs import Opened, OpenJobs
 from longline.distributed.reports import ALIVE, Reports
-from longline.distributed.task_runner import Carrier
+from longline.distributed.task_runner import TaskRunner
 from longline.engine.committer import first_of
 from longline.engine.discovery import LEASE
 from longline.engine.owner import this_child
 from longline.storage.queue.chunks import TakeMore, Taken
-from longline.storage.queue.tasks import OrderKind
+from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store
 
 _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
@@ -52,7 +52,7 @@ class Crew:
         *,
         drain: Drain,
         reports: Reports,
-        carrier: Carrier,
+        carrier: TaskRunner,
         queues: Collection[str],
         work: Callable[[Taken, float], Coroutine[Any, Any, None]],
         discover: Callable[[str], Coroutine[Any, Any, None]],
@@ -138,7 +138,7 @@ class Crew:
         """Look for more to do, ever more rarely while there is none, until it is enough."""
         pause = _LOOK
         while not (is_enough.is_set() or self._drain.has_begun):
-            if await nap(pause, is_enough) or self._drain.has_begun:
+            if await sleep_or_wake(pause, is_enough) or self._drain.has_begun:
                 continue
             is_more = await self._take_on(until)
             pause = _LOOK if is_more else min(_GROWTH * pause, _RAREST_LOOK)
@@ -226,7 +226,7 @@ class Crew:
         """Write the records of a job, one job's at a time; without a limit of time, as above."""
         if self._carrier.is_writing or seconds <= 0:
             return False
-        order = await self._carrier.take(OrderKind.EXPORT, wait=_FOR_THE_IDLE)
+        order = await self._carrier.take(TaskKind.EXPORT, wait=_FOR_THE_IDLE)
         if order is not None:
             self._begin_unlimited(self._carrier.export(order))
         return order is not None
@@ -239,7 +239,7 @@ class Crew:
         for job in (await self._store.chunks.over())[: max(0, _MOST - len(self._ending))]:
             self.end(job)
         if "process" in self._queues and len(self._ending) < _MOST:
-            order = await self._carrier.take(OrderKind.FINISHED, wait=_FOR_THE_IDLE)
+            order = await self._carrier.take(TaskKind.FINISHED, wait=_FOR_THE_IDLE)
             if order is not None:
                 self._begin_end(order.job, self._carrier.tell_source(order))
 

@@ -18,7 +18,7 @@ from longline.engine.extractor import Collector
 from longline.engine.options import options_of
 from longline.http.transports.aiohttp import ConnectionLimit
 from longline.storage.store import Store
-from longline.wiring import Fetching, Keepers, open_collector
+from longline.wiring import Fetching, LimitBackends, open_collector
 
 _MOST = 16  # jobs open at a time in one child, unless more are worked on
 _IDLE = 300.0  # seconds that one stays open for nothing
@@ -45,7 +45,7 @@ class OpenJobs:
         self,
         settings: Settings,
         store: Store,
-        keepers: Keepers,
+        backends: LimitBackends,
         clock: Clock,
         reports: Reports,
         *,
@@ -54,7 +54,7 @@ class OpenJobs:
         """Make one; `on_trouble` is told in words what goes wrong when a job is let go of."""
         self._settings = settings
         self._store = store
-        self._keepers = keepers
+        self._backends = backends
         self._connections = ConnectionLimit()
         self._clock = clock
         self._reports = reports
@@ -144,7 +144,7 @@ class OpenJobs:
                     self._clock,
                     self._store,
                     job=job.id,
-                    keepers=self._keepers,
+                    backends=self._backends,
                     connections=self._connections,
                     since=since,
                     on_trouble=lambda problem: self._on_trouble(f"{job.id}: {problem}"),

@@ -59,7 +59,7 @@ def _all_of(job: str, owners: Sequence[str], at: float, begun: Collection[int]) 
 async def _leave_discovery(
     store: Store, job: str, finder: str, at: float, *, is_of_it: bool
 ) -> None:
-    times = await store.chunks.bury_finder(job, finder, at, is_of_it=is_of_it)
+    times = await store.chunks.release_dead_discoverer(job, finder, at, is_of_it=is_of_it)
     if times >= MOST_DEATHS:
         reason = f"discovery broke off {times} times by an error: the worker's log shows it"
         await store.jobs.halt(job, at, reason)

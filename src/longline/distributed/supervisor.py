@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.clock import nap
+from longline.core.clock import sleep_or_wake
 from longline.core.errors import (
     BrokerUnreachable,
     LonglineError,
@@ -32,7 +32,7 @@ from longline.distributed.sweeper import Children, Sweeper
 from longline.engine.committer import first_of
 from longline.engine.owner import handling_signals, this_host, this_run
 from longline.engine.sites import Pictures
-from longline.limits.backends.redis import open_redis_keepers
+from longline.limits.backends.redis import open_redis_backends
 from longline.limits.backends.redis_connection import lasting_cause
 from longline.storage.store import Store, open_store
 
@@ -180,7 +180,7 @@ class Supervisor:
                 if is_lasting(error):
                     raise
                 self._troubles.tell("start", str(error))
-                await nap(_SWEEP, self._stop)
+                await sleep_or_wake(_SWEEP, self._stop)
                 continue
             self._troubles.over("start", "Redis and the database answer")
             ends.push_async_callback(self._leave, store)
@@ -190,7 +190,7 @@ class Supervisor:
     async def _greet(self) -> None:
         """Have Redis remember since when it remembers: until then, sites are begun slowly."""
         if self._settings.redis:
-            async with open_redis_keepers(self._settings.redis, self._clock, patience=_SWEEP):
+            async with open_redis_backends(self._settings.redis, self._clock, patience=_SWEEP):
                 pass
 
     # ------------------------------------------------------------ the Celery worker
@@ -198,7 +198,7 @@ class Supervisor:
     async def _keep_consuming(self) -> None:
         """Have a Celery worker consume until told to stop; start another when one ends."""
         consumer = self._start()
-        while not await nap(_LOOK, self._stop):
+        while not await sleep_or_wake(_LOOK, self._stop):
             now = self._clock.now()
             consumer.listen(now)
             self._kill_hung(consumer, now)
@@ -226,7 +226,7 @@ class Supervisor:
         self._chunks += consumer.heard.chunks
         self._consumer = None  # nobody listens to one that is closed
         consumer.close()
-        is_over = await nap(self._pause, self._stop)
+        is_over = await sleep_or_wake(self._pause, self._stop)
         return consumer if is_over else self._start()
 
     async def _drain(self) -> None:

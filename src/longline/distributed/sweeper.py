@@ -21,7 +21,7 @@ from longline.engine.options import options_of
 from longline.engine.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.engine.pause_policy import rest_or_pause
 from longline.storage.queue.leases import MOST_DEATHS, Reclaim, Reclaimed
-from longline.storage.queue.tasks import OrderKind
+from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store
 
 # ---------------- Offering what is due to whoever is free: first in the database, then by message
@@ -167,7 +167,9 @@ class Sweeper:
         """
         now = self._clock.now()
         is_of_it = not children.in_flight.get(process_of(killed) or 0)
-        deaths = await self._store.chunks.bury_finder(job, killed, now, is_of_it=is_of_it)
+        deaths = await self._store.chunks.release_dead_discoverer(
+            job, killed, now, is_of_it=is_of_it
+        )
         if deaths >= MOST_DEATHS:
             reason = f"{deaths} workers died while they discovered: look at the source's discovery"
             await self._store.jobs.halt(job, now, reason)
@@ -247,7 +249,7 @@ class Sweeper:
         now = self._clock.now()
         self._ordered = set()
         for order in free_among(await self._store.orders.ready(now), now):
-            if order.kind is OrderKind.EXPORT:
+            if order.kind is TaskKind.EXPORT:
                 self._ordered.add(order.name)
                 await self._tell_once("export", order.name, self._messages.export, swept, [OUTPUT])
             else:

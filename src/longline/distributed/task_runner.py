@@ -14,25 +14,25 @@ from longline.engine.extractor import is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among, killed_among, this_child
 from longline.engine.tasks import in_time, in_words, tell_finished
 from longline.export.tasks import ExportEnd, wish_of, write_job
-from longline.storage.queue.tasks import Order, OrderClaim, OrderKind
+from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import Store
 
 _UNTOLD = "the source could not be told that the job is complete"
 _NEWER = "this worker cannot read the order, which a newer longline may have written: {!r}"
 
 
-def free_among(orders: Iterable[Order], at: float) -> list[Order]:
+def free_among(orders: Iterable[Task], at: float) -> list[Task]:
     """Return the orders that nobody holds who may be alive."""
     found = list(orders)
     dead = dead_among(_owners(found))
     return [order for order in found if order.is_free(at, dead)]
 
 
-def _owners(orders: Iterable[Order]) -> list[str]:
+def _owners(orders: Iterable[Task]) -> list[str]:
     return [order.owner for order in orders if order.owner is not None]
 
 
-class Carrier:
+class TaskRunner:
     """Carries out the orders that one child has taken."""
 
     def __init__(
@@ -53,8 +53,8 @@ class Carrier:
         self.is_writing = False
 
     async def take(
-        self, kind: OrderKind, *, wait: float = 0.0, first: str = "", job: str | None = None
-    ) -> Order | None:
+        self, kind: TaskKind, *, wait: float = 0.0, first: str = "", job: str | None = None
+    ) -> Task | None:
         """Take an order that nobody has come for in `wait` seconds; None when there is none.
 
         The one with the name `first` comes first. With `job`, only one of that job is taken.
@@ -67,12 +67,12 @@ class Carrier:
         ]
         for order in sorted(free_among(ready, now), key=lambda order: order.name != first):
             dead, killed = dead_among(_owners([order])), killed_among(_owners([order]))
-            claim = OrderClaim(order, this_child(), now, now + LEASE, dead, killed)
+            claim = TaskClaim(order, this_child(), now, now + LEASE, dead, killed)
             if taken := await self._store.orders.take(claim):
                 return taken
         return None
 
-    async def export(self, order: Order) -> None:
+    async def export(self, order: Task) -> None:
         """Write the records of a job; its journal tells what came of it.
 
         Raises:
@@ -85,13 +85,13 @@ class Carrier:
         finally:
             self.is_writing = False
 
-    async def _export(self, order: Order) -> None:
+    async def _export(self, order: Task) -> None:
         end = await self._written(order)
         if end.reason is not None:
             self._say(f"{order.job} was not exported: {end.reason}")
         await self._store.orders.done(order, end.as_fact(order.job, self._clock.now()))
 
-    async def _written(self, order: Order) -> ExportEnd:
+    async def _written(self, order: Task) -> ExportEnd:
         try:
             job, wish = await self._store.jobs.get(order.job), wish_of(order)
         except StoreError:
@@ -101,7 +101,7 @@ class Carrier:
             return ExportEnd(str(order.what.get("output", "")), reason=problem)
         return await write_job(self._store, job, wish, is_after_end=order.is_after_end)
 
-    async def tell_source(self, order: Order) -> None:
+    async def tell_source(self, order: Task) -> None:
         """Tell a source that its job is complete; its journal tells if that went wrong.
 
         Raises:
@@ -132,7 +132,7 @@ class Carrier:
         async with self._jobs.using(job, row.runs) as opened:
             return await tell_finished(self._store, opened.collector, row, self._clock)
 
-    async def _keep(self, order: Order) -> None:
+    async def _keep(self, order: Task) -> None:
         """Keep an order while it is carried out; when that fails, it expires."""
         with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
             while await self._store.orders.keep(order, self._clock.now() + LEASE):

@@ -17,13 +17,13 @@ from longline.distributed.open_jobs import Opened, OpenJobs
 from longline.distributed.release import give_back, hand_back
 from longline.distributed.reports import Reports
 from longline.distributed.sweeper import offer
-from longline.distributed.task_runner import Carrier
+from longline.distributed.task_runner import TaskRunner
 from longline.engine.discovery import LEASE
 from longline.engine.owner import this_child
 from longline.storage.queue.chunks import Take, TakeMore, Taken
-from longline.storage.queue.tasks import OrderKind
+from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 
 T = TypeVar("T")
 _TURNS = 16  # chunks after which more are offered: so many fewer are open then
@@ -57,7 +57,7 @@ class Working:
         self._ends = AsyncExitStack()
         self._store: Store
         self._jobs: OpenJobs
-        self._carrier: Carrier
+        self._carrier: TaskRunner
         self._crew: Crew
 
     async def __aenter__(self) -> Self:
@@ -67,8 +67,8 @@ class Working:
             )
             await self._clock.follow(self._store)
             # For as long as Redis is away, requests wait: without it nobody knows the pace.
-            keepers = await ends.enter_async_context(
-                open_keepers(
+            backends = await ends.enter_async_context(
+                open_limit_backends(
                     self._settings,
                     self._clock,
                     self._store,
@@ -80,12 +80,12 @@ class Working:
             self._jobs = OpenJobs(
                 self._settings,
                 self._store,
-                keepers,
+                backends,
                 self._clock,
                 self._reports,
                 on_trouble=self._say,
             )
-            self._carrier = Carrier(
+            self._carrier = TaskRunner(
                 self._store,
                 self._jobs,
                 self._clock,
@@ -154,7 +154,7 @@ class Working:
         try:
             if await self._store.jobs.is_over(job):
                 await self._end(job)
-            if order := await self._carrier.take(OrderKind.FINISHED, job=job):
+            if order := await self._carrier.take(TaskKind.FINISHED, job=job):
                 await self._carrier.tell_source(order)
         except StoreError:
             raise
@@ -171,14 +171,14 @@ class Working:
         await self._jobs.close(job)
         ready = await self._store.orders.ready(self._clock.now())
         for order in ready:
-            if order.job == job and order.kind is OrderKind.EXPORT:
+            if order.job == job and order.kind is TaskKind.EXPORT:
                 await self._tell(self._messages.export(order.name))
 
     async def export(self, order: str) -> None:
         """Write what an order asks for, or what any other does that nobody is at."""
         async with self._crew.beside(has_limit=False):
             while not self._drain.has_begun:
-                taken = await self._carrier.take(OrderKind.EXPORT, first=order)
+                taken = await self._carrier.take(TaskKind.EXPORT, first=order)
                 if taken is None:
                     return
                 await self._carrier.export(taken)

@@ -54,7 +54,7 @@ async def _measure(store: Store, last: KeptProfile) -> Measure:
 
 async def _run(store: Store, kept: KeptProfile) -> Row:
     job = await store.jobs.get(kept.job)
-    events = await store.journal.events(kept.job, kind=NOTICED)
+    events = await store.event_log.events(kept.job, kind=NOTICED)
     return {
         "source": kept.source,
         "job": kept.job,

@@ -25,8 +25,8 @@ from longline.drift.judge import Difference, Judgement, Notice, Watch, far_fewer
 from longline.drift.likeness import ALIKE
 from longline.drift.profiles import Profile, Shape, Shared, shape_of, shape_of_failure
 from longline.sources.base import Source
-from longline.storage.events import Fact, fact
-from longline.storage.queue.outcomes import Finish
+from longline.storage.events import EventRow, event_row
+from longline.storage.queue.outcomes import Completion
 from longline.storage.records.profiles import Ending, KeptProfile, Sighting
 from longline.storage.store import Store
 
@@ -186,8 +186,8 @@ def _plain(one: Any) -> Any:
 
 async def _is_list(store: Store, job: Job) -> bool:
     """Say whether a job was given its items: then all was there before it began."""
-    known = await store.journal.events(job.id, kind="job.discovered")
-    started = await store.journal.events(job.id, kind="job.started")
+    known = await store.event_log.events(job.id, kind="job.discovered")
+    started = await store.event_log.events(job.id, kind="job.started")
     return bool(known and started and known[0].id < started[0].id)
 
 
@@ -218,7 +218,7 @@ class Drifting:
         self._job = ""
         self._watch = Watch()
         self._place = 0
-        self._waiting: list[tuple[int, Finish]] = []
+        self._waiting: list[tuple[int, Completion]] = []
         self._troubles: set[str] = set()
 
     async def begin(self, job: Job) -> None:
@@ -240,7 +240,7 @@ class Drifting:
             self._place += 1
             self._watch.add(shape, self._place)
 
-    def tell(self, finish: Finish, state: ItemState | None) -> None:
+    def tell(self, finish: Completion, state: ItemState | None) -> None:
         """Note what was committed; looked at when `look` is called, so that this costs nothing."""
         outcome = finish.outcome
         is_record = outcome.record is not None and state in _MADE
@@ -266,7 +266,7 @@ class Drifting:
             await self._give_up(error)
             return
         if facts:
-            await self._store.journal.append(*facts)
+            await self._store.event_log.append(*facts)
 
     async def ending(self) -> Ending:
         """Judge the whole job by what is committed.
@@ -294,8 +294,8 @@ class Drifting:
         self._watch = Watch()
         if problem not in self._troubles:  # the same may come with every look
             self._troubles.add(problem)
-            told = fact(self._job, self._clock.now(), UNJUDGED, error=problem)
-            await self._store.journal.append(told)
+            told = event_row(self._job, self._clock.now(), UNJUDGED, error=problem)
+            await self._store.event_log.append(told)
         return f"drift could not be judged: {problem}"
 
     async def _ending(self) -> Ending:
@@ -350,7 +350,7 @@ class Drifting:
         """Return what was said of a job when it ended, and what was noticed since."""
         drift: dict[str, str] = dict(kept.profile.get("drift", {}))
         is_untold = "drift" not in kept.profile and not kept.is_sound
-        events = await self._store.journal.events(self._job, kind=NOTICED)
+        events = await self._store.event_log.events(self._job, kind=NOTICED)
         for event in events if is_untold else await self._noticed():
             drift.setdefault(event.data["field"], event.data["text"])
         if is_untold and not drift:
@@ -377,17 +377,17 @@ class Drifting:
 
     async def _noticed(self) -> list[Event]:
         """Return what any process has noticed since the job has ended, if it did before."""
-        events = await self._store.journal.events(self._job, kind=NOTICED)
+        events = await self._store.event_log.events(self._job, kind=NOTICED)
         over = [
             event.id
             for kind in _OVER
-            for event in await self._store.journal.events(self._job, kind=kind)
+            for event in await self._store.event_log.events(self._job, kind=kind)
         ]
         return [event for event in events if event.id > max(over, default=0)]
 
-    def _told(self, notice: Notice) -> Fact:
+    def _told(self, notice: Notice) -> EventRow:
         difference = notice.difference
-        return fact(
+        return event_row(
             self._job,
             self._clock.now(),
             NOTICED,
@@ -425,7 +425,7 @@ def _shape(sighting: Sighting, *, shared: Shared) -> Shape:
     return shape_of(sighting.key, sighting.data, sighting.score, site=sighting.site, shared=shared)
 
 
-def _shape_of(finish: Finish) -> Shape:
+def _shape_of(finish: Completion) -> Shape:
     lease, record = finish.lease, finish.outcome.record
     if record is None:
         return shape_of_failure(lease.item.key, finish.outcome.reason, site=lease.domain)

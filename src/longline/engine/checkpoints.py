@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.errors import StoreFull, UnknownCheckpoint
 from longline.core.files import make_private_file, make_private_folder
 from longline.engine.progress import Progress
@@ -35,7 +35,7 @@ class Checkpoints:
             StoreFull: no room is left.
             OSError: it cannot be written for another reason.
         """
-        document = picture(progress, at)
+        document = snapshot(progress, at)
         path = self._folder / progress.job / f"{document['checkpoint_id']}.json"
         try:
             make_private_folder(self._folder)
@@ -92,11 +92,11 @@ def _read(path: Path) -> dict[str, Any] | None:
     return document if is_whole else None
 
 
-def picture(progress: Progress, at: float) -> dict[str, Any]:
+def snapshot(progress: Progress, at: float) -> dict[str, Any]:
     """Return a checkpoint document."""
     return {
-        "checkpoint_id": f"{moment(at):%Y%m%d_%H%M%S}",
-        "timestamp": moment(at).isoformat(),
+        "checkpoint_id": f"{utc_datetime(at):%Y%m%d_%H%M%S}",
+        "timestamp": utc_datetime(at).isoformat(),
         "job": progress.job,
         "source": progress.source,
         "state": progress.state.value,

@@ -16,18 +16,18 @@ from typing import Protocol
 
 from longline.core.clock import Clock
 from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError, RobotsDisallowed
-from longline.core.model import ItemState, Job, JobState, Lease, Outcome, Verdict
+from longline.core.model import ItemState, Job, JobState, Lease, Outcome, OutcomeAction
 from longline.drift.watch import Drifting
-from longline.engine.committer import Committer, finish_of, first_of
+from longline.engine.committer import Committer, completion_of, first_of
 from longline.engine.discovery import Discovery
-from longline.engine.domain_queues import Ahead
+from longline.engine.domain_queues import Prefetch
 from longline.engine.extractor import Collector
 from longline.engine.options import RunOptions
 from longline.engine.pause_policy import GRACE, TimeLimit, rest_or_pause
-from longline.engine.time_limits import Halt, Try, beat
-from longline.storage.events import fact
+from longline.engine.time_limits import StopSignal, Try, beat
+from longline.storage.events import event_row
 from longline.storage.queue.chunks import TakeMore, Taken, Turn
-from longline.storage.queue.outcomes import Finish, spent_on
+from longline.storage.queue.outcomes import Completion, spent_on
 from longline.storage.queue.standing import DISCOVERY_FAILED
 from longline.storage.store import Store
 
@@ -113,8 +113,8 @@ class ChunkWork:
         *,
         taken: Taken,
         room: asyncio.Semaphore,
-        halt: Halt,
-        on_commit: Callable[[Finish, ItemState | None], None],
+        halt: StopSignal,
+        on_commit: Callable[[Completion, ItemState | None], None],
         diary: Diary,
         refill: Refill | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class ChunkWork:
         self._refill = refill
         self._refilling: asyncio.Task[None] | None = None
         self._refilled = asyncio.Event()
-        self._ahead = Ahead(self._width)
+        self._ahead = Prefetch(self._width)
         self._waiting: deque[Lease] = deque()
         self._begun: dict[int, Try] = {}
         self._held: dict[int, _Held] = {}
@@ -281,9 +281,9 @@ class ChunkWork:
         others = [one for one in tries if one not in slow]
         await self._hand_back([one.lease for one in others])
         for one in others:  # whoever begins them anew asks once more, but the site has seen these
-            await self._store.journal.add_up(self._job, spent_on(one.account.take()))
+            await self._store.event_log.add_statistics(self._job, spent_on(one.usage.take()))
         for one in slow:
-            before = await self._store.ledger.overruns(self._job, one.lease.item.key)
+            before = await self._store.failure_log.overruns(self._job, one.lease.item.key)
             await self._committer.hand_over(one.overrun(self._clock.now(), limit, before))
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
@@ -383,17 +383,19 @@ class ChunkWork:
         del self._begun[lease.id]
 
     async def _work(self, attempt: Try) -> None:
-        lease, account = attempt.lease, attempt.account
-        extraction = await self._collector.collect(lease.item, tries=lease.tries, account=account)
+        lease, usage = attempt.lease, attempt.usage
+        extraction = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
         outcome = extraction.outcome
-        if outcome.verdict is Verdict.LATER and outcome.is_for_domain:
+        if outcome.action is OutcomeAction.DEFER and outcome.is_for_domain:
             self._rest = self._rest or outcome
             self._halt.say(outcome.reason or f"{lease.domain} rests")
         now = self._clock.now()
-        with account.waiting:
-            await self._committer.hand_over(finish_of(lease, extraction, now, self._options.limit))
+        with usage.waiting:
+            await self._committer.hand_over(
+                completion_of(lease, extraction, now, self._options.limit)
+            )
 
-    def _count(self, finish: Finish, state: ItemState | None) -> None:
+    def _count(self, finish: Completion, state: ItemState | None) -> None:
         self._settle(finish.lease)
         self._finished += state is not None
         self._on_commit(finish, state)
@@ -435,7 +437,7 @@ class ChunkEngine:
         self._diary = diary or NoDiary()
         self._time_limit = TimeLimit.of(options.seconds, clock.now() if since is None else since)
         self._stop_reason: str | None = None
-        self._halts: set[Halt] = set()
+        self._halts: set[StopSignal] = set()
         self._works: set[ChunkWork] = set()
         self._rooms: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(options.concurrency)
@@ -575,9 +577,9 @@ class ChunkEngine:
         return sum(work.in_flight for work in self._works if work.domain == domain)
 
     @contextlib.contextmanager
-    def _halting(self) -> Iterator[Halt]:
+    def _halting(self) -> Iterator[StopSignal]:
         """Give what ends one piece of work, together with all others or alone."""
-        halt = Halt()
+        halt = StopSignal()
         self._halts.add(halt)
         if self._stop_reason:
             halt.say(self._stop_reason)
@@ -587,7 +589,7 @@ class ChunkEngine:
             self._halts.discard(halt)
 
     @contextlib.contextmanager
-    def _time_limited(self, halt: Halt) -> Iterator[None]:
+    def _time_limited(self, halt: StopSignal) -> Iterator[None]:
         """End a piece of work when the time budget of the job is spent."""
         limit = self._time_limit
         if limit is None:
@@ -611,7 +613,7 @@ class ChunkEngine:
         self,
         discovery: Discovery,
         owner: str,
-        halt: Halt,
+        halt: StopSignal,
         found: asyncio.Event,
         on_found: Callable[[], Awaitable[None]],
     ) -> None:
@@ -630,7 +632,7 @@ class ChunkEngine:
             halting.cancel()
 
     async def _note_failure(self, failure: LonglineError) -> None:
-        told = fact(
+        told = event_row(
             self._job.id,
             self._clock.now(),
             DISCOVERY_FAILED,
@@ -638,7 +640,7 @@ class ChunkEngine:
             is_fatal=isinstance(failure, DiscoveryFailed),
             host=failure.host if isinstance(failure, RobotsDisallowed) else None,
         )
-        await self._store.journal.append(told)
+        await self._store.event_log.append(told)
 
 
 async def _tell(

@@ -7,24 +7,24 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from longline.core.clock import nap
+from longline.core.clock import sleep_or_wake
 from longline.core.errors import LeaseLost, LonglineError, Unexpected
 from longline.core.model import ItemState, Lease
 from longline.engine.extractor import Extraction
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.queue import Queue
 
 _COMPANY = 0.05  # seconds that outcomes wait for each other while they come in numbers
 
 
-def finish_of(lease: Lease, extraction: Extraction, at: float, limit: int | None) -> Finish:
+def completion_of(lease: Lease, extraction: Extraction, at: float, limit: int | None) -> Completion:
     """Return one try at an item as what it changes."""
-    return Finish(
+    return Completion(
         lease,
         extraction.outcome,
         at,
         extraction.seconds,
-        extraction.account,
+        extraction.usage,
         extraction.found,
         limit,
     )
@@ -41,19 +41,19 @@ class Committer:
         self,
         queue: Queue,
         most_waiting: int,
-        on_commit: Callable[[Finish, ItemState | None], None],
+        on_commit: Callable[[Completion, ItemState | None], None],
         in_work: Callable[[], int],
     ) -> None:
         self._queue = queue
         self._room = asyncio.Semaphore(most_waiting)
         self._on_commit = on_commit
         self._in_work = in_work
-        self._waiting: list[Finish] = []
+        self._waiting: list[Completion] = []
         self._arrived = asyncio.Event()
         self._is_lone = asyncio.Event()
         self._is_closing = False
 
-    async def hand_over(self, finish: Finish) -> None:
+    async def hand_over(self, finish: Completion) -> None:
         """Leave an outcome to be committed; waits only when too many are waiting already."""
         await self._room.acquire()
         self._waiting.append(finish)
@@ -82,8 +82,8 @@ class Committer:
             batch, self._waiting = self._waiting, []
             size = len(batch)
             for finish in batch:
-                await finish.account.settle()
-            ends = await self._queue.finish_all(batch) if batch else []
+                await finish.usage.settle()
+            ends = await self._queue.complete_all(batch) if batch else []
             for finish, end in zip(batch, ends, strict=True):
                 self._room.release()
                 self._on_commit(finish, None if isinstance(end, LeaseLost) else end)
@@ -94,7 +94,7 @@ class Committer:
         """Wait a little for more outcomes, unless no work is under way that could bring any."""
         if self._is_all_there():
             return
-        if await nap(_COMPANY, self._is_lone) and not self._is_closing:
+        if await sleep_or_wake(_COMPANY, self._is_lone) and not self._is_closing:
             self._is_lone.clear()
 
     def _is_all_there(self) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
-from longline.core.clock import Clock, Waiting
+from longline.core.clock import Clock, WaitTimer
 from longline.core.errors import (
     BudgetSpent,
     CircuitOpen,
@@ -28,7 +28,7 @@ from longline.engine.extractor import Collector, is_of_the_process, no_stray_can
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.sources.visit import Visit
-from longline.storage.events import fact
+from longline.storage.events import event_row
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store
 
@@ -168,7 +168,7 @@ class Discovery:
         self.failure: LonglineError | None = None
         """Why not all could be found."""
         self.is_under_way = False
-        self._waiting = Waiting()
+        self._waiting = WaitTimer()
 
     async def run(self, job: str) -> None:
         """Discover, if nobody else does, until all is found."""
@@ -190,7 +190,7 @@ class Discovery:
                 await self._clock.sleep(IDLE_LOOK)
             return self._is_patient and not self._is_time_up()
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
-        visit.account.waiting = self._waiting
+        visit.usage.waiting = self._waiting
         try:
             async with self._timed():
                 with no_stray_cancellation():
@@ -261,17 +261,17 @@ class Discovery:
             await self._clock.sleep(HEARTBEAT)
             waited = self._waiting.seconds()
             if waited > noted:
-                await self._store.journal.add_up(job, {WAITED: waited - noted})
+                await self._store.event_log.add_statistics(job, {WAITED: waited - noted})
                 noted = waited
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
         await self._queue(job, Chunk(), visit)  # what was spent and met with since the last chunk
         now = self._clock.now()
         notes = [
-            fact(job, now, "discovery.note", field=note.field, text=note.text)
+            event_row(job, now, "discovery.note", field=note.field, text=note.text)
             for note in visit.notes
         ]
-        await self._store.journal.append(*notes)
+        await self._store.event_log.append(*notes)
 
     async def _take_discovery(self, job: str) -> bool:
         now = self._clock.now()
@@ -297,7 +297,7 @@ class Discovery:
         is_last: bool = False,
         shortfall: str | None = None,
     ) -> int | None:
-        await visit.account.settle()
+        await visit.usage.settle()
         found = Discovered(
             job,
             chunk.items,
@@ -305,7 +305,7 @@ class Discovery:
             cursor=chunk.cursor.value if chunk.cursor else None,
             is_last=is_last or shortfall is not None,
             limit=self._limit,
-            account=visit.account.take(),
+            usage=visit.usage.take(),
             shortfall=shortfall,
         )
         total = await self._store.queue.add(found)

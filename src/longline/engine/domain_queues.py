@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from longline.core.errors import FailureKind
-from longline.core.model import Lease, Outcome, Verdict
+from longline.core.model import Lease, Outcome, OutcomeAction
 from longline.storage.queue.queue import Waiting
 
 
 @dataclass(slots=True)
-class _Lane:
+class _DomainQueue:
     waiting: deque[Lease] = field(default_factory=deque)
     workers: int = 0
 
 
-class Lanes:
+class DomainQueues:
     """Works on leases, `width` at once in each domain.
 
     Args:
@@ -39,13 +39,13 @@ class Lanes:
         self._work = work
         self._width = width
         self._on_low = on_low
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, _DomainQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, leases: Iterable[Lease]) -> None:
         """Take leases to work on; workers are there as long as there is something for them."""
         for lease in leases:
-            lane = self._lanes.setdefault(lease.domain, _Lane())
+            lane = self._lanes.setdefault(lease.domain, _DomainQueue())
             lane.waiting.append(lease)
             if lane.workers < self._width:
                 lane.workers += 1
@@ -73,7 +73,7 @@ class Lanes:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _serve(self, domain: str, lane: _Lane) -> None:
+    async def _serve(self, domain: str, lane: _DomainQueue) -> None:
         while lane.waiting:
             lease = lane.waiting.popleft()
             if len(lane.waiting) == self._width or not lane.waiting:
@@ -89,7 +89,7 @@ class Lanes:
 _OF_BREAKERS = (FailureKind.NETWORK, FailureKind.BLOCKED)
 
 
-class Rests:
+class DomainRests:
     """The domains that are known to rest, until when, and which of them have banned us."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Rests:
 
     def note(self, domain: str, outcome: Outcome) -> None:
         """Learn from the end of a try."""
-        if outcome.verdict is not Verdict.LATER or not outcome.is_for_domain:
+        if outcome.action is not OutcomeAction.DEFER or not outcome.is_for_domain:
             return
         self._until[domain] = max(outcome.due or 0.0, self._until.get(domain, 0.0))
         if outcome.kind in _OF_BREAKERS:
@@ -149,7 +149,7 @@ class Rests:
 _MOST = 128
 
 
-class Ahead:
+class Prefetch:
     """Learns it: as many as are begun while more are being taken, twice over.
 
     Whenever all were begun before more had come, it is twice as many as before: how many would have

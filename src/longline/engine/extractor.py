@@ -31,9 +31,9 @@ from longline.core.errors import (
     kind_of,
     text_of,
 )
-from longline.core.model import Account, Failure, Item, Outcome, Record, Verdict
+from longline.core.model import Failure, Item, Outcome, OutcomeAction, Record, Usage
 from longline.http.messages import origin_of
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source
@@ -102,10 +102,10 @@ def _current_task() -> asyncio.Task[Any] | None:
 
 _MOST_POSTPONEMENTS = 10
 _MOST_BANS = 3
-_VERDICTS = {
-    FailureKind.GONE: Verdict.SKIP,
-    FailureKind.BUDGET: Verdict.SKIP,
-    FailureKind.INVALID: Verdict.QUARANTINE,
+_ACTIONS = {
+    FailureKind.GONE: OutcomeAction.SKIP,
+    FailureKind.BUDGET: OutcomeAction.SKIP,
+    FailureKind.INVALID: OutcomeAction.QUARANTINE,
 }
 
 
@@ -117,7 +117,7 @@ class Extraction:
     outcome: Outcome
     layers: Mapping[str, str]
     results: Mapping[str, Mapping[str, Any]]
-    account: Account
+    usage: Usage
     seconds: float
     found: list[Item] = field(default_factory=list)
 
@@ -142,7 +142,7 @@ class Collector:
     def __init__(
         self,
         source: Source,
-        link: Link,
+        link: Middleware,
         clock: Clock,
         params: Mapping[str, Any] | None = None,
         *,
@@ -166,18 +166,18 @@ class Collector:
         return Visit(self._link, self._clock, item=item, cursor=cursor, params=self._params)
 
     async def collect(
-        self, item: Item, *, tries: int = 1, account: Account | None = None
+        self, item: Item, *, tries: int = 1, usage: Usage | None = None
     ) -> Extraction:
         """Try an item once. Errors become outcomes; only a cancellation goes through.
 
-        What it costs is put down in `account` as it goes, for whoever looks at that meanwhile.
+        What it costs is put down in `usage` as it goes, for whoever looks at that meanwhile.
 
         Raises:
             StoreError: what the chain has to keep cannot be kept.
         """
         started = self._clock.now()
         visit = self.visit(item)
-        visit.account = account or visit.account
+        visit.usage = usage or visit.usage
         layers: dict[str, str] = {}
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         try:
@@ -194,21 +194,21 @@ class Collector:
             outcome = parked or refusal(error, material, is_whole=is_whole)
             self._note(error, outcome, visit, self._clock.now() - started)
         seconds = self._clock.now() - started
-        return Extraction(item, outcome, layers, visit.results, visit.account, seconds, visit.found)
+        return Extraction(item, outcome, layers, visit.results, visit.usage, seconds, visit.found)
 
     def _note(self, error: BaseException, outcome: Outcome, visit: Visit, seconds: float) -> None:
         """Put a failure of the source's own into the ledger; requests are there already."""
         if isinstance(error, FetchError) or outcome.kind is None:
             return
-        visit.account.failures.append(
+        visit.usage.failures.append(
             Failure(
                 self._clock.now(),
                 visit.address or visit.item.url,
                 outcome.kind,
                 outcome.reason or "",
-                outcome.verdict.value,
+                outcome.action.value,
                 seconds,
-                visit.account.status,
+                visit.usage.status,
             )
         )
 
@@ -230,7 +230,7 @@ class Collector:
             material.provenance.update(dict.fromkeys(visit.results.get(layer.name, ()), origin))
         record = self._pipeline.record(visit.item, material)
         # Of no use unless it turns out that no database can hold the record.
-        return Outcome(Verdict.STORE, record=record, raw=material.as_raw())
+        return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
 
     async def _run_layer(self, layer: Layer, visit: Visit, tries: int) -> str:
         missing = [name for name in layer.needs if name not in visit.results]
@@ -278,15 +278,15 @@ def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outc
     `is_whole` says that all layers had run: then even a bug can be mended without a request.
     """
     if isinstance(error, NothingToStore):
-        return Outcome(Verdict.SKIP, reason=kept_text(error.reason))
+        return Outcome(OutcomeAction.SKIP, reason=kept_text(error.reason))
     kind = kind_of(error)
-    verdict = _VERDICTS.get(kind, Verdict.FAIL)
+    action = _ACTIONS.get(kind, OutcomeAction.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
     reason = text_of(error) if is_ours else f"{type(error).__name__}: {text_of(error)}"
-    is_kept = verdict is Verdict.QUARANTINE or (is_whole and kind is FailureKind.BUG)
+    is_kept = action is OutcomeAction.QUARANTINE or (is_whole and kind is FailureKind.BUG)
     raw = material.as_raw(error) if is_kept else None
     # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
-    return Outcome(verdict, kind=kind, reason=kept_text(reason), raw=raw)
+    return Outcome(action, kind=kind, reason=kept_text(reason), raw=raw)
 
 
 def _parked(error: BaseException, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
@@ -312,7 +312,7 @@ def _later(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool)
     # An item may ask several hosts: only its own one's rest says something about its neighbours.
     is_own = _is_of(visit.item, error)
     return Outcome(
-        Verdict.LATER,
+        OutcomeAction.DEFER,
         kind=error.kind,
         reason=kept_text(text_of(error)),
         due=error.until,

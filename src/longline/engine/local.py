@@ -11,19 +11,19 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from longline.core.clock import Clock, nap
+from longline.core.clock import Clock, sleep_or_wake
 from longline.core.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
-from longline.core.model import OPEN_STATES, Account, ItemState, Job, JobState, Lease
+from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease, Usage
 from longline.drift.watch import Drifting
-from longline.engine.committer import Committer, finish_of, first_of
+from longline.engine.committer import Committer, completion_of, first_of
 from longline.engine.discovery import HEARTBEAT, IDLE_LOOK, LEASE, STATE_LOOK, Discovery
-from longline.engine.domain_queues import Lanes, Rests
+from longline.engine.domain_queues import DomainQueues, DomainRests
 from longline.engine.extractor import Collector
 from longline.engine.options import RunOptions, tuned_memory
 from longline.engine.owner import dead_among, this_run
-from longline.engine.pause_policy import GRACE, TimeLimit, hopeless, is_given_up, leave_open
+from longline.engine.pause_policy import GRACE, TimeLimit, is_given_up, leave_open, pause_reason
 from longline.storage.queue.leases import BY_HAND, Claim
-from longline.storage.queue.outcomes import Finish, spent_on
+from longline.storage.queue.outcomes import Completion, spent_on
 from longline.storage.store import Store
 
 _PARKED_LOOK = 3.0  # seconds between looks at a job whose items are all parked until later
@@ -55,9 +55,9 @@ class LocalEngine:
         self._owner = this_run()
         self._stop_reason: str | None = None
         self._limit = TimeLimit.of(options.seconds, self._started)
-        self._broken_off: list[tuple[Lease, Account]] = []
+        self._broken_off: list[tuple[Lease, Usage]] = []
         self._wake = asyncio.Event()
-        self._rests = Rests()
+        self._rests = DomainRests()
         self._last_lane = ""
         self._committer = Committer(
             store.queue, options.concurrency * 16, self._count, lambda: self._in_hand
@@ -112,7 +112,7 @@ class LocalEngine:
             beats = group.create_task(self._beat(job.id))
             finding = group.create_task(self._discovery.run(job.id))
             committing = group.create_task(self._committer.run())
-            lanes = Lanes(group, self._work, self._options.concurrency, self._look_again)
+            lanes = DomainQueues(group, self._work, self._options.concurrency, self._look_again)
             await self._feed(job.id, finding, lanes)
             if self._stop_reason:
                 finding.cancel()
@@ -139,13 +139,13 @@ class LocalEngine:
         finally:
             timer.cancel()
 
-    async def _drain(self, job: str, lanes: Lanes) -> None:
+    async def _drain(self, job: str, lanes: DomainQueues) -> None:
         """Release what was not begun, and after a grace period what is still in flight."""
         await self._release(lanes.take_waiting())
         await lanes.finish(GRACE)
         await self._release([lease for lease, _ in self._broken_off])
-        for _, account in self._broken_off:  # the site has seen these requests
-            await self._store.journal.add_up(job, spent_on(account.take()))
+        for _, usage in self._broken_off:  # the site has seen these requests
+            await self._store.event_log.add_statistics(job, spent_on(usage.take()))
 
     async def _release(self, leases: Sequence[Lease]) -> None:
         if leases:
@@ -154,7 +154,7 @@ class LocalEngine:
 
     # ------------------------------------------------------------ collection
 
-    async def _feed(self, job: str, finding: asyncio.Task[None], lanes: Lanes) -> None:
+    async def _feed(self, job: str, finding: asyncio.Task[None], lanes: DomainQueues) -> None:
         """Keep the workers supplied until the job has ended, stops, or has to rest."""
         while not (self._stop_reason or self._is_time_up):
             self._wake.clear()
@@ -173,7 +173,7 @@ class LocalEngine:
         self._is_dry = False
         self._wake.set()
 
-    async def _lease(self, job: str, lanes: Lanes) -> bool:
+    async def _lease(self, job: str, lanes: DomainQueues) -> bool:
         now = self._clock.now()
         stock = full = _STOCK * self._options.concurrency
         room = _WIDEST * full - self._in_hand
@@ -231,7 +231,7 @@ class LocalEngine:
         ):
             return
         quiet = now - self._last_finish
-        reason = hopeless(
+        reason = pause_reason(
             self._rests,
             waiting,
             now,
@@ -244,7 +244,7 @@ class LocalEngine:
             await self._nap(min(max(due - now, 0.01), _PARKED_LOOK))
 
     async def _nap(self, seconds: float) -> None:
-        if not await nap(seconds, self._wake):
+        if not await sleep_or_wake(seconds, self._wake):
             self._is_dry = False  # others may have queued or released something
 
     async def _work(self, lease: Lease) -> None:
@@ -252,19 +252,17 @@ class LocalEngine:
             await self._release([lease])
             self._wake.set()
             return
-        account = Account()
+        usage = Usage()
         try:
-            extraction = await self._collector.collect(
-                lease.item, tries=lease.tries, account=account
-            )
+            extraction = await self._collector.collect(lease.item, tries=lease.tries, usage=usage)
         except asyncio.CancelledError:
-            self._broken_off.append((lease, account))
+            self._broken_off.append((lease, usage))
             raise
         self._rests.note(lease.domain, extraction.outcome)
-        finish = finish_of(lease, extraction, self._clock.now(), self._options.limit)
+        finish = completion_of(lease, extraction, self._clock.now(), self._options.limit)
         await self._committer.hand_over(finish)  # the next item need not wait for its commit
 
-    def _count(self, finish: Finish, state: ItemState | None) -> None:
+    def _count(self, finish: Completion, state: ItemState | None) -> None:
         """Note that a try was committed as this state, or that its item is somebody else's now."""
         self._in_hand -= 1
         self._drift.tell(finish, state)

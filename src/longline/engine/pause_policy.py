@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from longline.core.errors import BudgetSpent, FailureKind
 from longline.core.model import JobState
-from longline.engine.domain_queues import Rests
+from longline.engine.domain_queues import DomainRests
 from longline.engine.options import RunOptions
 from longline.limits.budget import Budget, Spent, exceeded
 from longline.storage.queue.queue import Waiting
@@ -18,8 +18,8 @@ GRACE = 3.0
 _SILENT = "every item is parked: the site has not answered for too long"
 
 
-def hopeless(
-    rests: Rests,
+def pause_reason(
+    rests: DomainRests,
     waiting: Mapping[str, Waiting],
     now: float,
     *,
@@ -109,7 +109,9 @@ async def rest_or_pause(store: Store, job: str, now: float, options: RunOptions)
     if waiting:
         last = max(standing.begun_at, await store.chunks.last_finish(job) or 0.0)
         is_silent, is_searched = now - last > options.patience, standing.is_searched
-        reason = hopeless(Rests(), waiting, now, is_discovering=is_searched, is_silent=is_silent)
+        reason = pause_reason(
+            DomainRests(), waiting, now, is_discovering=is_searched, is_silent=is_silent
+        )
     if failure is not None and (reason or not (is_due or waiting)):
         reason = str(failure["reason"])
     if reason is not None:

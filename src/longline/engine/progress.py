@@ -112,7 +112,7 @@ class ProgressTracker:
         """Return how far the job is now."""
         job = await self._store.jobs.get(self._job)
         counts = await self._store.queue.counts(self._job)
-        figures = await self._store.journal.statistics(self._job)
+        figures = await self._store.event_log.statistics(self._job)
         processed = sum(counts[state] for state in FINAL_STATES)
         requests = figures.get("item_requests", 0.0)
         if self._before is None:

@@ -18,8 +18,8 @@ from longline.export.destinations.base import Wish
 from longline.export.tasks import for_later, order_of, write_job
 from longline.sources.base import Source
 from longline.storage.columns import kept_text
-from longline.storage.events import fact
-from longline.storage.queue.tasks import Order, OrderKind
+from longline.storage.events import event_row
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
 
@@ -27,11 +27,11 @@ from longline.storage.store import Store
 class Taken:
     """Exports that were taken back, and those that were not, since somebody writes them now."""
 
-    dropped: Sequence[Order] = ()
-    under_way: Sequence[Order] = ()
+    dropped: Sequence[Task] = ()
+    under_way: Sequence[Task] = ()
 
 
-def holder_of(order: Order, at: float) -> str | None:
+def holder_of(order: Task, at: float) -> str | None:
     """Return who is at an order, as far as is known; None when nobody alive is."""
     owner = order.owner
     return None if owner is None or order.is_free(at, dead_among([owner])) else owner
@@ -51,11 +51,11 @@ async def take_back(store: Store, job: Job, output: str | None = None) -> Taken:
     return Taken(dropped, await _exports(store, job, output))
 
 
-async def _exports(store: Store, job: Job, output: str | None) -> list[Order]:
+async def _exports(store: Store, job: Job, output: str | None) -> list[Task]:
     return [
         order
         for order in await store.orders.of(job.id)
-        if order.kind is OrderKind.EXPORT and output in (None, order.what.get("output"))
+        if order.kind is TaskKind.EXPORT and output in (None, order.what.get("output"))
     ]
 
 
@@ -91,7 +91,7 @@ async def exported(store: Store, report: JobReport, wish: Wish, *, engine: str) 
         return replace(report, unwritten="the job has not ended: its records are not written yet")
     job = await store.jobs.get(report.job)
     end = await write_job(store, job, wish, is_after_end=True)
-    await store.journal.append(end.as_fact(job.id, await store.now()))
+    await store.event_log.append(end.as_fact(job.id, await store.now()))
     return replace(report, unwritten=end.reason) if end.reason else report.with_output(end.output)
 
 
@@ -114,7 +114,9 @@ async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clo
     if raised is None:
         return None
     problem = f"the source could not note that the job is complete: {in_words(raised)}"
-    await store.journal.append(fact(job.id, clock.now(), "source.finished.failed", reason=problem))
+    await store.event_log.append(
+        event_row(job.id, clock.now(), "source.finished.failed", reason=problem)
+    )
     return problem
 
 
@@ -130,7 +132,9 @@ async def note_teardown(store: Store, job: str, clock: Clock, *, source: str, ra
     if job:
         with contextlib.suppress(StoreError):  # whose own end says more, and what is kept is safe
             at = clock.now()
-            await store.journal.append(fact(job, at, "source.teardown.failed", reason=problem))
+            await store.event_log.append(
+                event_row(job, at, "source.teardown.failed", reason=problem)
+            )
     return problem
 
 

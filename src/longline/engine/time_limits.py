@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from longline.core.clock import Clock
 from longline.core.errors import FailureKind, UnknownJob
-from longline.core.model import OVERRAN, Account, Failure, JobState, Lease, Outcome, Verdict
+from longline.core.model import OVERRAN, Failure, JobState, Lease, Outcome, OutcomeAction, Usage
 from longline.engine.discovery import HEARTBEAT, LEASE, STATE_LOOK
-from longline.storage.queue.outcomes import Finish
+from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 
 _MOST = 3  # tries of an item that may do so
@@ -24,10 +24,10 @@ def _this_task() -> asyncio.Task[None]:
 
 @dataclass(slots=True, eq=False)
 class Try:
-    """A try at an item that is under way. `account` is filled as it goes."""
+    """A try at an item that is under way. `usage` is filled as it goes."""
 
     lease: Lease
-    account: Account = field(default_factory=Account)
+    usage: Usage = field(default_factory=Usage)
     began: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     task: asyncio.Task[None] = field(default_factory=_this_task)
 
@@ -37,7 +37,7 @@ class Try:
 
     def worked(self) -> float:
         """Return those of them in which it did not only wait."""
-        return self.lasted() - self.account.waiting.seconds()
+        return self.lasted() - self.usage.waiting.seconds()
 
     def deserves_time(self, limit: float) -> bool:
         """Say whether to let it go on when the time of the whole work is up.
@@ -48,33 +48,33 @@ class Try:
         lasted, worked = self.lasted(), self.worked()
         return worked < limit and (lasted >= limit or worked < lasted / 2)
 
-    def overrun(self, at: float, limit: float, before: int) -> Finish:
+    def overrun(self, at: float, limit: float, before: int) -> Completion:
         """Return the end of a try that has worked for longer than `limit` and was broken off.
 
         `before` is how often that has happened to its item: the third time, it fails. Whoever
         queues it again has three more.
         """
         item, worked = self.lease.item, self.worked()
-        account = self.account.take()  # a thread that nobody can break off may still add to it
+        usage = self.usage.take()  # a thread that nobody can break off may still add to it
         if (before + 1) % _MOST:
             told = f"it took longer than {limit:g} s, waits not counted"
-            outcome = Outcome(Verdict.LATER, kind=FailureKind.TIMEOUT, reason=told, due=at)
+            outcome = Outcome(OutcomeAction.DEFER, kind=FailureKind.TIMEOUT, reason=told, due=at)
         else:
             told = (
                 f"it took longer than {limit:g} s three times, waits not counted: "
                 "raise soft_limit, or make the source quicker"
             )
-            outcome = Outcome(Verdict.FAIL, kind=FailureKind.TIMEOUT, reason=told)
-        account.failures.append(
-            Failure(at, item.url, FailureKind.TIMEOUT, told, OVERRAN, worked, account.status)
+            outcome = Outcome(OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason=told)
+        usage.failures.append(
+            Failure(at, item.url, FailureKind.TIMEOUT, told, OVERRAN, worked, usage.status)
         )
-        return Finish(self.lease, outcome, at, worked, account)
+        return Completion(self.lease, outcome, at, worked, usage)
 
 
 # ---------------- Why a piece of work has to come to its end, and its signs of life until then
 
 
-class Halt:
+class StopSignal:
     """Says once, and for good, that nothing more is to be begun."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Halt:
 
 
 async def beat(
-    store: Store, clock: Clock, job: str, owners: Callable[[], Iterable[str]], halt: Halt
+    store: Store, clock: Clock, job: str, owners: Callable[[], Iterable[str]], halt: StopSignal
 ) -> None:
     """Keep what these owners hold, and notice that their job does not run any more; never ends.
 

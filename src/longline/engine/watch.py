@@ -11,7 +11,7 @@ from longline.core.clock import Clock
 from longline.core.errors import StoreGone
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.progress import Progress, ProgressTracker, rest_after
-from longline.storage.events import Journal, fact
+from longline.storage.events import EventLog, event_row
 
 _CHECKPOINT_ITEMS = 50
 _CHECKPOINT_SECONDS = 1.0  # a checkpoint's id is its second
@@ -27,14 +27,14 @@ class Watch:
         self,
         tracker: ProgressTracker,
         checkpoints: Checkpoints,
-        journal: Journal,
+        event_log: EventLog,
         clock: Clock,
         *,
         on_progress: OnProgress | None = None,
     ) -> None:
         self._tracker = tracker
         self._checkpoints = checkpoints
-        self._journal = journal
+        self._event_log = event_log
         self._clock = clock
         self._on_progress = on_progress
         self._due = asyncio.Event()
@@ -89,7 +89,7 @@ class Watch:
         try:
             await loop.run_in_executor(None, self._checkpoints.write, progress, now)
         except OSError as error:  # nothing depends on the document: the run goes on
-            told = fact(progress.job, now, "checkpoint.failed", reason=str(error))
-            await self._journal.append(told)
+            told = event_row(progress.job, now, "checkpoint.failed", reason=str(error))
+            await self._event_log.append(told)
             return False
         return True

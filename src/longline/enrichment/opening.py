@@ -10,9 +10,9 @@ from longline.core.clock import Clock
 from longline.enrichment.base import Enricher
 from longline.enrichment.local import opened
 from longline.enrichment.servers import OllamaEnricher, OpenAiEnricher, Speaker
-from longline.http.middleware.rate_limit import Pacing
+from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.base import PaceKeeper
+from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.cells import Cells
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
@@ -23,12 +23,12 @@ _ROOT = "/v1"
 def limiter_of(
     task: AnyTask,
     clock: Clock,
-    keeper: PaceKeeper | None = None,
+    backend: RateLimitBackend | None = None,
     learned: Cells[Learned] | None = None,
 ) -> RateLimiter:
     """Return what keeps the pace of the task's server; with a keeper, in all processes."""
     rate = None if task.rate == "unlimited" else task.rate
-    return RateLimiter(rate, task.concurrency, clock=clock, keeper=keeper, learned=learned)
+    return RateLimiter(rate, task.concurrency, clock=clock, backend=backend, learned=learned)
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ async def _connected(
 ) -> AsyncIterator[Enricher]:
     options = HttpOptions(timeout=task.server.timeout)
     transport = HttpTransport(options, clock)
-    speaker = Speaker(task.server, Pacing(transport, limiter, clock))
+    speaker = Speaker(task.server, RateLimitMiddleware(transport, limiter, clock))
     try:
         if task.server.dialect == "ollama":
             yield OllamaEnricher(speaker)

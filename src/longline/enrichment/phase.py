@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from longline.config.enrichment import AnyTask, EnrichBudget
-from longline.core.clock import Clock, moment
+from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import (
     FailureKind,
     FetchError,
@@ -66,7 +66,7 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Purse:
+class PhaseUsage:
     """What one run has used up."""
 
     requests: int = 0
@@ -296,7 +296,7 @@ class Phase:
         self._dead_among = dead_among
         self._on_progress = on_progress
         self._trying = Trying(task, enricher, clock, limiter)
-        self._purse = Purse()
+        self._purse = PhaseUsage()
         self._started = clock.now()
         self._reason: str | None = None
         self._is_interrupted = False
@@ -400,7 +400,7 @@ class Phase:
         until = max(standing.due or 0.0, self._rests_until)
         wait = until - self._clock.now() if standing.queued else _LOOK
         if not standing.leased and wait > max(self._task.patience, _LONGEST_WAIT):
-            shown = moment(until).isoformat(timespec="seconds")
+            shown = utc_datetime(until).isoformat(timespec="seconds")
             self._reason = f"{self._task.address} asks for a rest until {shown}"
             return True
         await self._clock.sleep(min(max(wait, 0.0), _LOOK))

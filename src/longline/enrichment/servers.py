@@ -9,12 +9,12 @@ import orjson
 
 from longline.config.enrichment import ModelServer
 from longline.core.errors import BadAnswer, FailureKind, FetchError, Rejected, bad_status, kind_of
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.enrichment.base import Answer, Enricher
 from longline.enrichment.prompts import messages_of
 from longline.http.auth.base import cleaned
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.storage.records.enrichment import Question
 
 # ---------------- Speaking HTTP with a model's server: JSON there, JSON back, failures in our
@@ -27,7 +27,7 @@ _OF_THE_QUESTION = frozenset({400, 413, 422})
 class Speaker:
     """Asks one server. `link` keeps its pace and its rests."""
 
-    def __init__(self, server: ModelServer, link: Link) -> None:
+    def __init__(self, server: ModelServer, link: Middleware) -> None:
         self._server = server
         self._link = link
         self._key = server.key.read().get_secret_value() if server.key else ""
@@ -53,7 +53,7 @@ class Speaker:
             headers["authorization"] = f"Bearer {self._key}"
         url = self._server.url.rstrip("/") + path
         request = Request(url, method, headers, body, timeout=self._server.timeout)
-        return await self._link(request, Account())
+        return await self._link(request, Usage())
 
     def _read(self, page: Page) -> dict[str, Any]:
         try:

@@ -9,7 +9,7 @@ from itertools import islice
 
 from longline.export.base import Row, Rows
 from longline.export.rows import mark_of
-from longline.storage.records.marks import Marks, Version
+from longline.storage.records.marks import ExportCursors, Version
 
 _PAIR = struct.Struct("<qq")
 _IN_MEMORY = 1_000_000  # bytes
@@ -25,7 +25,7 @@ class Fresh:
 
     def __init__(
         self,
-        marks: Marks,
+        marks: ExportCursors,
         name: str,
         rows: Rows,
         *,

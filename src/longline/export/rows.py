@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.storage.records.records import ENRICHMENTS
 
 OWN_COLUMNS = ("source", "key", "url", "version", "score", "grade", "first_seen_at", "changed_at")
@@ -22,8 +22,8 @@ def outward(row: Mapping[str, Any]) -> dict[str, Any]:
         "version": row["version"],
         "score": row["score"],
         "grade": row["grade"],
-        "first_seen_at": moment(row["first_seen_at"]).isoformat(),
-        "changed_at": moment(row["changed_at"]).isoformat(),
+        "first_seen_at": utc_datetime(row["first_seen_at"]).isoformat(),
+        "changed_at": utc_datetime(row["changed_at"]).isoformat(),
         "data": row["data"],
         "notes": about.get("notes", []),
         "provenance": about.get("provenance", {}),
@@ -80,5 +80,5 @@ def _outward(said: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         "made_by": said["made_by"],
         "model": said["model"],
         "prompt_version": said["prompt_version"],
-        "answered_at": moment(said["answered_at"]).isoformat() if is_shown else None,
+        "answered_at": utc_datetime(said["answered_at"]).isoformat() if is_shown else None,
     }

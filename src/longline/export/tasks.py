@@ -18,8 +18,8 @@ from longline.export.destinations.base import STDOUT, Wish, check
 from longline.export.destinations.postgres import SCHEMES
 from longline.export.files import export
 from longline.export.writing import form_of
-from longline.storage.events import Fact, fact
-from longline.storage.queue.tasks import Order, OrderKind
+from longline.storage.events import EventRow, event_row
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store
 
@@ -34,11 +34,11 @@ class ExportEnd:
     records: int = 0
     reason: str | None = None
 
-    def as_fact(self, job: str, at: float) -> Fact:
+    def as_fact(self, job: str, at: float) -> EventRow:
         """Return it as an event of the job."""
         if self.reason is not None:
-            return fact(job, at, "export.failed", output=self.output, reason=self.reason)
-        return fact(job, at, "export.written", output=self.output, records=self.records)
+            return event_row(job, at, "export.failed", output=self.output, reason=self.reason)
+        return event_row(job, at, "export.written", output=self.output, records=self.records)
 
 
 def for_later(wish: Wish, *, option: str, by_worker: bool) -> Wish:
@@ -76,12 +76,12 @@ def _has_password(address: str) -> bool:
     return bool(parts.password) or "password" in parse_qs(parts.query)
 
 
-def order_of(wish: Wish, job: str, at: float, *, is_after_end: bool) -> Order:
+def order_of(wish: Wish, job: str, at: float, *, is_after_end: bool) -> Task:
     """Return the order to write the records of a job, now or once it has ended."""
-    return Order(job, OrderKind.EXPORT, at, _written_down(wish), is_after_end=is_after_end)
+    return Task(job, TaskKind.EXPORT, at, _written_down(wish), is_after_end=is_after_end)
 
 
-def wish_of(order: Order) -> Wish:
+def wish_of(order: Task) -> Wish:
     """Return what an order asks for."""
     said: dict[str, Any] = dict(order.what)
     if secret := said.pop("secret", None):

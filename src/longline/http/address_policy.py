@@ -26,9 +26,9 @@ from yarl import URL
 
 from longline.config.identity import Network, network_of, normalized
 from longline.core.errors import PrivateAddress
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request, origin_of
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.limits.backends.cells import Cells
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -199,19 +199,19 @@ class AddressPolicy:
             return ()
 
 
-class AddressCheck(Link):
+class AddressCheck(Middleware):
     """Applies the policy to each hop before anything is asked; connections are checked later."""
 
-    def __init__(self, inner: Link, policy: AddressPolicy) -> None:
+    def __init__(self, inner: Middleware, policy: AddressPolicy) -> None:
         self._inner = inner
         self._policy = policy
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if not self._policy.has_started:
             await self._policy.begin(request.url)
         self._policy.check_literal(request.url)
         try:
-            page = await self._inner(request, account)
+            page = await self._inner(request, usage)
         except PrivateAddress as error:
             if error.url == request.url:
                 raise

@@ -29,32 +29,32 @@ from longline.core.clock import Clock
 from longline.http.address_policy import AddressCheck, AddressPolicy
 from longline.http.archive.base import Archive
 from longline.http.cache.base import HttpCache
-from longline.http.middleware.archive import Archiving
-from longline.http.middleware.authentication import Authentication
-from longline.http.middleware.bans import Bans
-from longline.http.middleware.base import Link
-from longline.http.middleware.breaker import Breaking
-from longline.http.middleware.budget import BudgetCheck, BudgetSpending
-from longline.http.middleware.coalescing import Joining
-from longline.http.middleware.concurrency import Crowding
+from longline.http.middleware.archive import ArchiveMiddleware
+from longline.http.middleware.authentication import AuthMiddleware
+from longline.http.middleware.bans import BanMiddleware
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.breaker import BreakerMiddleware
+from longline.http.middleware.budget import BudgetCheckMiddleware, BudgetMiddleware
+from longline.http.middleware.coalescing import CoalescingMiddleware
+from longline.http.middleware.concurrency import ConcurrencyMiddleware
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe
-from longline.http.middleware.identity import Identity
-from longline.http.middleware.rate_limit import Pacing
-from longline.http.middleware.responses import Redirects, Statuses
-from longline.http.middleware.retry import Retrying
-from longline.http.middleware.robots import Robots
+from longline.http.middleware.identity import IdentityMiddleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.robots_rules import AGENT, RobotsText
 from longline.http.transports.aiohttp import ConnectionLimit
 from longline.limits.backends.cells import Cells
 from longline.limits.budget import Budgets
 from longline.limits.circuit import CircuitBreaker
-from longline.limits.in_flight import Doorman
+from longline.limits.in_flight import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter, Refusals
 from longline.limits.retry import RetryHandler
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class ClientIdentity:
     """How a source presents itself, and what it expects of its pages."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -71,13 +71,13 @@ class Policies:
     breaker: CircuitBreaker
     retry: RetryHandler
     ignored_robots: frozenset[str] = frozenset()
-    manners: Manners = Manners()
+    identity: ClientIdentity = ClientIdentity()
     robots: Cells[RobotsText] | None = None
     budgets: Budgets | None = None
     cache: HttpCache | None = None
     archive: Archive | None = None
     job: str = ""
-    doorman: Doorman | None = None
+    concurrency_limiter: ConcurrencyLimiter | None = None
     connections: ConnectionLimit | None = None
     refusals: Cells[Refusals] | None = None
     addresses: AddressPolicy | None = None
@@ -86,54 +86,58 @@ class Policies:
 
 
 def build_chain(
-    transport: Link, policies: Policies, clock: Clock, closing: AsyncExitStack | None = None
-) -> Link:
+    transport: Middleware, policies: Policies, clock: Clock, closing: AsyncExitStack | None = None
+) -> Middleware:
     """Join the links around a transport; `closing` ends what they do in the background."""
     if closing is not None:
         probe = HtmlProbe()
         closing.callback(probe.close)
         transport = HtmlGuard(transport, probe)
     chain = _sending(transport, policies, clock)
-    if policies.doorman and closing is not None:
-        closing.push_async_callback(policies.doorman.close)
-    chain = Joining(chain)
+    if policies.concurrency_limiter and closing is not None:
+        closing.push_async_callback(policies.concurrency_limiter.close)
+    chain = CoalescingMiddleware(chain)
     if policies.cache:
         # hishel imports every storage it knows, redis among them: 8 MB.
-        from longline.http.middleware.cache import Caching  # noqa: PLC0415
+        from longline.http.middleware.cache import CacheMiddleware  # noqa: PLC0415
 
-        mark = mark_of(policies.manners.auth, policies.manners.cookies)
-        chain = caching = Caching(chain, policies.cache, clock, mark=mark)
+        mark = mark_of(policies.identity.auth, policies.identity.cookies)
+        chain = caching = CacheMiddleware(chain, policies.cache, clock, mark=mark)
         if closing is not None:
             closing.push_async_callback(caching.close)
     chain = _asking(chain, policies, clock)
     if policies.archive:
-        chain = Archiving(chain, policies.archive, policies.job, clock)
-    chain = Statuses(chain, clock)
+        chain = ArchiveMiddleware(chain, policies.archive, policies.job, clock)
+    chain = StatusMiddleware(chain, clock)
     if policies.addresses:
         chain = AddressCheck(chain, policies.addresses)
-    chain = Redirects(chain)
-    return Retrying(chain, policies.retry, clock)
+    chain = RedirectMiddleware(chain)
+    return RetryMiddleware(chain, policies.retry, clock)
 
 
-def _sending(transport: Link, policies: Policies, clock: Clock) -> Link:
+def _sending(transport: Middleware, policies: Policies, clock: Clock) -> Middleware:
     """Return the links that a request passes when the site really is asked."""
-    chain: Link = Bans(transport, expects=policies.manners.expects)
+    chain: Middleware = BanMiddleware(transport, expects=policies.identity.expects)
     if policies.budgets:
-        chain = BudgetSpending(chain, policies.budgets)
-    chain = Pacing(chain, policies.limiter, clock, policies.connections, policies.refusals)
-    if policies.doorman:
-        chain = Crowding(chain, policies.doorman)
-    chain = Breaking(chain, policies.breaker)
-    return BudgetCheck(chain, policies.budgets) if policies.budgets else chain
+        chain = BudgetMiddleware(chain, policies.budgets)
+    chain = RateLimitMiddleware(
+        chain, policies.limiter, clock, policies.connections, policies.refusals
+    )
+    if policies.concurrency_limiter:
+        chain = ConcurrencyMiddleware(chain, policies.concurrency_limiter)
+    chain = BreakerMiddleware(chain, policies.breaker)
+    return BudgetCheckMiddleware(chain, policies.budgets) if policies.budgets else chain
 
 
-def _asking(inner: Link, policies: Policies, clock: Clock) -> Link:
+def _asking(inner: Middleware, policies: Policies, clock: Clock) -> Middleware:
     """Return the links that decide whether to ask, and say who does."""
-    manners = policies.manners
-    chain: Link = Identity(inner, headers=manners.headers, cookies=manners.cookies)
-    if manners.auth:
-        chain = Authentication(chain, manners.auth, clock)
-    return Robots(
+    identity = policies.identity
+    chain: Middleware = IdentityMiddleware(
+        inner, headers=identity.headers, cookies=identity.cookies
+    )
+    if identity.auth:
+        chain = AuthMiddleware(chain, identity.auth, clock)
+    return RobotsMiddleware(
         chain,
         clock,
         ignored=policies.ignored_robots,

@@ -52,14 +52,14 @@ def date(text: str) -> float | None:
 # ---------------- Headers, parameters and bodies that hold secrets, and do not show them when
 
 
-class Veiled(dict[str, str]):
+class Redacted(dict[str, str]):
     """A dict that shows its names and hides its values."""
 
     def __repr__(self) -> str:
         return f"Veiled({', '.join(self)})"
 
 
-class VeiledBody(bytes):
+class RedactedBody(bytes):
     """Bytes that show how many they are."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ def with_header(request: Request, name: str, value: str) -> Request:
     """Return the request with this header, unless it has one of that name already."""
     if has_header(request.headers, name):
         return request
-    return request.having(Veiled({**request.headers, name: value}))
+    return request.having(Redacted({**request.headers, name: value}))
 
 
 def has_header(headers: Mapping[str, str], name: str) -> bool:

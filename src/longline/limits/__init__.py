@@ -3,7 +3,7 @@
 from longline.limits.breaker import BreakerPolicy, Phase
 from longline.limits.circuit import BreakerStatistics, Circuit, CircuitBreaker
 from longline.limits.limiter import DomainStatistics, Grant, LimiterStatistics, RateLimiter
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 from longline.limits.retry import (
     Decision,
     RetryHandler,
@@ -22,8 +22,8 @@ __all__ = [
     "DomainStatistics",
     "Grant",
     "LimiterStatistics",
-    "Pace",
     "Phase",
+    "RateLimit",
     "RateLimiter",
     "RetryHandler",
     "RetryPolicy",

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import Blocked, CircuitOpen, FailureKind, StoreError
-from longline.limits.backends.base import BreakerKeeper
-from longline.limits.backends.memory import MemoryBreakerKeeper
+from longline.limits.backends.base import BreakerBackend
+from longline.limits.backends.memory import MemoryBreakerBackend
 from longline.limits.breaker import (
     Admission,
     BreakerPolicy,
@@ -83,11 +83,11 @@ class CircuitBreaker:
         *,
         policy: BreakerPolicy | None = None,
         clock: Clock | None = None,
-        keeper: BreakerKeeper | None = None,
+        backend: BreakerBackend | None = None,
     ) -> None:
         self._policy = policy or BreakerPolicy(threshold, recovery)
         self._clock = clock or SystemClock()
-        self._keeper = keeper or MemoryBreakerKeeper(self._clock)
+        self._backend = backend or MemoryBreakerBackend(self._clock)
         self._mirror: dict[str, tuple[BreakerState, float]] = {}
         self._tallies: dict[str, Tally] = {}
         self._probing: set[str] = set()
@@ -103,7 +103,7 @@ class CircuitBreaker:
         return (
             seen is not None
             and seen[0].is_untroubled
-            and self._clock.now() - seen[1] < self._keeper.freshness
+            and self._clock.now() - seen[1] < self._backend.freshness
         )
 
     def count_success(self, domain: str) -> None:
@@ -144,7 +144,7 @@ class CircuitBreaker:
             self.count_success(domain)
             return None
         tally = self._tallies.pop(domain, None)
-        change = await self._keeper.record(
+        change = await self._backend.record(
             domain,
             self._policy,
             health,
@@ -177,11 +177,11 @@ class CircuitBreaker:
     async def reset(self, domain: str) -> None:
         """Close the breaker of a domain by hand."""
         self._probing.discard(domain)
-        self._remember(domain, await self._keeper.reset(domain))
+        self._remember(domain, await self._backend.reset(domain))
 
     async def state(self, domain: str) -> Circuit:
         """Return how the breaker of a domain stands."""
-        self._remember(domain, await self._keeper.state(domain))
+        self._remember(domain, await self._backend.state(domain))
         return self._describe(self._mirror[domain][0])
 
     def get_statistics(self) -> BreakerStatistics:
@@ -201,7 +201,7 @@ class CircuitBreaker:
         now = self._clock.now()
         if state.is_free or state.phase(now) is Phase.OPEN:
             return admit(self._policy, state, now)[1]
-        admission = await self._keeper.admit(domain, self._policy)
+        admission = await self._backend.admit(domain, self._policy)
         self._mirror.pop(domain, None)
         return admission
 
@@ -211,9 +211,9 @@ class CircuitBreaker:
     async def _look(self, domain: str) -> BreakerState:
         """Return the state, from the mirror while that is fresh."""
         seen = self._mirror.get(domain)
-        if seen and self._clock.now() - seen[1] < self._keeper.freshness:
+        if seen and self._clock.now() - seen[1] < self._backend.freshness:
             return seen[0]
-        state = await self._keeper.state(domain)
+        state = await self._backend.state(domain)
         self._remember(domain, state)
         return state
 

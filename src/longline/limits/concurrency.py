@@ -16,7 +16,7 @@ RENEWAL = LEASE / 6
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class InFlight:
     """Who is inside: each token with the moment its lease ends, in seconds since the epoch."""
 
     leases: Mapping[str, float] = field(default_factory=dict)
@@ -30,20 +30,22 @@ class Entry:
     wait: float = 0.0
 
 
-def enter(crowd: Crowd, token: str, limit: int, lease: float, now: float) -> tuple[Crowd, Entry]:
+def enter(
+    crowd: InFlight, token: str, limit: int, lease: float, now: float
+) -> tuple[InFlight, Entry]:
     """Let one more in while fewer than `limit` are inside."""
     # A clock that was set back must not keep a dead one inside: no lease is longer than one lease.
     leases = {one: min(until, now + lease) for one, until in crowd.leases.items() if until > now}
     if len(leases) >= limit:
-        return Crowd(leases), Entry(None, min(leases.values(), default=now) - now)
-    return Crowd({**leases, token: now + lease}), Entry(token)
+        return InFlight(leases), Entry(None, min(leases.values(), default=now) - now)
+    return InFlight({**leases, token: now + lease}), Entry(token)
 
 
-def stay(crowd: Crowd, tokens: Iterable[str], lease: float, now: float) -> Crowd:
+def stay(crowd: InFlight, tokens: Iterable[str], lease: float, now: float) -> InFlight:
     """Renew leases; one that was forgotten is written down again, since its holder is inside."""
-    return Crowd({**crowd.leases, **dict.fromkeys(tokens, now + lease)})
+    return InFlight({**crowd.leases, **dict.fromkeys(tokens, now + lease)})
 
 
-def leave(crowd: Crowd, token: str) -> Crowd:
+def leave(crowd: InFlight, token: str) -> InFlight:
     """Return the crowd without one."""
-    return Crowd({one: until for one, until in crowd.leases.items() if one != token})
+    return InFlight({one: until for one, until in crowd.leases.items() if one != token})

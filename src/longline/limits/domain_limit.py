@@ -8,7 +8,7 @@ from collections.abc import Callable
 from longline.limits import learning
 from longline.limits.backends.cells import Cells
 from longline.limits.learning import Learned
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 
 _FRESHNESS = 0.5  # seconds between two looks of a learner at what the processes share
 _PATIENCE = 2.0  # seconds between two looks whether somebody has pinned or forgotten a limit
@@ -16,7 +16,7 @@ _MANY = 8  # requests without an answer; a site that is slow to answer is not as
 _TELLING = 1.2  # times a rate: a change worth telling
 
 
-class Known:
+class DomainLimit:
     """The pace of one domain: declared, learned or pinned, and what restrains it.
 
     Args:
@@ -30,13 +30,13 @@ class Known:
     def __init__(
         self,
         domain: str,
-        declared: Pace | None,
+        declared: RateLimit | None,
         cells: Cells[Learned],
         *,
         is_learning: bool,
         heeds_pins: bool = True,
     ) -> None:
-        self.pace: Pace | None = None
+        self.pace: RateLimit | None = None
         self.rate: float | None = None
         self.is_learning = is_learning
         self._domain = domain
@@ -170,7 +170,7 @@ class Known:
                 pace, rate = learning.spaced(published), published
         if self._restraint is not None:
             rate = min(rate, self._restraint)
-            pace = learning.slower(pace, rate) if pace else Pace(rate, 1)
+            pace = learning.slower(pace, rate) if pace else RateLimit(rate, 1)
         self.pace = pace
         self.rate = rate if pace else None
 

@@ -7,18 +7,18 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from longline.core.clock import Clock, SystemClock, nap
+from longline.core.clock import Clock, SystemClock, sleep_or_wake
 from longline.core.errors import BadOption, StoreError
-from longline.limits.backends.base import ConcurrencyKeeper
-from longline.limits.backends.memory import MemoryConcurrencyKeeper
+from longline.limits.backends.base import ConcurrencyBackend
+from longline.limits.backends.memory import MemoryConcurrencyBackend
 from longline.limits.concurrency import LEASE, RENEWAL
-from longline.limits.limiter import Line
+from longline.limits.limiter import PriorityLock
 
 _FIRST_PAUSE = 0.02  # seconds until another process is asked again whether it has left
 _LONGEST_PAUSE = 0.5
 
 
-class Doorman:
+class ConcurrencyLimiter:
     """Room for `limit` requests at each domain.
 
     Tasks of one process stand in line and only the first asks the keeper; who leaves lets the next
@@ -38,13 +38,13 @@ class Doorman:
         limit: int,
         *,
         clock: Clock | None = None,
-        keeper: ConcurrencyKeeper | None = None,
+        backend: ConcurrencyBackend | None = None,
     ) -> None:
         if isinstance(limit, (bool, float)) or limit < 1:
-            raise BadOption("at_once", f"must be a whole number from 1, not {limit!r}")
+            raise BadOption("max_in_flight", f"must be a whole number from 1, not {limit!r}")
         self._limit = limit
         self._clock = clock or SystemClock()
-        self._keeper = keeper or MemoryConcurrencyKeeper(self._clock)
+        self._backend = backend or MemoryConcurrencyBackend(self._clock)
         self._doors: dict[str, _Door] = {}
         self._renewing: asyncio.Task[None] | None = None
 
@@ -79,18 +79,18 @@ class Doorman:
             if len(door.inside) >= self._limit:
                 await door.has_left.wait()
                 continue
-            entry = await self._keeper.acquire(domain, self._limit, LEASE)
+            entry = await self._backend.acquire(domain, self._limit, LEASE)
             if entry.token is not None:
                 door.inside.add(entry.token)
                 return entry.token
-            await nap(pause, door.has_left)
+            await sleep_or_wake(pause, door.has_left)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _leave(self, domain: str, token: str) -> None:
         try:
             # The answer is there: it is not lost because the keeper cannot be told that we leave.
             with contextlib.suppress(StoreError):
-                await self._keeper.release(domain, token)
+                await self._backend.release(domain, token)
         finally:
             self._doors[domain].has_left.set()
 
@@ -105,7 +105,7 @@ class Doorman:
             for domain, door in inside:
                 # A keeper that cannot be asked now is asked again; the leases outlast five tries.
                 with contextlib.suppress(StoreError):
-                    await self._keeper.renew(domain, sorted(door.inside), LEASE)
+                    await self._backend.renew(domain, sorted(door.inside), LEASE)
             await self._clock.sleep(RENEWAL)
 
 
@@ -113,6 +113,6 @@ class Doorman:
 class _Door:
     """One domain: who waits, who of this process is inside, and whether somebody left."""
 
-    line: Line = field(default_factory=Line)
+    line: PriorityLock = field(default_factory=PriorityLock)
     inside: set[str] = field(default_factory=set)
     has_left: asyncio.Event = field(default_factory=asyncio.Event)

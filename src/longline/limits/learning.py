@@ -19,7 +19,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 from longline.core.errors import BadOption
-from longline.limits.rate_limit import Pace
+from longline.limits.rate_limit import RateLimit
 
 SLOWEST = 0.05
 FASTEST = 1000.0
@@ -201,12 +201,12 @@ def pinned(state: Learned | None, rate: float, burst: int, now: float) -> Learne
     if not SLOWEST <= rate <= FASTEST:
         wanted = f"from {SLOWEST:g} to {FASTEST:g} requests a second"
         raise BadOption("rate", f"must be {wanted}, not {rate!r}")
-    Pace(rate, burst)
+    RateLimit(rate, burst)
     known = state or Learned()
     return replace(known, rate=rate, burst=burst, is_pinned=True, changed_at=now)
 
 
-def pace(state: Learned) -> Pace:
+def pace(state: Learned) -> RateLimit:
     """Return the pace to keep, as far as the site's answers decide it."""
     return spaced(rate(state), state.burst)
 
@@ -225,7 +225,7 @@ def kept_rate(state: Learned) -> float:
     return min((bound for bound in bounds if bound is not None), default=state.rate)
 
 
-def spaced(rate: float, burst: int = 1) -> Pace:
+def spaced(rate: float, burst: int = 1) -> RateLimit:
     """Return a pace of exactly `rate` in the long run.
 
     At high rates the burst is as many as leave within a moment so short that they arrive together
@@ -233,16 +233,16 @@ def spaced(rate: float, burst: int = 1) -> Pace:
     """
     capacity = max(burst, 1 + int(rate * _BUNCH))
     if capacity > 1:
-        return Pace(rate, capacity)
+        return RateLimit(rate, capacity)
     # A bucket of one is held back by a tenth of its interval each time; see Pace.hold.
-    return Pace(1.1 * rate, 1, margin=1 / (11 * rate))
+    return RateLimit(1.1 * rate, 1, margin=1 / (11 * rate))
 
 
-def slower(one: Pace, rate: float) -> Pace:
+def slower(one: RateLimit, rate: float) -> RateLimit:
     """Return a pace of which no two requests are closer than `rate` allows."""
     if one.capacity == 1 and one.rate <= rate:
         return one
-    return Pace(min(one.rate, rate), 1, one.margin)
+    return RateLimit(min(one.rate, rate), 1, one.margin)
 
 
 def _look(state: Learned, now: float, *, is_eager: bool) -> Learned:

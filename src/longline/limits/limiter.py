@@ -14,19 +14,26 @@ from typing import Any, Literal
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, FailureKind, Postponed, StoreError
-from longline.limits.backends.base import PaceKeeper
+from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.cells import Cells
-from longline.limits.backends.memory import MemoryCells, MemoryPaceKeeper
-from longline.limits.domain_limit import Known
+from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
+from longline.limits.domain_limit import DomainLimit
 from longline.limits.learning import FASTEST, Learned
-from longline.limits.rate_limit import Pace, PaceState, Slot, is_void, observe_lateness, tokens
+from longline.limits.rate_limit import (
+    BucketState,
+    RateLimit,
+    Slot,
+    is_void,
+    observe_lateness,
+    tokens,
+)
 
 # ---------------- A waiting line: one at a time, the most urgent first, and otherwise in the
 
 _LEAP = 1000  # later arrivals that one step of priority lets go ahead: nobody waits for ever
 
 
-class Line:
+class PriorityLock:
     """A lock whose holder hands it on to the first in line.
 
     Nobody slips in between, so no wake-up is lost. A request of higher priority goes ahead of
@@ -79,7 +86,7 @@ _LONGEST_REST = 30.0  # seconds of a penalty that are sat out; items with longer
 _FRESHNESS = 1.0  # seconds between two looks whether an unlimited domain has to rest
 _FIRST_IN_LINE = 1000  # priority of a request whose connection waits for it
 _SHORTEST_WAIT = 0.001  # below this, time went into asking, not into waiting
-_AFTER_A_REST = Pace(FASTEST, 1, margin=0.0)
+_AFTER_A_REST = RateLimit(FASTEST, 1, margin=0.0)
 """The pace of an unlimited domain that asked for a rest: as good as none, but it can be barred."""
 
 
@@ -155,22 +162,24 @@ class RateLimiter:
         capacity: int = 5,
         *,
         margin: float = 0.1,
-        limits: Mapping[str, Pace | None] | None = None,
+        limits: Mapping[str, RateLimit | None] | None = None,
         clock: Clock | None = None,
-        keeper: PaceKeeper | None = None,
+        backend: RateLimitBackend | None = None,
         learned: Cells[Learned] | None = None,
         heeds_pins: bool = True,
     ) -> None:
         self._heeds_pins = heeds_pins
         self._is_learning = rate == "auto"
-        self._default = None if rate is None or rate == "auto" else Pace(rate, capacity, margin)
+        self._default = (
+            None if rate is None or rate == "auto" else RateLimit(rate, capacity, margin)
+        )
         self._limits = dict(limits or {})
         self._clock = clock or SystemClock()
-        self._keeper = keeper or MemoryPaceKeeper(self._clock)
+        self._backend = backend or MemoryRateLimitBackend(self._clock)
         self._learned = learned or MemoryCells[Learned](self._clock)
         self._sites: dict[str, _Site] = {}
 
-    def pace(self, domain: str) -> Pace | None:
+    def pace(self, domain: str) -> RateLimit | None:
         """Return the pace of a domain; None is unlimited."""
         return self._site(domain).known.pace
 
@@ -211,7 +220,7 @@ class RateLimiter:
             raise BadOption("penalty", f"must be 0 seconds or more, not {seconds!r}")
         site = self._site(domain)
         site.rests_until = max(site.rests_until, self._clock.now() + seconds)
-        site.state = await self._keeper.penalise(domain, site.pace, seconds)
+        site.state = await self._backend.penalise(domain, site.pace, seconds)
         site.rests_until = max(site.rests_until, site.state.barred_until)
 
     def restrain(self, domain: str, rate: float) -> None:
@@ -220,7 +229,7 @@ class RateLimiter:
         Raises:
             BadOption: when the rate makes no sense.
         """
-        Pace(rate)
+        RateLimit(rate)
         site = self._site(domain)
         site.is_restraint_told = not site.known.restrain(rate) and site.is_restraint_told
 
@@ -261,8 +270,8 @@ class RateLimiter:
         # Nearly every request is in time: the keeper hears only of those that may matter.
         if not pace or not known or observe_lateness(pace, known, late) is known:
             return grant
-        state = await self._keeper.state(grant.domain) if late > pace.hold(known) else None
-        await self._keeper.observe_lateness(grant.domain, pace, late)
+        state = await self._backend.state(grant.domain) if late > pace.hold(known) else None
+        await self._backend.observe_lateness(grant.domain, pace, late)
         if not state or not is_void(pace, state, grant.at, now):
             return grant
         async with site.line.turn(_FIRST_IN_LINE):
@@ -295,7 +304,7 @@ class RateLimiter:
         if site is None:
             declared = self._limits.get(domain, self._default)
             is_learning = self._is_learning and domain not in self._limits
-            known = Known(
+            known = DomainLimit(
                 domain,
                 declared,
                 self._learned,
@@ -319,7 +328,7 @@ class RateLimiter:
     async def _hear_of_rest(self, site: _Site, now: float) -> None:
         """Find out whether an unlimited domain rests; others hear of it with each slot."""
         if not site.is_paced:
-            state = await self._keeper.state(site.domain)
+            state = await self._backend.state(site.domain)
             if state and state.barred_until > now:
                 site.rests_until = state.barred_until
 
@@ -328,18 +337,18 @@ class RateLimiter:
         await self._catch_up(site)
         while True:
             pace = site.pace
-            slot = await self._keeper.reserve(site.domain, pace)
+            slot = await self._backend.reserve(site.domain, pace)
             due = self._clock.now() + slot.wait
             site.state = slot.after
             rest = slot.after.barred_until - (slot.at - slot.wait)
             if rest > _LONGEST_REST:
-                await self._keeper.give_back(site.domain, slot)
+                await self._backend.give_back(site.domain, slot)
                 problem = f"{site.domain} asked for a rest"
                 until = self._clock.now() + rest
                 raise Postponed(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
             if slot.wait == 0 or await self._sit_out(site.domain, pace, slot):
                 return due
-            await self._keeper.give_back(site.domain, slot)
+            await self._backend.give_back(site.domain, slot)
 
     async def _catch_up(self, site: _Site) -> None:
         """Hear what other processes have learned, and let them know what restrains us."""
@@ -351,17 +360,17 @@ class RateLimiter:
             await site.known.remember_restraint()
         await site.known.share(now)
 
-    async def _sit_out(self, domain: str, pace: Pace, slot: Slot) -> bool:
+    async def _sit_out(self, domain: str, pace: RateLimit, slot: Slot) -> bool:
         """Wait for a slot; False when it has become void."""
         more: float | None = slot.wait
         try:
             while more:
                 await self._clock.sleep(more)
-                more = await self._keeper.check(domain, pace, slot)
+                more = await self._backend.check(domain, pace, slot)
         except asyncio.CancelledError:
             # The cancellation goes through even when the keeper cannot be asked just now.
             with contextlib.suppress(StoreError):
-                await self._keeper.give_back(domain, slot)
+                await self._backend.give_back(domain, slot)
             raise
         return more is not None
 
@@ -402,10 +411,10 @@ class _Site:
     """One domain: its limit, its line, its bucket as last seen, and what it cost."""
 
     domain: str
-    known: Known
-    line: Line = field(default_factory=Line)
+    known: DomainLimit
+    line: PriorityLock = field(default_factory=PriorityLock)
     tally: _Tally = field(default_factory=_Tally)
-    state: PaceState | None = None
+    state: BucketState | None = None
     rests_until: float = 0.0
     is_met: bool = False
     looked_at: float = -math.inf
@@ -420,7 +429,7 @@ class _Site:
         return now - self.looked_at >= _FRESHNESS and not (self.is_met and self.is_paced)
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> RateLimit:
         return self.known.pace or _AFTER_A_REST
 
 

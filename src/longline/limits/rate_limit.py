@@ -30,7 +30,7 @@ _CLOCK_ROUNDING = 1e-6  # epoch seconds in a float are exact to about 0.2 micros
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RateLimit:
     """`rate` requests a second after a burst of `capacity`; `margin` is the jitter to expect.
 
     Raises:
@@ -59,7 +59,7 @@ class Pace:
         """Seconds that a full bucket lets requests run ahead of the rate."""
         return (self.capacity - 1) / self.rate
 
-    def hold(self, state: PaceState) -> float:
+    def hold(self, state: BucketState) -> float:
         """Return the seconds by which slots are held back after a burst."""
         # More than the slack would cost rate with every request. A bucket of one has no slack at
         # all, so any jitter would be refused: there, and only there, a tenth of the rate is paid.
@@ -67,7 +67,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class PaceState:
+class BucketState:
     """What is known of one domain's bucket; moments are seconds since the epoch.
 
     `ahead` is the theoretical arrival time, counted from `full_at`, the moment at which the bucket
@@ -92,11 +92,11 @@ class Slot:
     at: float
     wait: float
     hold: float
-    before: PaceState
-    after: PaceState
+    before: BucketState
+    after: BucketState
 
 
-def reserve(pace: Pace, state: PaceState | None, now: float) -> tuple[PaceState, Slot]:
+def reserve(pace: RateLimit, state: BucketState | None, now: float) -> tuple[BucketState, Slot]:
     """Take the next slot of a domain; a state of None is a domain never asked before."""
     before = _settle(pace, state, now)
     hold = pace.hold(before)
@@ -112,7 +112,7 @@ def reserve(pace: Pace, state: PaceState | None, now: float) -> tuple[PaceState,
     return after, Slot(at, max(0.0, at - now), hold, before, after)
 
 
-def check(pace: Pace, state: PaceState, slot: Slot, now: float) -> float | None:
+def check(pace: RateLimit, state: BucketState, slot: Slot, now: float) -> float | None:
     """Return how many seconds the holder of a slot waits on, asked again on waking.
 
     None means that the slot is void and another is to be reserved: a penalty came in between, or
@@ -127,7 +127,7 @@ def check(pace: Pace, state: PaceState, slot: Slot, now: float) -> float | None:
     return due - now if due - now > _CLOCK_ROUNDING else 0.0
 
 
-def is_void(pace: Pace, state: PaceState, at: float, now: float) -> bool:
+def is_void(pace: RateLimit, state: BucketState, at: float, now: float) -> bool:
     """Say whether a request that leaves now may no longer use the slot it was given at `at`.
 
     Its token is lost once the bucket has been full since: the server's was full then, too, and
@@ -139,7 +139,7 @@ def is_void(pace: Pace, state: PaceState, at: float, now: float) -> bool:
     return state.full_at > at + _CLOCK_ROUNDING or now >= _full_for_certain(pace, state)
 
 
-def penalise(pace: Pace, state: PaceState | None, until: float, now: float) -> PaceState:
+def penalise(pace: RateLimit, state: BucketState | None, until: float, now: float) -> BucketState:
     """Bar a domain until a moment, and begin again there with an empty bucket."""
     state = _settle(pace, state, now)
     ahead = max(until, now) - state.full_at + pace.slack
@@ -150,19 +150,19 @@ def penalise(pace: Pace, state: PaceState | None, until: float, now: float) -> P
     )
 
 
-def observe_lateness(pace: Pace, state: PaceState, seconds: float) -> PaceState:
+def observe_lateness(pace: RateLimit, state: BucketState, seconds: float) -> BucketState:
     """Grow the margin when a request left this many seconds after its slot, if that was near it."""
     if seconds <= max(pace.margin, state.margin) / 2:
         return state
     return replace(state, margin=max(state.margin, min(_GROWTH * seconds, LONGEST_MARGIN)))
 
 
-def give_back(state: PaceState, slot: Slot) -> PaceState:
+def give_back(state: BucketState, slot: Slot) -> BucketState:
     """Undo the reservation of a slot that nobody used, if none was made since."""
     return slot.before if state == slot.after else state
 
 
-def tokens(pace: Pace, state: PaceState | None, now: float) -> float:
+def tokens(pace: RateLimit, state: BucketState | None, now: float) -> float:
     """Return how many requests could go at once."""
     if state is None:
         return float(pace.capacity)
@@ -172,10 +172,10 @@ def tokens(pace: Pace, state: PaceState | None, now: float) -> float:
     return min(float(pace.capacity), max(0.0, pace.capacity - debt))
 
 
-def _settle(pace: Pace, state: PaceState | None, now: float) -> PaceState:
+def _settle(pace: RateLimit, state: BucketState | None, now: float) -> BucketState:
     """Return the state as it stands now, before anything is taken."""
     if state is None:
-        return PaceState(full_at=now)
+        return BucketState(full_at=now)
     if now >= _full_for_certain(pace, state):  # old lateness fades
         return replace(state, full_at=now, ahead=0.0, margin=state.margin / 2)
     if now < state.full_at:
@@ -183,6 +183,6 @@ def _settle(pace: Pace, state: PaceState | None, now: float) -> PaceState:
     return state
 
 
-def _full_for_certain(pace: Pace, state: PaceState) -> float:
+def _full_for_certain(pace: RateLimit, state: BucketState) -> float:
     """Return the moment from which the bucket is full, however late the last request came in."""
     return state.full_at + state.ahead + pace.hold(state)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from longline.core.errors import Misfit, text_of
+from longline.core.errors import ValidationFailed, text_of
 from longline.core.model import Note
 from longline.sources.plain import NoData, kind_of_value, to_json
 
@@ -43,7 +43,9 @@ class Material:
             "layers": self.layers,
         }
         if error is not None:
-            raw["problems"] = error.problems if isinstance(error, Misfit) else [text_of(error)]
+            raw["problems"] = (
+                error.problems if isinstance(error, ValidationFailed) else [text_of(error)]
+            )
         return raw
 
 

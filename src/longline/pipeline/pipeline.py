@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from longline.config.manifests.pipeline import Step
-from longline.core.errors import BadSource, LonglineError, Misfit, StageFailed, text_of
+from longline.core.errors import BadSource, LonglineError, StageFailed, ValidationFailed, text_of
 from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.filter import Filter
@@ -134,7 +134,7 @@ def _marked(source: Source, data: Mapping[str, Any]) -> str:
     try:
         return fingerprint(data, volatile=source.volatile)
     except TypeError as error:
-        raise Misfit("it cannot be stored", (str(error),)) from error
+        raise ValidationFailed("it cannot be stored", (str(error),)) from error
 
 
 def _passed(stage: Stage, draft: Draft) -> Draft:

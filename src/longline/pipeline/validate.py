@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from longline.core.errors import Misfit
+from longline.core.errors import ValidationFailed
 from longline.pipeline.stages import Draft
 from longline.sources.plain import to_json
 
@@ -35,7 +35,7 @@ class Validate:
         if self._problems is None:
             return draft.with_data(validated(self._model, draft.data, where))
         if problems := self._problems(_as_stored(draft.data, where)):
-            raise Misfit(where, problems)
+            raise ValidationFailed(where, problems)
         return draft
 
 
@@ -54,7 +54,7 @@ def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str
             f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
             for problem in error.errors(include_url=False)
         )
-        raise Misfit(where, tuple(problems)) from error
+        raise ValidationFailed(where, tuple(problems)) from error
 
 
 def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]]:
@@ -72,4 +72,4 @@ def _as_stored(data: Mapping[str, Any], where: str) -> Any:
     try:
         return orjson.loads(to_json(data))
     except TypeError as error:  # half a surrogate pair, say, or an object
-        raise Misfit(where, (f"it cannot be stored: {error}",)) from error
+        raise ValidationFailed(where, (f"it cannot be stored: {error}",)) from error

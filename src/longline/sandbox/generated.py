@@ -8,7 +8,7 @@ from itertools import count, islice
 from random import Random
 from typing import Any
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.sandbox import words
 from longline.sandbox.descriptions import make_description, make_video_id
 from longline.sandbox.draws import Picks, chance, draw, stream
@@ -138,4 +138,6 @@ def _info(workflow: dict[str, Any]) -> dict[str, Any]:
 
 
 def _iso(seconds: float) -> str:
-    return moment(seconds).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(seconds * 1000) % 1000:03d}Z"
+    return (
+        utc_datetime(seconds).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(seconds * 1000) % 1000:03d}Z"
+    )

@@ -158,7 +158,7 @@ class Source:
     "auto" learns what the site allows, None is unlimited.
     """
     burst: ClassVar[int] = 5
-    at_once: ClassVar[int | None] = None
+    max_in_flight: ClassVar[int | None] = None
     """Requests that may be under way at one domain, over all processes; None is no limit."""
     headers: ClassVar[Mapping[str, str]] = {}
     """Headers of every request, beside those that a request brings itself."""

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import orjson
 
 from longline.core.clock import Clock
-from longline.core.model import CUT, WARNING, Account, Item, Note
+from longline.core.model import CUT, WARNING, Item, Note, Usage
 from longline.http.messages import Clicks, Page, Request, with_query
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Visit:
 
     def __init__(
         self,
-        link: Link,
+        link: Middleware,
         clock: Clock,
         *,
         item: Item | None = None,
@@ -44,7 +44,7 @@ class Visit:
         """Why discovery did not find everything, in the order in which `cut` reported it."""
         self.warnings: list[str] = []
         self.found: list[Item] = []
-        self.account = Account()
+        self.usage = Usage()
         self.address: str | None = None
         """The address of the last answer: where the fields of the running layer come from."""
 
@@ -106,7 +106,7 @@ class Visit:
             is_renewing=renew,
             clicks=clicks,
         )
-        page = await self._link(request, self.account)
+        page = await self._link(request, self.usage)
         self.address = page.url
         return page
 
@@ -122,13 +122,13 @@ class Visit:
         """
         if reason not in self.cuts:
             self.cuts.append(reason)
-            self.account.tell(CUT, reason=reason)
+            self.usage.tell(CUT, reason=reason)
 
     def warn(self, text: str) -> None:
         """Report something doubtful that belongs in the job's summary; its state stays the same."""
         if text not in self.warnings:
             self.warnings.append(text)
-            self.account.tell(WARNING, reason=text)
+            self.usage.tell(WARNING, reason=text)
 
     def add(self, item: Item) -> None:
         """Queue another item; it is committed together with this item's outcome."""
@@ -147,6 +147,6 @@ class Visit:
 
     def fetch_from_thread(self, loop: asyncio.AbstractEventLoop, request: Request) -> Page:
         """Send a request through the chain from code that runs under `in_thread`."""
-        page = asyncio.run_coroutine_threadsafe(self._link(request, self.account), loop).result()
+        page = asyncio.run_coroutine_threadsafe(self._link(request, self.usage), loop).result()
         self.address = page.url
         return page

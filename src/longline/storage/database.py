@@ -22,11 +22,11 @@ from longline.storage.schema import metadata
 from longline.storage.transactions import (
     ABSENT,
     Backend,
+    Disturbance,
     IsHasty,
-    Patience,
+    ReconnectPolicy,
+    ReconnectWait,
     Transactor,
-    Trouble,
-    Waiting,
     never,
 )
 from longline.storage.writer import Writer
@@ -39,7 +39,7 @@ _PATIENCE = 60.0  # seconds to wait for other processes' writes; their worst was
 class Database:
     """One database, opened; make it with `open_database`."""
 
-    def __init__(self, backend: Backend, writing: Engine, patience: Patience) -> None:
+    def __init__(self, backend: Backend, writing: Engine, patience: ReconnectPolicy) -> None:
         self.address = backend.address
         self._backend = backend
         self._patience = patience
@@ -135,7 +135,7 @@ class Database:
         return connection
 
     def _patiently(self, look: Callable[[], T]) -> T:
-        waiting = Waiting(self._patience)
+        waiting = ReconnectWait(self._patience)
         while True:
             try:
                 seen = look()
@@ -169,7 +169,7 @@ def open_database(
         MissingExtra: the driver of PostgreSQL is not installed.
     """
     backend = _backend(_parsed(address), patience)
-    waited = Patience(backend, is_hasty)
+    waited = ReconnectPolicy(backend, is_hasty)
     writing = backend.writing()
     try:
         _open(backend, writing, waited)
@@ -182,13 +182,13 @@ def open_database(
     return Database(backend, writing, waited)
 
 
-def _open(backend: Backend, writing: Engine, patience: Patience) -> None:
-    waiting = Waiting(patience)
+def _open(backend: Backend, writing: Engine, patience: ReconnectPolicy) -> None:
+    waiting = ReconnectWait(patience)
     while True:
         try:
             bring_up_to_date(writing, backend)
         except DBAPIError as error:
-            if backend.trouble(error) is not Trouble.STARTING:
+            if backend.trouble(error) is not Disturbance.STARTING:
                 raise
             waiting.pause(error, "it is still starting up")
         else:

@@ -9,35 +9,37 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from longline.core.model import Account, Event
+from longline.core.model import Event, Usage
 from longline.storage.bulk import BulkInsert, as_kept_json
 from longline.storage.database import Database
 from longline.storage.schema import events, statistics
 from longline.storage.transactions import do_last
 
-Fact = dict[str, Any]
+EventRow = dict[str, Any]
 
 
-def fact(job: str, at: float, kind: str, *, key: str | None = None, **data: Any) -> Fact:
+def event_row(job: str, at: float, kind: str, *, key: str | None = None, **data: Any) -> EventRow:
     """Return an event as a row, to be appended by `append`."""
     return {"job_id": job, "at": at, "kind": kind, "key": key, "data": data}
 
 
-def happened(job: str, key: str | None, at: float, account: Account) -> list[Fact]:
+def happened(job: str, key: str | None, at: float, usage: Usage) -> list[EventRow]:
     """Return what the request chain wants to be remembered of one try, as rows."""
-    return [fact(job, at, one.kind, key=key, **one.data) for one in account.happenings]
+    return [event_row(job, at, one.kind, key=key, **one.data) for one in usage.events]
 
 
 _APPEND = BulkInsert(events, ("job_id", "at", "kind", "key", "data"))
 
 
-def append(connection: Connection, facts: list[Fact]) -> None:
+def append(connection: Connection, facts: list[EventRow]) -> None:
     """Append events."""
     if facts:
         _APPEND.run(connection, [{**one, "data": as_kept_json(one["data"])} for one in facts])
 
 
-def add_up(connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]) -> None:
+def add_statistics(
+    connection: Connection, amounts: Iterable[tuple[str, Mapping[str, float]]]
+) -> None:
     """Add amounts to the statistics of jobs, at the end of the transaction."""
     for amount in amounts:
         do_last(connection, _add_all, amount)
@@ -67,19 +69,19 @@ def _addition(module: Any) -> BulkInsert:
 _ADD = {"sqlite": _addition(sqlite), "postgresql": _addition(postgresql)}
 
 
-class Journal:
+class EventLog:
     """What happened in a job, for those who look."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def append(self, *facts: Fact) -> None:
+    async def append(self, *facts: EventRow) -> None:
         """Append events in a transaction of their own."""
         await self._database.write(append, list(facts))
 
-    async def add_up(self, job: str, counts: Mapping[str, float]) -> None:
+    async def add_statistics(self, job: str, counts: Mapping[str, float]) -> None:
         """Add to the statistics of a job in a transaction of its own."""
-        await self._database.write(add_up, [(job, counts)])
+        await self._database.write(add_statistics, [(job, counts)])
 
     async def statistics(self, job: str) -> dict[str, float]:
         """Return the figures of a job by name; what never happened is absent."""

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, exists, func, insert, or_, select, update
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.errors import FailureKind, UnknownJob
 from longline.core.model import (
     CUT,
@@ -25,9 +25,9 @@ from longline.core.model import (
 )
 from longline.storage.columns import decoding, kept_text
 from longline.storage.database import Database
-from longline.storage.events import append, fact
+from longline.storage.events import append, event_row
 from longline.storage.queue.queue import counts
-from longline.storage.queue.tasks import Order, OrderKind, place
+from longline.storage.queue.tasks import Task, TaskKind, place
 from longline.storage.records.profiles import Ending, keep
 from longline.storage.schema import chunks, events, items, jobs, records
 from longline.storage.shared import lock_job, lock_name
@@ -163,7 +163,7 @@ def _hash(new: NewJob) -> str:
 
 
 def _create(connection: Connection, new: NewJob) -> Job:
-    name = _free_name(connection, f"{new.source}-{moment(new.at):%Y%m%d-%H%M%S}")
+    name = _free_name(connection, f"{new.source}-{utc_datetime(new.at):%Y%m%d-%H%M%S}")
     row = {
         "id": name,
         "source": new.source,
@@ -174,7 +174,7 @@ def _create(connection: Connection, new: NewJob) -> Job:
         "is_discovered": False,
     }
     connection.execute(insert(jobs), row)
-    append(connection, [fact(name, new.at, "job.created", settings=dict(new.settings))])
+    append(connection, [event_row(name, new.at, "job.created", settings=dict(new.settings))])
     return _job(connection.execute(select(jobs).where(jobs.c.id == name)).one())
 
 
@@ -221,7 +221,7 @@ def _start(connection: Connection, argument: tuple[str, float, str, dict[str, An
             runs=jobs.c.runs + 1,
         )
     )
-    append(connection, [fact(job, at, "job.resumed" if first else "job.started", **data)])
+    append(connection, [event_row(job, at, "job.resumed" if first else "job.started", **data)])
 
 
 def _take_discovery(
@@ -296,7 +296,7 @@ def _end(
         update(chunks).where(is_offered).values(state=ChunkState.LOST, finished_at=at)
     )
     said = {} if caveats is None else caveats.as_dict()
-    append(connection, [fact(job, at, f"job.{state.value}", reason=reason, **said)])
+    append(connection, [event_row(job, at, f"job.{state.value}", reason=reason, **said)])
     return True
 
 
@@ -375,7 +375,7 @@ def finish_job(
     _end(connection, (job, at, state, "; ".join(named) or None), caveats)
     if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
         # Whoever ends it may be killed before the source knows: then another tells it.
-        place(connection, Order(job, OrderKind.FINISHED, at))
+        place(connection, Task(job, TaskKind.FINISHED, at))
     return state
 
 

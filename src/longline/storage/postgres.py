@@ -19,7 +19,7 @@ from longline.core.errors import (
 )
 from longline.core.server_urls import without_password
 from longline.storage.bulk import as_json
-from longline.storage.transactions import Backend, Trouble
+from longline.storage.transactions import Backend, Disturbance
 
 # ---------------- Why a PostgreSQL server did not do what was asked, in one sentence that says
 
@@ -198,16 +198,16 @@ class PostgresBackend(Backend):
     def change(self, connection: Connection) -> object:
         return connection.scalar(_CHANGE)
 
-    def trouble(self, error: DBAPIError) -> Trouble:
+    def trouble(self, error: DBAPIError) -> Disturbance:
         state = _state(error)
         if any(words in str(error.orig) for words in STARTING):
-            return Trouble.STARTING
+            return Disturbance.STARTING
         if state in _COLLISIONS:
-            return Trouble.COLLISION
+            return Disturbance.COLLISION
         # Without a state it never came to the server, or was lost on the way there or back.
         is_lost = isinstance(error, OperationalError) and state is None
         is_gone = is_lost or error.connection_invalidated or state in _GONE
-        return Trouble.GONE if is_gone else Trouble.OTHER
+        return Disturbance.GONE if is_gone else Disturbance.OTHER
 
     def translated(self, error: DBAPIError) -> LonglineError | DBAPIError:
         if isinstance(error, DataError):

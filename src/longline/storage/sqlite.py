@@ -28,7 +28,7 @@ from longline.core.files import make_private_file
 from longline.core.server_urls import without_password
 from longline.core.sqlite_files import is_damaged, undecodable_is_damage
 from longline.storage.bulk import as_json
-from longline.storage.transactions import Backend, Trouble
+from longline.storage.transactions import Backend, Disturbance
 
 # ---------------- SQLite files on file systems that may only be read here: opened anew for every
 
@@ -123,10 +123,10 @@ class SqliteBackend(Backend):
     def change(self, connection: Connection) -> object:
         return connection.exec_driver_sql("PRAGMA data_version").scalar()
 
-    def trouble(self, error: DBAPIError) -> Trouble:
+    def trouble(self, error: DBAPIError) -> Disturbance:
         """Return OTHER always: SQLite itself has waited for its lock."""
         del error
-        return Trouble.OTHER
+        return Disturbance.OTHER
 
     def translated(self, error: DBAPIError) -> StoreError:
         text = str(error.orig)

@@ -11,15 +11,15 @@ from sqlalchemy import Connection, func, select
 from longline.core.clock import Clock
 from longline.limits.backends.cells import State
 from longline.storage.database import Database, open_database
-from longline.storage.events import Journal
+from longline.storage.events import EventLog
 from longline.storage.jobs import Findings, Jobs, look_into
 from longline.storage.queue.chunks import Chunks
-from longline.storage.queue.failures import Ledger
+from longline.storage.queue.failures import FailureLog
 from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
-from longline.storage.queue.tasks import Orders
+from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records.enrichment import Questions
-from longline.storage.records.marks import Marks
+from longline.storage.records.marks import ExportCursors
 from longline.storage.records.matches import Matches
 from longline.storage.records.profiles import Profiles
 from longline.storage.records.records import Records
@@ -36,17 +36,17 @@ class Store:
         self.jobs = Jobs(database)
         self.queue = Queue(database)
         self.records = Records(database)
-        self.journal = Journal(database)
-        self.ledger = Ledger(database)
+        self.event_log = EventLog(database)
+        self.failure_log = FailureLog(database)
         self.quarantine = Quarantine(database)
         self.history = self.records.history
         self.matches = Matches(database)
         self.questions = Questions(database)
         self.profiles = Profiles(database)
-        self.marks = Marks(database)
+        self.marks = ExportCursors(database)
         self.chunks = Chunks(database)
         self.leaders = Leaders(database)
-        self.orders = Orders(database)
+        self.orders = TaskQueue(database)
 
     def cells(self, room: str, kind: type[State], clock: Clock) -> DatabaseCells[State]:
         """Return values that all processes on this database share."""

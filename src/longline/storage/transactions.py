@@ -45,7 +45,7 @@ def end(connection: Connection) -> None:
 # ---------------- What a kind of database must be able to do for `Database`; SQLite and
 
 
-class Trouble(Enum):
+class Disturbance(Enum):
     """What may be done about an error."""
 
     STARTING = auto()
@@ -58,7 +58,7 @@ class Trouble(Enum):
     """Nothing: tell the caller."""
 
 
-ABSENT = (Trouble.STARTING, Trouble.GONE)
+ABSENT = (Disturbance.STARTING, Disturbance.GONE)
 
 
 class Backend(Protocol):
@@ -87,7 +87,7 @@ class Backend(Protocol):
     def change(self, connection: Connection) -> object:
         """Return what differs, asked by the same connection, once anybody else has committed."""
 
-    def trouble(self, error: DBAPIError) -> Trouble:
+    def trouble(self, error: DBAPIError) -> Disturbance:
         """Say what may be done about an error of the driver."""
 
     def translated(self, error: DBAPIError) -> LonglineError | DBAPIError:
@@ -110,7 +110,7 @@ def never() -> bool:
     return False
 
 
-class Patience:
+class ReconnectPolicy:
     """How long all threads of one database wait for its server.
 
     Each has its own patience, until the process is to end: from then on a server that is away has
@@ -142,10 +142,10 @@ class Patience:
         return StoreGone(self._backend.address, problem, min(waited, self._backend.patience))
 
 
-class Waiting:
+class ReconnectWait:
     """Pauses that grow, from the first failure of one transaction until the patience is over."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: ReconnectPolicy) -> None:
         self._patience = patience
         self._pause = _FIRST
         self._begun: float | None = None
@@ -182,7 +182,7 @@ class _AnswerLost(Exception):
 class Transactor:
     """The connection that writes, kept: fetching it anew cost more than a small commit."""
 
-    def __init__(self, backend: Backend, engine: Engine, patience: Patience) -> None:
+    def __init__(self, backend: Backend, engine: Engine, patience: ReconnectPolicy) -> None:
         self._backend = backend
         self._engine = engine
         self._patience = patience
@@ -196,7 +196,7 @@ class Transactor:
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        waiting = Waiting(self._patience)
+        waiting = ReconnectWait(self._patience)
         collisions = 0
         while True:
             try:
@@ -208,7 +208,7 @@ class Transactor:
                 trouble = self._backend.trouble(error)
                 if trouble in ABSENT:
                     self._wait(error, waiting)
-                elif trouble is Trouble.COLLISION and collisions < _MOST_COLLISIONS:
+                elif trouble is Disturbance.COLLISION and collisions < _MOST_COLLISIONS:
                     collisions += 1
                     time.sleep(random.uniform(0, 0.005) * 2**collisions)  # noqa: S311  # so that the two do not meet again
                 else:
@@ -239,7 +239,7 @@ class Transactor:
         self._patience.answered()
         return result
 
-    def _was_committed(self, lost: _AnswerLost, waiting: Waiting) -> bool:
+    def _was_committed(self, lost: _AnswerLost, waiting: ReconnectWait) -> bool:
         """Ask the server, once it is back, what became of a commit."""
         while True:
             try:
@@ -252,7 +252,7 @@ class Transactor:
                     raise self._backend.translated(error) from error
                 self._wait(error, waiting)
 
-    def _wait(self, error: DBAPIError, waiting: Waiting) -> None:
+    def _wait(self, error: DBAPIError, waiting: ReconnectWait) -> None:
         self._forget()
         told = self._backend.translated(error)
         waiting.pause(error, getattr(told, "problem", str(told)))

@@ -292,9 +292,9 @@ async def test_searches_at_once_find_each_pair_once(
     )
     await find_duplicates(matches, rules(match="alone"), clock=clock)
 
-    at_once = await pairs_in(matches)
-    assert at_once == await pairs_in(matches, "alone")
-    assert len(at_once) == 360
+    max_in_flight = await pairs_in(matches)
+    assert max_in_flight == await pairs_in(matches, "alone")
+    assert len(max_in_flight) == 360
     for one in opened:
         one.close()
 

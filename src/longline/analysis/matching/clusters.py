@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from longline.analysis.matching.comparing import is_missing, number
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.storage.records.matches import CONFIRMED, REJECTED, Link, Matches
 
 Row = dict[str, Any]
@@ -319,7 +319,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "record": name_of(row),
         "url": row["url"],
-        "seen_at": moment(row["seen_at"]).isoformat(),
+        "seen_at": utc_datetime(row["seen_at"]).isoformat(),
         "data": row["data"],
     }
 
@@ -332,7 +332,7 @@ def _pair(row: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
         "score": row["score"],
         "is_match": row["is_match"],
         "decision": row["decision"],
-        "decided_at": None if decided is None else moment(decided).isoformat(),
+        "decided_at": None if decided is None else utc_datetime(decided).isoformat(),
         "evidence": row["evidence"],
     }
 

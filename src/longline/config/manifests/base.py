@@ -64,7 +64,7 @@ class Manifest(Written):
     rate: Rate | None = 2.0
     """Requests a second and domain, `auto` or `unlimited`."""
     burst: int = Field(default=5, ge=1)
-    at_once: int | None = Field(
+    max_in_flight: int | None = Field(
         default=None, ge=1, description="requests under way at one domain, over all processes"
     )
     headers: Headers = Field(default_factory=dict)

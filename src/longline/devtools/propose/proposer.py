@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 from longline.config.locales import is_known
 from longline.core.clock import Clock
 from longline.core.errors import FetchError, UnexpectedShape
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.devtools.propose.doubts import doubts
 from longline.devtools.propose.fields import (
     MOST_FIELDS,
@@ -38,7 +38,7 @@ from longline.devtools.propose.records import (
 from longline.devtools.propose.trial import MemoryLink, judge, run_trial
 from longline.devtools.propose.values import source_name
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 _DETAILS = 3  # pages of items that fields are looked for on
 _TRIED = 4  # candidates that are tried before the best of them is taken
@@ -69,7 +69,7 @@ class Proposer:
 
     def __init__(
         self,
-        link: Link,
+        link: Middleware,
         url: str,
         name: str | None = None,
         *,
@@ -249,13 +249,13 @@ class Proposer:
 
     async def _tried(self, url: str) -> list[Page]:
         try:
-            return [await self._link(Request(url), Account())]
+            return [await self._link(Request(url), Usage())]
         except FetchError:
             return []
 
     async def _fetch(self, url: str) -> Page:
         is_rendered = self._transport == "browser"
-        return await self._link(Request(url, is_rendered=is_rendered), Account())
+        return await self._link(Request(url, is_rendered=is_rendered), Usage())
 
 
 def _is_json(page: Page) -> bool:

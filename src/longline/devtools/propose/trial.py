@@ -13,13 +13,13 @@ import yaml
 
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError
-from longline.core.model import Account, Item
+from longline.core.model import Item, Usage
 from longline.devtools.propose.fields import value_at
 from longline.devtools.propose.groups import Group
 from longline.devtools.propose.proposal import Kind, Proposal, Warned, manifest_text
 from longline.engine.extractor import Collector
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.sources.loader import load_source
 
 _MOST_ELEMENTS = 60  # items that are read where an item costs no request
@@ -36,18 +36,18 @@ _HINTS = re.compile(
 )
 
 
-class MemoryLink(Link):
+class MemoryLink(Middleware):
     """Passes requests on and keeps the answers: no page is requested twice for one proposal."""
 
-    def __init__(self, inner: Link) -> None:
+    def __init__(self, inner: Middleware) -> None:
         self._inner = inner
         self._pages: dict[tuple[str, str, bool], Page] = {}
         self.addresses: list[str] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         name = request.method, request.url, request.is_rendered
         if name not in self._pages:
-            self._pages[name] = await self._inner(request, account)
+            self._pages[name] = await self._inner(request, usage)
             self.addresses.append(request.url)
         return self._pages[name]
 
@@ -66,7 +66,7 @@ class Trial:
     """Why the items could not be listed."""
 
 
-async def run_trial(proposal: Proposal, link: Link, clock: Clock) -> Trial:
+async def run_trial(proposal: Proposal, link: Middleware, clock: Clock) -> Trial:
     """Run the manifest as a job would, for a few items, and store nothing."""
     trial = Trial()
     values = yaml.safe_load(manifest_text(proposal))
@@ -80,7 +80,7 @@ async def run_trial(proposal: Proposal, link: Link, clock: Clock) -> Trial:
             return trial
     for item in _chosen(trial, proposal):
         extraction = await collector.collect(item)
-        await extraction.account.settle()
+        await extraction.usage.settle()
         if extraction.record is None:
             trial.failures.append(extraction.outcome.reason or "no record")
         else:

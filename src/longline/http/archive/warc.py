@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.errors import StoreError, StoreFull, StoreUnreachable
 from longline.http.archive import records
 from longline.http.archive.base import Answer, Archive, Findings, Totals
@@ -334,7 +334,7 @@ async def open_warc(
 def _stem(about: About) -> str:
     """Return how the names of a process's files begin: job, moment of the first answer, pid."""
     job = re.sub(r"[^\w.-]+", "_", about.job)
-    return f"{job}-{moment(about.at):%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    return f"{job}-{utc_datetime(about.at):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 def _loaded(answer: Answer) -> Load | Draft:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from longline.core.errors import AuthFailed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
 
 _LONGEST = 200  # characters of what a server says that fit into a sentence
@@ -20,7 +20,7 @@ class Scheme(Protocol):
     serial: int
     """The number of the proof in use; it changes when a new one was obtained."""
 
-    async def sign(self, request: Request, account: Account) -> Request:
+    async def sign(self, request: Request, usage: Usage) -> Request:
         """Return the request with the proof.
 
         Raises:
@@ -31,7 +31,7 @@ class Scheme(Protocol):
     def doubt(self, page: Page) -> str | None:
         """Return the sign in an answer that the proof has ended; None when there is none."""
 
-    async def renew(self, serial: int, request: Request, account: Account) -> None:
+    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
         """Obtain a new proof in place of that number, unless somebody has done so already.
 
         Raises:
@@ -48,7 +48,7 @@ class Lasting(Scheme):
         del page
         return None
 
-    async def renew(self, serial: int, request: Request, account: Account) -> None:
+    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
         """Do nothing: the secret is the proof."""
 
 
@@ -69,34 +69,34 @@ class Obtained(Scheme):
         """Return whether there is a proof that should still work."""
 
     @abstractmethod
-    async def obtain(self, request: Request, account: Account) -> None:
+    async def obtain(self, request: Request, usage: Usage) -> None:
         """Get a proof, on the way to this request.
 
         Raises:
             AuthFailed: it was refused.
         """
 
-    async def have(self, request: Request, account: Account) -> None:
+    async def have(self, request: Request, usage: Usage) -> None:
         """See that there is a proof."""
         if self.is_at_hand():
             return
-        async with account.waiting.to_enter(self._lock):
+        async with usage.waiting.to_enter(self._lock):
             if not self.is_at_hand():
-                await self._try(request, account)
+                await self._try(request, usage)
 
-    async def renew(self, serial: int, request: Request, account: Account) -> None:
-        async with account.waiting.to_enter(self._lock):
+    async def renew(self, serial: int, request: Request, usage: Usage) -> None:
+        async with usage.waiting.to_enter(self._lock):
             if serial == self.serial:
-                await self._try(request, account)
+                await self._try(request, usage)
 
-    async def _try(self, request: Request, account: Account) -> None:
+    async def _try(self, request: Request, usage: Usage) -> None:
         if self._refusal is not None:
             raise AuthFailed(*self._refusal)
         try:
-            await self.obtain(request, account)
+            await self.obtain(request, usage)
         except AuthFailed as error:
             self._refusal = (error.url, error.problem)
-            account.tell("auth.failed", host=error.host, problem=error.problem)
+            usage.tell("auth.failed", host=error.host, problem=error.problem)
             raise
         self.serial += 1
 

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 from longline.config.auth import BasicAuth, BearerAuth, HeaderAuth, QueryAuth
 from longline.config.secrets import SecretRef, plain
 from longline.core.errors import UnknownSecret
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.auth.base import Lasting
-from longline.http.headers import Veiled, with_header
+from longline.http.headers import Redacted, with_header
 from longline.http.messages import Request
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -28,8 +28,8 @@ class InHeader(Lasting):
         self._read = read
         self._value: SecretStr | None = None
 
-    async def sign(self, request: Request, account: Account) -> Request:
-        del account
+    async def sign(self, request: Request, usage: Usage) -> Request:
+        del usage
         if self._value is None:
             self._value = SecretStr(self._read())
         return with_header(request, self._name, self._value.get_secret_value())
@@ -42,12 +42,12 @@ class InQuery(Lasting):
         self._auth = auth
         self._value: SecretStr | None = None
 
-    async def sign(self, request: Request, account: Account) -> Request:
-        del account
+    async def sign(self, request: Request, usage: Usage) -> Request:
+        del usage
         if self._value is None:
             self._value = self._auth.value.read()
         hidden = {**request.hidden, self._auth.name: self._value.get_secret_value()}
-        return replace(request, hidden=Veiled(hidden))
+        return replace(request, hidden=Redacted(hidden))
 
 
 def basic(auth: BasicAuth) -> InHeader:

@@ -12,13 +12,13 @@ from longline.config.auth import LoginAuth
 from longline.config.secrets import Reach, plain
 from longline.core.clock import Clock
 from longline.core.errors import AuthFailed, bad_status
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.auth.base import Obtained, cleaned
-from longline.http.headers import VeiledBody, retry_after
+from longline.http.headers import RedactedBody, retry_after
 from longline.http.messages import Page, Request, origin_of, without_userinfo
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import set_cookies
-from longline.http.middleware.responses import FIRST_BAD, Redirects
+from longline.http.middleware.responses import FIRST_BAD, RedirectMiddleware
 
 # ---------------- Forms of HTML pages: where they are sent, and what they send when nobody types
 
@@ -98,15 +98,15 @@ _FRESH = {"Cache-Control": "no-cache, no-store"}  # a form's hidden token is goo
 class Login(Obtained):
     """Logs in at the first request to a covered host, and again when the session has ended."""
 
-    def __init__(self, inner: Link, auth: LoginAuth, clock: Clock) -> None:
+    def __init__(self, inner: Middleware, auth: LoginAuth, clock: Clock) -> None:
         super().__init__()
         self._inner = inner
         self._auth = auth
         self._clock = clock
         self._doors = {_bare(auth.url)}
 
-    async def sign(self, request: Request, account: Account) -> Request:
-        await self.have(request, account)
+    async def sign(self, request: Request, usage: Usage) -> Request:
+        await self.have(request, usage)
         return request  # the cookies are added further in
 
     def is_at_hand(self) -> bool:
@@ -122,23 +122,23 @@ class Login(Obtained):
             return self._by_redirect(page, {_bare(urljoin(page.url, sign.redirect))})
         return _by_selector(page, sign.selector or "")
 
-    async def obtain(self, request: Request, account: Account) -> None:
+    async def obtain(self, request: Request, usage: Usage) -> None:
         hops = _Hops(self._inner, self._auth.reach)
-        form = await self._form(hops, request, account)
+        form = await self._form(hops, request, usage)
         before = len(hops.pages)
-        page = await Redirects(hops)(self._filled(form, request.priority), account)
+        page = await RedirectMiddleware(hops)(self._filled(form, request.priority), usage)
         self._raise_passing(page)
         if problem := self._problem(page, hops.pages, before):
             raise AuthFailed(self._auth.url, f"the login did not work: {problem}{self._odd(form)}")
-        account.tell("auth.login", host=Request(self._auth.url).domain)
+        usage.tell("auth.login", host=Request(self._auth.url).domain)
 
-    async def _form(self, hops: _Hops, request: Request, account: Account) -> Form:
+    async def _form(self, hops: _Hops, request: Request, usage: Usage) -> Form:
         """Return the form to fill in; without one to read, it is sent to the address itself."""
         auth = self._auth
         if auth.form is False:
             return Form(auth.url, auth.url, "POST", {})
         asking = Request(auth.url, headers=_FRESH, priority=request.priority)
-        page = await Redirects(hops)(asking, account)
+        page = await RedirectMiddleware(hops)(asking, usage)
         self._raise_passing(page)
         form = read_form(page, auth.form if isinstance(auth.form, str) else None)
         if form is None:
@@ -155,7 +155,7 @@ class Login(Obtained):
         headers = {"Content-Type": "application/x-www-form-urlencoded", **_FRESH}
         # Frameworks check one or the other before they accept a form.
         headers |= {"Origin": f"{scheme}://{host}", "Referer": _bare(form.page)}
-        body = VeiledBody(urlencode(fields).encode())
+        body = RedactedBody(urlencode(fields).encode())
         return Request(form.action, "POST", headers, body, priority=priority)
 
     def _raise_passing(self, page: Page) -> None:
@@ -193,18 +193,18 @@ class Login(Obtained):
         return f"the session has ended: sent to {where}" if where in doors else None
 
 
-class _Hops(Link):
+class _Hops(Middleware):
     """Takes a login from page to page, and lets a filled form go only where the secret may."""
 
-    def __init__(self, inner: Link, reach: Reach) -> None:
+    def __init__(self, inner: Middleware, reach: Reach) -> None:
         self._inner = inner
         self._reach = reach
         self.pages: list[Page] = []
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if request.body is not None and (problem := self._reach.problem(request.url)):
             raise AuthFailed(request.url, f"the login form is not sent: {problem}")
-        page = await self._inner(request, account)
+        page = await self._inner(request, usage)
         self.pages.append(page)
         return page
 

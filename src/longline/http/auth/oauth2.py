@@ -10,12 +10,12 @@ from longline.config.auth import OAuth2Auth
 from longline.config.secrets import plain
 from longline.core.clock import Clock
 from longline.core.errors import AuthFailed, UnexpectedShape, bad_status
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.auth.base import Obtained, cleaned
 from longline.http.auth.fixed import basic_value
-from longline.http.headers import Veiled, VeiledBody, retry_after, with_header
+from longline.http.headers import Redacted, RedactedBody, retry_after, with_header
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 _UNAUTHORIZED = 401
 _OK = 200
@@ -31,7 +31,7 @@ class OAuth2(Obtained):
     client secret goes to the token address alone: a redirect from there is not followed.
     """
 
-    def __init__(self, inner: Link, auth: OAuth2Auth, clock: Clock) -> None:
+    def __init__(self, inner: Middleware, auth: OAuth2Auth, clock: Clock) -> None:
         super().__init__()
         self._inner = inner
         self._auth = auth
@@ -39,8 +39,8 @@ class OAuth2(Obtained):
         self._token: SecretStr | None = None
         self._until = 0.0
 
-    async def sign(self, request: Request, account: Account) -> Request:
-        await self.have(request, account)
+    async def sign(self, request: Request, usage: Usage) -> Request:
+        await self.have(request, usage)
         token = self._token.get_secret_value() if self._token else ""
         return with_header(request, "Authorization", f"Bearer {token}")
 
@@ -50,20 +50,20 @@ class OAuth2(Obtained):
     def is_at_hand(self) -> bool:
         return self._token is not None and self._clock.now() < self._until
 
-    async def obtain(self, request: Request, account: Account) -> None:
+    async def obtain(self, request: Request, usage: Usage) -> None:
         asked = self._clock.now()
-        page = await self._inner(self._asking(request.priority), account)
+        page = await self._inner(self._asking(request.priority), usage)
         token, lifetime = self._read(page)
         self._token = SecretStr(token)
         self._until = asked + lifetime - min(_MARGIN, lifetime * _MARGIN_PART)
-        account.tell("auth.token", host=Request(self._auth.token_url).domain, seconds=lifetime)
+        usage.tell("auth.token", host=Request(self._auth.token_url).domain, seconds=lifetime)
 
     def _asking(self, priority: int) -> Request:
         auth = self._auth
         fields = {"grant_type": "client_credentials", "scope": auth.scope}
         fields |= {"audience": auth.audience, **{n: plain(v) for n, v in auth.extra.items()}}
         user, password = plain(auth.client_id), plain(auth.client_secret)
-        headers = Veiled({"Accept": "application/json", "Cache-Control": "no-store"})
+        headers = Redacted({"Accept": "application/json", "Cache-Control": "no-store"})
         headers["Content-Type"] = "application/x-www-form-urlencoded"
         if auth.how == "basic":
             # Section 2.3.1: both are encoded like a form first, so that a colon does no harm.
@@ -71,7 +71,7 @@ class OAuth2(Obtained):
         else:
             fields |= {"client_id": user, "client_secret": password}
         body = urlencode({name: value for name, value in fields.items() if value is not None})
-        secret = VeiledBody(body.encode())
+        secret = RedactedBody(body.encode())
         return Request(auth.token_url, "POST", headers, secret, priority=priority)
 
     def _read(self, page: Page) -> tuple[str, float]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
 
 
-class Link(Protocol):
+class Middleware(Protocol):
     """Takes a request, gives an answer; what it cost is added to the account."""
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         """Return the answer.
 
         Raises:

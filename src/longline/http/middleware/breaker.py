@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 
 from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.headers import retry_after
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import FIRST_BAD
 from longline.limits.breaker import BreakerState, Change, Health, Phase, health_of
 from longline.limits.circuit import CircuitBreaker
@@ -17,43 +17,43 @@ from longline.limits.circuit import CircuitBreaker
 _BAD = frozenset({Health.DOWN, Health.BANNED})
 
 
-class Breaking(Link):
+class BreakerMiddleware(Middleware):
     """Asks the breaker before each request and tells it how the request ended.
 
     The failure that opens the breaker is reported as CircuitOpen: the item is parked with the
     rest, since its domain is down or bans us and the item itself may be fine.
     """
 
-    def __init__(self, inner: Link, breaker: CircuitBreaker) -> None:
+    def __init__(self, inner: Middleware, breaker: CircuitBreaker) -> None:
         self._inner = inner
         self._breaker = breaker
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         domain = request.domain
         if not self._breaker.is_calm(domain):
-            with account.waiting:
+            with usage.waiting:
                 await self._breaker.before(domain, request.url)
         try:
-            page = await self._inner(request, account)
+            page = await self._inner(request, usage)
         except asyncio.CancelledError as error:
             # The cancellation goes through even when the keeper cannot be told just now.
             with contextlib.suppress(StoreError):
                 await self._breaker.after(domain, error)
             raise
         except Exception as error:
-            await self._report(request, account, error)
+            await self._report(request, usage, error)
             raise
         if page.status < FIRST_BAD and self._breaker.is_calm(domain):
             self._breaker.count_success(domain)
         else:
-            await self._report(request, account, _error_of(request, page))
+            await self._report(request, usage, _error_of(request, page))
         return page
 
-    async def _report(self, request: Request, account: Account, error: Exception | None) -> None:
+    async def _report(self, request: Request, usage: Usage, error: Exception | None) -> None:
         change = await self._breaker.after(request.domain, error)
         if change is None:
             return
-        _tell(account, request.domain, change)
+        _tell(usage, request.domain, change)
         state = change.after
         if state.open_until is not None and health_of(error) in _BAD:
             kind = FailureKind.BLOCKED if state.is_ban else FailureKind.NETWORK
@@ -67,18 +67,18 @@ def _error_of(request: Request, page: Page) -> Exception | None:
     return bad_status(request.url, page.status, retry_after(page.headers, now=0.0))
 
 
-def _tell(account: Account, domain: str, change: Change) -> None:
+def _tell(usage: Usage, domain: str, change: Change) -> None:
     """Make a change of phase an event of the job, and a ban an alert."""
     transition = change.transition
     if transition is None:
         return
     if transition.new == Phase.OPEN:
-        _tell_opened(account, domain, change.after)
+        _tell_opened(usage, domain, change.after)
     elif transition.old == Phase.HALF_OPEN:
-        account.tell("breaker.closed", domain=domain, reason=transition.reason)
+        usage.tell("breaker.closed", domain=domain, reason=transition.reason)
 
 
-def _tell_opened(account: Account, domain: str, state: BreakerState) -> None:
-    account.tell("breaker.opened", domain=domain, reason=state.reason, until=state.open_until)
+def _tell_opened(usage: Usage, domain: str, state: BreakerState) -> None:
+    usage.tell("breaker.opened", domain=domain, reason=state.reason, until=state.open_until)
     if state.is_ban:
-        account.tell("domain.blocked", domain=domain, evidence=state.reason, until=state.open_until)
+        usage.tell("domain.blocked", domain=domain, evidence=state.reason, until=state.open_until)

@@ -16,7 +16,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.clock import Clock
 from longline.core.errors import BudgetSpent, FetchError, LonglineError, StoreError
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.cache.base import Entry, HttpCache
 from longline.http.cache.policy import (
     Asked,
@@ -35,9 +35,9 @@ from longline.http.cache.storing import (
     entry_of,
     freshened,
 )
-from longline.http.headers import Veiled, with_header
+from longline.http.headers import Redacted, with_header
 from longline.http.messages import Page, Request, origin_of
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _OK = 200
@@ -54,10 +54,10 @@ class _Question(NamedTuple):
 
     request: Request
     asked: Asked
-    account: Account
+    usage: Usage
 
 
-class Caching(Link):
+class CacheMiddleware(Middleware):
     """Answers from a private cache; close it before the links it stands on.
 
     A cache that cannot be used never fails a request: the job is told once, and goes on without.
@@ -65,7 +65,7 @@ class Caching(Link):
 
     def __init__(
         self,
-        inner: Link,
+        inner: Middleware,
         cache: HttpCache,
         clock: Clock,
         *,
@@ -88,22 +88,22 @@ class Caching(Link):
         self._mark = mark
         self._is_usable = True
         self._refreshing: dict[tuple[str, object], asyncio.Task[None]] = {}
-        self._owed = Account()  # what was done in the background, until somebody comes to pay
+        self._owed = Usage()  # what was done in the background, until somebody comes to pay
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if not self._is_usable:
-            return await self._inner(request, account)
-        if self._owed.requests or self._owed.happenings:
-            _pay(self._owed.take(), account)
+            return await self._inner(request, usage)
+        if self._owed.requests or self._owed.events:
+            _pay(self._owed.take(), usage)
         # What a browser made of a page, or the beginning of a body, is not what the site sent.
         if request.is_rendered or request.enough is not None:
-            return await self._inner(request, account)
+            return await self._inner(request, usage)
         if request.method not in ("GET", "HEAD") or request.body is not None:
-            return await self._pass_on(request, account)
+            return await self._pass_on(request, usage)
         asked = read_request(request, self._mark)
         if asked.wishes.is_no_store or asked.is_beyond:
-            return await self._inner(request, account)
-        return await self._look_up(_Question(_without_fragment(request), asked, account))
+            return await self._inner(request, usage)
+        return await self._look_up(_Question(_without_fragment(request), asked, usage))
 
     async def close(self) -> None:
         """End what is still being refreshed in the background."""
@@ -114,7 +114,7 @@ class Caching(Link):
 
     async def _look_up(self, question: _Question) -> Page:
         request, asked = question.request, question.asked
-        found = self._attempt(lambda: self._cache.find(request.url), question.account)
+        found = self._attempt(lambda: self._cache.find(request.url), question.usage)
         entry = select(found, asked.owner, asked.headers) if found else None
         page = None if entry is None else self._from_cache(question, entry)
         if page is not None:
@@ -134,7 +134,7 @@ class Caching(Link):
         return page
 
     async def _ask_plainly(self, question: _Question) -> Page:
-        page = await self._inner(question.request, question.account)
+        page = await self._inner(question.request, question.usage)
         self._keep(question, page)
         return page
 
@@ -146,7 +146,7 @@ class Caching(Link):
         for name, value in added.items():
             request = with_header(request, name, value)
         try:
-            page = await self._inner(request, question.account)
+            page = await self._inner(request, question.usage)
         except BudgetSpent:  # not a failure of the site
             raise
         except FetchError as error:
@@ -162,14 +162,14 @@ class Caching(Link):
         return page
 
     async def _still_holds(self, question: _Question, entry: Entry, page: Page) -> Page:
-        account = question.account
+        usage = question.usage
         renewed = freshened(entry, page, self._clock.now())
         answer = self._page(question, renewed)
         if answer is None:  # given up while the site was asked
             return await self._ask_plainly(question)
-        self._attempt(lambda: self._cache.put(renewed, None), account)
-        account.revalidated += 1
-        account.status = answer.status
+        self._attempt(lambda: self._cache.put(renewed, None), usage)
+        usage.revalidated += 1
+        usage.status = answer.status
         return replace(answer, seconds=page.seconds)
 
     def _learn(self, question: _Question, entry: Entry, page: Page) -> None:
@@ -183,9 +183,9 @@ class Caching(Link):
             is_about_it = is_head and page.status == _OK and describes(page, entry)
         if is_about_it:
             renewed = freshened(entry, page, self._clock.now())
-            self._attempt(lambda: self._cache.put(renewed, None), question.account)
+            self._attempt(lambda: self._cache.put(renewed, None), question.usage)
         elif page.status != _NOT_MODIFIED and not self._keep(question, page, at=entry):
-            self._attempt(lambda: self._cache.drop(entry.url, entry), question.account)
+            self._attempt(lambda: self._cache.drop(entry.url, entry), question.usage)
 
     def _keep(self, question: _Question, page: Page, at: Entry | None = None) -> bool:
         """Store an answer if that is allowed and of use; say whether it took the place of `at`."""
@@ -195,7 +195,7 @@ class Caching(Link):
         entry = entry_of(request, asked, page, self._clock.now(), heuristic=self._heuristic)
         if entry is None:
             return False
-        self._attempt(lambda: self._cache.put(entry, page.body), question.account)
+        self._attempt(lambda: self._cache.put(entry, page.body), question.usage)
         return at is not None and at.place == entry.place
 
     def _stand_in(self, question: _Question, entry: Entry, reason: str) -> Page | None:
@@ -205,7 +205,7 @@ class Caching(Link):
         page = self._answer(question, entry)
         if page is not None:
             url = question.request.url
-            question.account.tell("cache.stale_if_error", url=url, reason=reason)
+            question.usage.tell("cache.stale_if_error", url=url, reason=reason)
         return page
 
     def _answer(self, question: _Question, entry: Entry) -> Page | None:
@@ -215,13 +215,13 @@ class Caching(Link):
             return None
         if question.asked.is_conditional and holds(entry, question.asked):
             page = replace(page, status=_NOT_MODIFIED, body=b"")
-        question.account.cached += 1
-        question.account.status = page.status
+        question.usage.cached += 1
+        question.usage.status = page.status
         return page
 
     def _page(self, question: _Question, entry: Entry) -> Page | None:
         now = self._clock.now()
-        body = self._attempt(lambda: self._cache.read(entry, now), question.account)
+        body = self._attempt(lambda: self._cache.read(entry, now), question.usage)
         if body is None:
             return None
         headers = CIMultiDict(entry.headers)
@@ -230,12 +230,12 @@ class Caching(Link):
         url, status = question.request.url, entry.status
         return Page(url, status, CIMultiDictProxy(headers), body, is_cached=True)
 
-    async def _pass_on(self, request: Request, account: Account) -> Page:
+    async def _pass_on(self, request: Request, usage: Usage) -> Page:
         """Send what is never stored; what it changes at the site is forgotten here."""
-        page = await self._inner(request, account)
+        page = await self._inner(request, usage)
         if request.method not in _SAFE and page.status < _FIRST_ERROR:
             for url in _changed_by(request, page):
-                self._attempt(partial(self._cache.drop, url), account)
+                self._attempt(partial(self._cache.drop, url), usage)
         return page
 
     def _refresh(self, question: _Question, entry: Entry) -> None:
@@ -253,9 +253,9 @@ class Caching(Link):
             await self._validate(question, entry)
         except LonglineError as error:
             url = question.request.url
-            question.account.tell("cache.refresh_failed", url=url, reason=str(error))
+            question.usage.tell("cache.refresh_failed", url=url, reason=str(error))
 
-    def _attempt(self, work: Callable[[], T], account: Account) -> T | None:
+    def _attempt(self, work: Callable[[], T], usage: Usage) -> T | None:
         """Do something with the cache, or without it once it has failed."""
         if not self._is_usable:
             return None
@@ -263,7 +263,7 @@ class Caching(Link):
             return work()
         except StoreError as error:
             self._is_usable = False
-            account.tell("cache.unavailable", reason=str(error))
+            usage.tell("cache.unavailable", reason=str(error))
             return None
 
 
@@ -271,7 +271,7 @@ def _unconditional(request: Request) -> Request:
     """Return the plain question behind a caller's own condition, or behind a HEAD."""
     gone = ("if-none-match", "if-modified-since")
     kept = {name: value for name, value in request.headers.items() if name.lower() not in gone}
-    return replace(request, headers=Veiled(kept), method="GET")
+    return replace(request, headers=Redacted(kept), method="GET")
 
 
 def _without_fragment(request: Request) -> Request:
@@ -288,8 +288,8 @@ def _changed_by(request: Request, page: Page) -> set[str]:
     return {urldefrag(request.url).url, *same}
 
 
-def _pay(owed: Account, account: Account) -> None:
+def _pay(owed: Usage, usage: Usage) -> None:
     for name, value in owed.as_counts().items():
-        setattr(account, name, getattr(account, name) + value)
-    account.failures += owed.failures
-    account.happenings += owed.happenings
+        setattr(usage, name, getattr(usage, name) + value)
+    usage.failures += owed.failures
+    usage.events += owed.events

@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from longline.core.errors import FetchError
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import FIRST_BAD
 
 _JOINABLE = frozenset({"GET", "HEAD"})
@@ -22,41 +22,41 @@ _Outcome = Page | Exception | None
 """What became of a request; None when it was given up before its end."""
 
 
-class Joining(Link):
+class CoalescingMiddleware(Middleware):
     """Of identical requests in flight one goes, and the others are given its answer or its error.
 
     When the one that went is cancelled, one of those who wait goes instead. A shared request is
     given the answer that a run already has: good ones are kept, the latest `kept_bytes` of them.
     """
 
-    def __init__(self, inner: Link, *, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(self, inner: Middleware, *, kept_bytes: int = _KEPT_BYTES) -> None:
         self._inner = inner
         self._flights: dict[Hashable, list[asyncio.Future[_Outcome]]] = {}
         self._kept = _Kept(kept_bytes)
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if request.body is not None or request.method not in _JOINABLE:
-            return await self._inner(request, account)
+            return await self._inner(request, usage)
         key = _key(request)
         if request.is_shared:
-            return await self._once(key, request, account)
+            return await self._once(key, request, usage)
         if key in self._flights:
-            return await self._join(key, request, account)
-        return await self._go(key, request, account)
+            return await self._join(key, request, usage)
+        return await self._go(key, request, usage)
 
-    async def _once(self, key: Hashable, request: Request, account: Account) -> Page:
+    async def _once(self, key: Hashable, request: Request, usage: Usage) -> Page:
         if page := self._kept.get(key):
-            return _given(page, account)
-        page = await self._join(key, request, account)
+            return _given(page, usage)
+        page = await self._join(key, request, usage)
         if page.status < FIRST_BAD:
             self._kept.add(key, page)
         return page
 
-    async def _go(self, key: Hashable, request: Request, account: Account) -> Page:
+    async def _go(self, key: Hashable, request: Request, usage: Usage) -> Page:
         waiting = self._flights[key] = []
         outcome: _Outcome = None
         try:
-            outcome = page = await self._inner(request, account)
+            outcome = page = await self._inner(request, usage)
         except Exception as error:
             outcome = error
             raise
@@ -67,18 +67,18 @@ class Joining(Link):
                     one.set_result(outcome)
         return page
 
-    async def _join(self, key: Hashable, request: Request, account: Account) -> Page:
+    async def _join(self, key: Hashable, request: Request, usage: Usage) -> Page:
         while (waiting := self._flights.get(key)) is not None:
             landing: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
             waiting.append(landing)
-            with account.waiting:
+            with usage.waiting:
                 outcome = await landing
             if isinstance(outcome, Page):
-                return _given(outcome, account)
+                return _given(outcome, usage)
             if outcome is not None:
-                account.joined += 1
+                usage.joined += 1
                 raise _again(outcome)
-        return await self._go(key, request, account)
+        return await self._go(key, request, usage)
 
 
 class _Kept:
@@ -122,9 +122,9 @@ def _key(request: Request) -> Hashable:
     )
 
 
-def _given(page: Page, account: Account) -> Page:
-    account.joined += 1
-    account.status = page.status
+def _given(page: Page, usage: Usage) -> Page:
+    usage.joined += 1
+    usage.status = page.status
     # A page of one's own: what one caller does to its tree is not seen by another.
     return replace(page)
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from longline.core.errors import BadAnswer
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request, may_be_html
 from longline.http.middleware import html_probe
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.html_probe import GOOD, SIZE
 
 # Started by its path: as a module it would first import the whole package.
@@ -100,7 +100,7 @@ class HtmlProbe(Probe):
                 self._process = None
 
 
-class HtmlGuard(Link):
+class HtmlGuard(Middleware):
     """Raises BadAnswer for a page that would take a parser too long.
 
     Args:
@@ -108,12 +108,12 @@ class HtmlGuard(Link):
         probe: What parses suspicious pages for a try.
     """
 
-    def __init__(self, inner: Link, probe: Probe) -> None:
+    def __init__(self, inner: Middleware, probe: Probe) -> None:
         self._inner = inner
         self._probe = probe
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        page = await self._inner(request, account)
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        page = await self._inner(request, usage)
         if not may_be_html(page.headers) or not is_suspicious(page.body):
             return page
         is_good = await asyncio.to_thread(self._probed, page)

@@ -11,11 +11,11 @@ from yarl import URL
 from longline.config.identity import COOKIE_VALUE, StartCookies
 from longline.config.secrets import SecretRef, is_loopback, plain
 from longline.core.errors import AuthFailed, BadOption, UnknownSecret
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.cookies import CookieJar, checked_set_cookie
-from longline.http.headers import Veiled, has_header, with_header
+from longline.http.headers import Redacted, has_header, with_header
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 _MAIL = re.compile(r"[^\s@()<>:/]+@[^\s@()<>:/]+\.[^\s@()<>:/]+")
 _PAGE = re.compile(r"https?://[^\s@()<>/]+\.[^\s()<>]+")
@@ -53,7 +53,7 @@ def _reach(contact: str | None) -> str:
     raise BadOption("contact", "must be a mail address or a web page: me@example.org")
 
 
-class Identity(Link):
+class IdentityMiddleware(Middleware):
     """Adds the source's headers and the cookies that fit; keeps the cookies that answers set.
 
     What a request has of its own wins. One object serves one run, so no cookie goes from one
@@ -67,7 +67,7 @@ class Identity(Link):
 
     def __init__(
         self,
-        inner: Link,
+        inner: Middleware,
         *,
         headers: Mapping[str, str] | None = None,
         cookies: bool | StartCookies = True,
@@ -78,14 +78,14 @@ class Identity(Link):
         self._start = cookies if isinstance(cookies, Mapping) else {}
         self._jar: CookieJar | None = None
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if self._headers:
             request = self._with_headers(request)
         if self._start:
             self._begin(request)
         if self._jar:  # an empty one is False, and costs nothing
             request = self._with_cookies(request, self._jar)
-        page = await self._inner(request, account)
+        page = await self._inner(request, usage)
         # A cache repeats the headers it kept: a cookie among them may be older than ours.
         if self._has_cookies and not page.is_cached and "set-cookie" in page.headers:
             self._take(page)
@@ -95,7 +95,7 @@ class Identity(Link):
         if not request.headers:
             return request.having(self._headers)
         own = {n: v for n, v in self._headers.items() if not has_header(request.headers, n)}
-        return request.having(Veiled({**own, **request.headers}))
+        return request.having(Redacted({**own, **request.headers}))
 
     def _with_cookies(self, request: Request, jar: CookieJar) -> Request:
         try:

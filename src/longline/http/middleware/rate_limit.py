@@ -9,10 +9,10 @@ from functools import partial
 
 from longline.core.clock import Clock
 from longline.core.errors import FailureKind, Postponed
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.headers import date, number, retry_after
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import FIRST_BAD
 from longline.http.transports.aiohttp import ConnectionLimit
 from longline.limits.backends.cells import Cells
@@ -204,7 +204,7 @@ _RECENT = 1000  # requests that succeeded are remembered, of each domain
 _LONGEST_WINDOW = 60.0  # seconds; a longer quota may be spent at our own pace, until it is used up
 
 
-class Pacing(Link):
+class RateLimitMiddleware(Middleware):
     """Every request takes a token of its domain; what the site says about its limit is obeyed.
 
     A 429, a 503 or Retry-After stops the domain for all, and so does a quota that is used up,
@@ -217,7 +217,7 @@ class Pacing(Link):
 
     def __init__(
         self,
-        inner: Link,
+        inner: Middleware,
         limiter: RateLimiter,
         clock: Clock,
         connections: ConnectionLimit | None = None,
@@ -234,47 +234,47 @@ class Pacing(Link):
         )
         self._outstanding: Counter[str] = Counter()
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        grant = await self._acquire(request, account)
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        grant = await self._acquire(request, usage)
         if self._connections is None:
-            return await self._ask(request, grant, account)
+            return await self._ask(request, grant, usage)
         if not self._connections.try_acquire(request.domain):
             begun = self._clock.now()
-            with account.waiting:
+            with usage.waiting:
                 await self._connections.acquire(request.domain)
-            account.waits += 1
-            account.waited += self._clock.now() - begun
+            usage.waits += 1
+            usage.waited += self._clock.now() - begun
             try:
                 # Requests that waited together must not leave together: each takes a new slot.
-                grant = await self._acquire(request, account)
+                grant = await self._acquire(request, usage)
             except BaseException:
                 self._connections.release(request.domain)
                 raise
         try:
-            return await self._ask(request, grant, account)
+            return await self._ask(request, grant, usage)
         finally:
             self._connections.release(request.domain)
 
-    async def _acquire(self, request: Request, account: Account) -> Grant:
+    async def _acquire(self, request: Request, usage: Usage) -> Grant:
         domain = request.domain
         if self._limiter.is_free(domain):
             return Grant(domain, self._clock.now(), 0.0, is_paced=False)
-        with account.waiting:
+        with usage.waiting:
             grant = await self._limiter.acquire(domain, request.url, priority=request.priority)
         if grant.waited:
-            account.waits += 1
-            account.waited += grant.waited
+            usage.waits += 1
+            usage.waited += grant.waited
         return grant
 
-    async def _ask(self, request: Request, grant: Grant, account: Account) -> Page:
+    async def _ask(self, request: Request, grant: Grant, usage: Usage) -> Page:
         domain = grant.domain
         self._outstanding[domain] += 1
         try:
             if grant.is_paced:
-                before_write = partial(self._leave, request, grant, account)
-                page = await self._inner(replace(request, before_write=before_write), account)
+                before_write = partial(self._leave, request, grant, usage)
+                page = await self._inner(replace(request, before_write=before_write), usage)
             else:
-                page = await self._inner(request, account)
+                page = await self._inner(request, usage)
         finally:
             self._outstanding[domain] -= 1
         if page.status < FIRST_BAD:
@@ -282,38 +282,38 @@ class Pacing(Link):
             if request.url in self._refused:
                 await self._forget(request.url, domain)
         if grant.is_paced or page.status >= FIRST_BAD or _has_wishes(page):
-            await self._heed(request, page, grant, account)
+            await self._heed(request, page, grant, usage)
         return page
 
-    async def _leave(self, request: Request, grant: Grant, account: Account) -> None:
+    async def _leave(self, request: Request, grant: Grant, usage: Usage) -> None:
         """Wait for another token when the request was held up until its own was void."""
-        with account.waiting:
+        with usage.waiting:
             left = await self._limiter.leave(grant, request.url)
         if left is not grant:
-            account.waits += 1
-            account.waited += left.waited
+            usage.waits += 1
+            usage.waited += left.waited
 
-    async def _heed(self, request: Request, page: Page, grant: Grant, account: Account) -> None:
+    async def _heed(self, request: Request, page: Page, grant: Grant, usage: Usage) -> None:
         """Do as the answer says."""
         domain, status, now = grant.domain, page.status, self._clock.now()
         pause = retry_after(page.headers, now)
         if quotas := read_quotas(page.headers, now):
-            await self._keep_to(quotas, domain, account)
+            await self._keep_to(quotas, domain, usage)
             pause = self._pause(quotas, domain) if pause is None else pause
         if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
             if quotas or status != _TOO_MANY or request.method != "GET":  # its domain is meant
-                await self._slow_down(grant, status, pause, account)
+                await self._slow_down(grant, status, pause, usage)
             else:
-                await self._obey(request, grant, status, pause, account)
+                await self._obey(request, grant, status, pause, usage)
         elif status == _UNAVAILABLE or pause:
             await self._limiter.penalise(domain, _sensible(pause, status))
         elif grant.is_paced:
             await self._limiter.accepted(grant, outstanding=self._outstanding[domain])
         if grant.is_paced and (rate := self._limiter.news(domain)) is not None:
-            account.tell("limit.learned", domain=domain, rate=rate)
+            usage.tell("limit.learned", domain=domain, rate=rate)
 
     async def _obey(
-        self, request: Request, grant: Grant, status: int, asked: float | None, account: Account
+        self, request: Request, grant: Grant, status: int, asked: float | None, usage: Usage
     ) -> None:
         """Stop the domain after a refusal, unless it is about the address alone.
 
@@ -324,15 +324,15 @@ class Pacing(Link):
         url, domain, pause = request.url, grant.domain, _sensible(asked, status)
         is_first_here = url not in self._refused
         if is_first_here:  # before anything is waited for, so that no other request slips through
-            await self._slow_down(grant, status, asked, account)
+            await self._slow_down(grant, status, asked, usage)
         known = await self._noted(url, domain)
         count = times(known, url)
         others = (at for at, address in self._successes[domain] if address != url)
         is_alone = not is_first_here and is_about_address(known, url, others)
         if is_alone:
-            account.tell("limit.refused_address", domain=domain, status=status, pause=pause)
+            usage.tell("limit.refused_address", domain=domain, status=status, pause=pause)
         elif not is_first_here:
-            await self._slow_down(grant, status, asked, account)
+            await self._slow_down(grant, status, asked, usage)
         is_stubborn = count > (1 if pause > LONGEST_WAIT_IN_PLACE else _IN_PLACE)
         if (is_alone or is_stubborn) and status not in request.accept:
             factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
@@ -354,22 +354,20 @@ class Pacing(Link):
         return await self._refusals.change(domain, step)
 
     async def _slow_down(
-        self, grant: Grant, status: int, asked: float | None, account: Account
+        self, grant: Grant, status: int, asked: float | None, usage: Usage
     ) -> None:
         domain, pause = grant.domain, _sensible(asked, status)
         await self._limiter.refused(grant, pause)
         rate = self._limiter.rate(domain)
-        account.tell("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
+        usage.tell("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
 
-    async def _keep_to(self, quotas: Sequence[Quota], domain: str, account: Account) -> None:
+    async def _keep_to(self, quotas: Sequence[Quota], domain: str, usage: Usage) -> None:
         short = [one for one in quotas if one.rate and (one.window or 0) <= _LONGEST_WINDOW]
         slowest = min(short, key=lambda quota: quota.rate or 0.0, default=None)
         if slowest is None or slowest.rate is None:
             return
         if await self._limiter.publish(domain, slowest.rate):
-            account.tell(
-                "limit.published", domain=domain, limit=slowest.limit, window=slowest.window
-            )
+            usage.tell("limit.published", domain=domain, limit=slowest.limit, window=slowest.window)
 
     def _pause(self, quotas: Sequence[Quota], domain: str) -> float | None:
         """Return how long to stop when all that is left is spoken for by requests under way."""

@@ -8,10 +8,10 @@ from urllib.parse import urljoin, urlsplit
 
 from longline.core.clock import Clock
 from longline.core.errors import BadAnswer, bad_status
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.headers import retry_after
 from longline.http.messages import Page, Request, origin_of, without_userinfo
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SEE_OTHER = 303
@@ -26,16 +26,16 @@ _OF_THE_BODY = frozenset(
 )
 
 
-class Redirects(Link):
+class RedirectMiddleware(Middleware):
     """Follows up to ten redirects; secrets travel to no other host, and not out of https."""
 
-    def __init__(self, inner: Link) -> None:
+    def __init__(self, inner: Middleware) -> None:
         self._inner = inner
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         current = request
         for _ in range(_MOST_HOPS + 1):
-            page = await self._inner(current, account)
+            page = await self._inner(current, usage)
             target = page.headers.get("location")
             if page.status in request.accept or page.status in _FINAL:
                 return page
@@ -101,19 +101,19 @@ def _without(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str
 FIRST_BAD = 400
 
 
-class Statuses(Link):
+class StatusMiddleware(Middleware):
     """Raises what a status means.
 
     It stands outside the links that judge answers (cache, breaker, pace): those see the answer
     itself, whatever the caller thinks of it.
     """
 
-    def __init__(self, inner: Link, clock: Clock) -> None:
+    def __init__(self, inner: Middleware, clock: Clock) -> None:
         self._inner = inner
         self._clock = clock
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        page = await self._inner(request, account)
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        page = await self._inner(request, usage)
         if page.status < FIRST_BAD or page.status in request.accept:
             return page
         pause = retry_after(page.headers, self._clock.now())

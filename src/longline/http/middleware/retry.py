@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from longline.core.clock import Clock
 from longline.core.errors import Blocked, BudgetSpent, CircuitOpen, FetchError, Postponed, kind_of
-from longline.core.model import BANNED, Account, Failure
+from longline.core.model import BANNED, Failure, Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.limits.retry import RetryHandler
 
 
-class Retrying(Link):
+class RetryMiddleware(Middleware):
     """Retries by the handler's policy; a wait too long to sit out is raised as Postponed.
 
     Every attempt that fails is noted in the account, with what was done about it.
     """
 
-    def __init__(self, inner: Link, handler: RetryHandler, clock: Clock) -> None:
+    def __init__(self, inner: Middleware, handler: RetryHandler, clock: Clock) -> None:
         self._inner = inner
         self._handler = handler
         self._clock = clock
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         started = self._clock.now()
 
         def note(error: Exception, step: str) -> None:
             now = self._clock.now()
             status = getattr(error, "status", None)
-            account.failures.append(
+            usage.failures.append(
                 Failure(now, request.url, kind_of(error), str(error), step, now - started, status)
             )
 
         def again(error: Exception, _attempt: int, wait: float) -> None:
             nonlocal started
-            account.retries += 1
+            usage.retries += 1
             note(error, f"retried after {wait:.3g} s")
             started = self._clock.now() + wait
 
-        account.status = None  # that of an earlier request says nothing about this one
+        usage.status = None  # that of an earlier request says nothing about this one
         try:
             return await self._handler.execute(
-                lambda: self._inner(request, account), on_retry=again, waiting=account.waiting
+                lambda: self._inner(request, usage), on_retry=again, waiting=usage.waiting
             )
         except FetchError as error:
             note(error, _step(error))

@@ -18,11 +18,11 @@ from longline.core.errors import (
     RobotsDisallowed,
     RobotsUnreachable,
 )
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request, origin_of
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Redirects, Statuses
-from longline.http.middleware.retry import Retrying
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.retry import RetryMiddleware
 from longline.http.robots_rules import (
     AGENT,
     EVERYONE,
@@ -70,9 +70,11 @@ class RobotsReader:
     What was read is kept by origin (`https://host`) in `cells`, for other runs and processes.
     """
 
-    def __init__(self, inner: Link, clock: Clock, cells: Cells[RobotsText]) -> None:
+    def __init__(self, inner: Middleware, clock: Clock, cells: Cells[RobotsText]) -> None:
         retry = RetryHandler(circuit_breaker_threshold=None, jitter=0.1, clock=clock)
-        self._link = Retrying(Redirects(Statuses(inner, clock)), retry, clock)
+        self._link = RetryMiddleware(
+            RedirectMiddleware(StatusMiddleware(inner, clock)), retry, clock
+        )
         self._clock = clock
         self._cells = cells
 
@@ -81,7 +83,7 @@ class RobotsReader:
         copy, _now = await self._cells.read(origin)
         return copy
 
-    async def ask(self, origin: str, account: Account) -> RobotsText:
+    async def ask(self, origin: str, usage: Usage) -> RobotsText:
         """Read it from the site, and keep it.
 
         Raises:
@@ -95,7 +97,7 @@ class RobotsReader:
             priority=_FIRST,
             enough=LARGEST + 1,  # one more says that there is a rest
         )
-        page = await self._link(request, account)
+        page = await self._link(request, usage)
         text = text_of(page.body) if page.status in _GOOD else ""
         found = RobotsText(text, page.status, self._clock.now())
         await self._cells.change(origin, lambda _old, _now: (found, None))
@@ -113,7 +115,7 @@ class RobotsReader:
         is_kept = not is_fresh and copy is not None and self.is_fresh(copy)
         if not is_kept:
             try:
-                copy = await self.ask(origin, Account())
+                copy = await self.ask(origin, Usage())
             except FetchError as error:
                 is_kept, problem = copy is not None, str(error)
         explanation = None if copy is None else explain(copy.text, url, agent)
@@ -147,7 +149,7 @@ class _Host:
         return self.failures >= (_MOST_SILENT if is_silent else _MOST_FAILURES)
 
 
-class Robots(Link):
+class RobotsMiddleware(Middleware):
     """Refuses what a host's robots.txt disallows, unless the host was named as an override.
 
     A host without one (any 4xx but 429) allows all. One whose rules cannot be had (5xx, 429, no
@@ -166,7 +168,7 @@ class Robots(Link):
 
     def __init__(
         self,
-        inner: Link,
+        inner: Middleware,
         clock: Clock,
         *,
         ignored: frozenset[str] = frozenset(),
@@ -184,55 +186,53 @@ class Robots(Link):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._told: set[str] = set()
 
-    async def __call__(self, request: Request, account: Account) -> Page:
-        await self._permit(request.url, account)
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        await self._permit(request.url, usage)
         if request.is_rendered:
             # A click, a form or a script may lead the browser to pages that nobody here asked for.
-            request = replace(request, permit=lambda url: self._permit(url, account))
-        return await self._inner(request, account)
+            request = replace(request, permit=lambda url: self._permit(url, usage))
+        return await self._inner(request, usage)
 
-    async def _permit(self, url: str, account: Account) -> None:
+    async def _permit(self, url: str, usage: Usage) -> None:
         scheme, host = origin_of(url)
         origin = f"{scheme}://{host}"
         if self._ignored and self._is_ignored(host):
-            await self._override(origin, host, url, account)
+            await self._override(origin, host, url, usage)
             return
         known = self._hosts.get(origin)
         if known is None or known.until <= self._clock.now():
             try:
-                known = await self._learn(origin, host, account)
+                known = await self._learn(origin, host, usage)
             finally:
-                account.status = None  # that of robots.txt is not the request's own
+                usage.status = None  # that of robots.txt is not the request's own
         _check(known, url)
 
-    async def _learn(self, origin: str, host: str, account: Account) -> _Host:
+    async def _learn(self, origin: str, host: str, usage: Usage) -> _Host:
         """Find out about a host, once for all who wait."""
-        async with account.waiting.to_enter(self._locks[origin]):
+        async with usage.waiting.to_enter(self._locks[origin]):
             known = self._hosts.get(origin)
             if known is None or known.until <= self._clock.now():
-                known = await self._find_out(origin, host, known, account)
+                known = await self._find_out(origin, host, known, usage)
                 self._hosts[origin] = known
             return known
 
-    async def _find_out(
-        self, origin: str, host: str, before: _Host | None, account: Account
-    ) -> _Host:
+    async def _find_out(self, origin: str, host: str, before: _Host | None, usage: Usage) -> _Host:
         copy = await self._reader.kept(origin)
         if copy is None or not self._reader.is_fresh(copy):
             try:
-                copy = await self._reader.ask(origin, account)
+                copy = await self._reader.ask(origin, usage)
             except FetchError as error:
-                old = None if copy is None else self._rules(host, copy, account)
+                old = None if copy is None else self._rules(host, copy, usage)
                 known = self._unreachable(error, old, before)
-                account.tell("robots.unreachable", host=host, reason=str(error), until=known.until)
+                usage.tell("robots.unreachable", host=host, reason=str(error), until=known.until)
                 return known
-        return _Host(copy.fetched_at + LIFETIME, self._rules(host, copy, account))
+        return _Host(copy.fetched_at + LIFETIME, self._rules(host, copy, usage))
 
-    def _rules(self, host: str, copy: RobotsText, account: Account) -> Rules:
+    def _rules(self, host: str, copy: RobotsText, usage: Usage) -> Rules:
         """Read a copy, and pass on the pace that it asks for."""
         rules = Rules(copy.text, self._agent)
         if rules.rate is not None:
-            account.tell("robots.pace", host=host, rate=rules.rate)
+            usage.tell("robots.pace", host=host, rate=rules.rate)
             if self._restrain is not None:
                 self._restrain(host, rules.rate)
         return rules
@@ -258,7 +258,7 @@ class Robots(Link):
     def _is_ignored(self, host: str) -> bool:
         return host in self._ignored or _without_port(host) in self._ignored
 
-    async def _override(self, origin: str, host: str, url: str, account: Account) -> None:
+    async def _override(self, origin: str, host: str, url: str, usage: Usage) -> None:
         """Say once that an override was needed, as far as is known without asking the site."""
         if host in self._told:
             return
@@ -269,7 +269,7 @@ class Robots(Link):
         if known.rules is None or not known.rules.allows(url):
             self._told.add(host)
             reason = _reason(known.rules, url) if known.rules else "robots.txt was not asked for"
-            account.tell("robots.ignored", host=host, url=url, reason=reason)
+            usage.tell("robots.ignored", host=host, url=url, reason=reason)
 
 
 def pause_after(failures: int) -> float:

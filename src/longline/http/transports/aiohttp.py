@@ -33,11 +33,11 @@ from longline.core.errors import (
     TimedOut,
     UnknownHost,
 )
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.core.threads import Threads
 from longline.http.address_policy import AddressPolicy
 from longline.http.messages import Page, Request, with_query, without_userinfo_in
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 
 # ---------------- A connection whose answer may cost only so much processor time to read
 
@@ -158,7 +158,7 @@ class HttpOptions:
     """Whether requests may have a `before_write`; without it, aiohttp need not look for one."""
 
 
-class HttpTransport(Link):
+class HttpTransport(Middleware):
     """Sends requests over kept-open connections. Open it as a context manager.
 
     Args:
@@ -182,10 +182,10 @@ class HttpTransport(Link):
         self._session: aiohttp.ClientSession | None = None
         self._answered: set[str] = set()
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if self._session is None:
             self._session = self._open()
-        account.requests += 1
+        usage.requests += 1
         seconds = request.timeout or self._options.timeout
         try:
             # A total deadline: a server that drips a byte now and then defeats any other.
@@ -194,9 +194,9 @@ class HttpTransport(Link):
         except TimeoutError as error:
             raise TimedOut(request.url, seconds) from error
         self._answered.add(request.domain)
-        account.received_bytes += len(page.body)
-        account.status = page.status
-        account.rate_limited += page.status == _TOO_MANY
+        usage.received_bytes += len(page.body)
+        usage.status = page.status
+        usage.rate_limited += page.status == _TOO_MANY
         return page
 
     async def close(self) -> None:

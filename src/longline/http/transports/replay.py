@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 
 from longline.core.clock import Clock
 from longline.core.errors import FetchError, NotArchived
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.archive.base import Archive
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
-from longline.http.middleware.responses import Redirects, Statuses
+from longline.http.middleware.base import Middleware
+from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
 
 Arrive = Callable[[float], Awaitable[None]]
 MISSING = "archive.missing"
 """The kind of what is told when the archive has no answer."""
 
 
-class Replay(Link):
+class ReplayTransport(Middleware):
     """Gives what a job was given, errors included; makes no request.
 
     Args:
@@ -40,16 +40,16 @@ class Replay(Link):
         self._until = until
         self._arrive = arrive
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         answer = await self._archive.find(self._job, request, until=self._until)
         if answer is None:
-            account.tell(MISSING, url=request.url, method=request.method)
+            usage.tell(MISSING, url=request.url, method=request.method)
             raise NotArchived(request.url, request.method)
         if self._arrive is not None:
             await self._arrive(answer.at)
         if isinstance(answer.result, FetchError):
             raise answer.result
-        account.status = answer.result.status
+        usage.status = answer.result.status
         return answer.result
 
 
@@ -60,6 +60,8 @@ def build_replay(
     *,
     until: float | None = None,
     arrive: Arrive | None = None,
-) -> Link:
+) -> Middleware:
     """Join the links that give meaning to answers around an archive; the others would only ask."""
-    return Redirects(Statuses(Replay(archive, job, until=until, arrive=arrive), clock))
+    return RedirectMiddleware(
+        StatusMiddleware(ReplayTransport(archive, job, until=until, arrive=arrive), clock)
+    )

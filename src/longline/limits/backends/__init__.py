@@ -3,26 +3,26 @@
 The keepers on Redis stand in `redis.py` and need an extra, so they are not imported here.
 """
 
-from longline.limits.backends.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
+from longline.limits.backends.base import BreakerBackend, ConcurrencyBackend, RateLimitBackend
 from longline.limits.backends.memory import (
-    MemoryBreakerKeeper,
-    MemoryConcurrencyKeeper,
-    MemoryPaceKeeper,
+    MemoryBreakerBackend,
+    MemoryConcurrencyBackend,
+    MemoryRateLimitBackend,
 )
 from longline.limits.backends.sqlite import (
-    SqliteBreakerKeeper,
-    SqliteConcurrencyKeeper,
-    SqlitePaceKeeper,
+    SqliteBreakerBackend,
+    SqliteConcurrencyBackend,
+    SqliteRateLimitBackend,
 )
 
 __all__ = [
-    "BreakerKeeper",
-    "ConcurrencyKeeper",
-    "MemoryBreakerKeeper",
-    "MemoryConcurrencyKeeper",
-    "MemoryPaceKeeper",
-    "PaceKeeper",
-    "SqliteBreakerKeeper",
-    "SqliteConcurrencyKeeper",
-    "SqlitePaceKeeper",
+    "BreakerBackend",
+    "ConcurrencyBackend",
+    "MemoryBreakerBackend",
+    "MemoryConcurrencyBackend",
+    "MemoryRateLimitBackend",
+    "RateLimitBackend",
+    "SqliteBreakerBackend",
+    "SqliteConcurrencyBackend",
+    "SqliteRateLimitBackend",
 ]

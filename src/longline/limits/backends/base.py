@@ -19,32 +19,32 @@ from longline.limits.breaker import (
     Successes,
 )
 from longline.limits.concurrency import LEASE, Entry
-from longline.limits.rate_limit import Pace, PaceState, Slot
+from longline.limits.rate_limit import BucketState, RateLimit, Slot
 
 
-class PaceKeeper(Protocol):
+class RateLimitBackend(Protocol):
     """The buckets of all domains; each call is one atomic step."""
 
-    async def reserve(self, domain: str, pace: Pace) -> Slot:
+    async def reserve(self, domain: str, pace: RateLimit) -> Slot:
         """Take the next slot; no other caller, in any process, is given the same."""
 
-    async def check(self, domain: str, pace: Pace, slot: Slot) -> float | None:
+    async def check(self, domain: str, pace: RateLimit, slot: Slot) -> float | None:
         """Return the seconds still to wait for a slot, or None when it is void."""
 
-    async def penalise(self, domain: str, pace: Pace, seconds: float) -> PaceState:
+    async def penalise(self, domain: str, pace: RateLimit, seconds: float) -> BucketState:
         """Bar the domain for so many seconds from now, for everyone."""
 
-    async def observe_lateness(self, domain: str, pace: Pace, seconds: float) -> None:
+    async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
         """Note that a request left so many seconds after its slot."""
 
     async def give_back(self, domain: str, slot: Slot) -> None:
         """Return a slot nobody used; lost when another was reserved since."""
 
-    async def state(self, domain: str) -> PaceState | None:
+    async def state(self, domain: str) -> BucketState | None:
         """Return what is known of a domain; None when it was never asked."""
 
 
-class BreakerKeeper(Protocol):
+class BreakerBackend(Protocol):
     """The breakers of all domains; each call is one atomic step."""
 
     freshness: float
@@ -77,7 +77,7 @@ class BreakerKeeper(Protocol):
         """Remove all that is known of a domain; False when it was never heard of."""
 
 
-class ConcurrencyKeeper(Protocol):
+class ConcurrencyBackend(Protocol):
     """Who has a request under way at which domain; each call is one atomic step."""
 
     async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:

@@ -7,9 +7,9 @@ from typing import Protocol, TypeVar
 from uuid import uuid4
 
 from longline.limits import breaker as breaking
-from longline.limits import concurrency as crowding
+from longline.limits import concurrency
 from longline.limits import rate_limit as pacing
-from longline.limits.backends.base import BreakerKeeper, ConcurrencyKeeper, PaceKeeper
+from longline.limits.backends.base import BreakerBackend, ConcurrencyBackend, RateLimitBackend
 from longline.limits.breaker import (
     Admission,
     BreakerPolicy,
@@ -18,8 +18,8 @@ from longline.limits.breaker import (
     Health,
     Successes,
 )
-from longline.limits.concurrency import LEASE, Crowd, Entry
-from longline.limits.rate_limit import Pace, PaceState, Slot
+from longline.limits.concurrency import LEASE, Entry, InFlight
+from longline.limits.rate_limit import BucketState, RateLimit, Slot
 
 State = TypeVar("State")
 Answer = TypeVar("Answer")
@@ -43,44 +43,44 @@ class Cells(Protocol[State]):
         """Remove a value; False when there was none."""
 
 
-class CellPaceKeeper(PaceKeeper):
+class CellRateLimitBackend(RateLimitBackend):
     """The policy of `pace.py`, applied to cells."""
 
-    def __init__(self, cells: Cells[PaceState]) -> None:
+    def __init__(self, cells: Cells[BucketState]) -> None:
         self._cells = cells
 
-    async def reserve(self, domain: str, pace: Pace) -> Slot:
+    async def reserve(self, domain: str, pace: RateLimit) -> Slot:
         return await self._cells.change(domain, lambda state, now: pacing.reserve(pace, state, now))
 
-    async def check(self, domain: str, pace: Pace, slot: Slot) -> float | None:
+    async def check(self, domain: str, pace: RateLimit, slot: Slot) -> float | None:
         state, now = await self._cells.read(domain)
         return None if state is None else pacing.check(pace, state, slot, now)
 
-    async def penalise(self, domain: str, pace: Pace, seconds: float) -> PaceState:
-        def step(state: PaceState | None, now: float) -> tuple[PaceState, PaceState]:
+    async def penalise(self, domain: str, pace: RateLimit, seconds: float) -> BucketState:
+        def step(state: BucketState | None, now: float) -> tuple[BucketState, BucketState]:
             barred = pacing.penalise(pace, state, now + seconds, now)
             return barred, barred
 
         return await self._cells.change(domain, step)
 
-    async def observe_lateness(self, domain: str, pace: Pace, seconds: float) -> None:
-        def step(state: PaceState | None, _now: float) -> tuple[PaceState | None, None]:
+    async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
+        def step(state: BucketState | None, _now: float) -> tuple[BucketState | None, None]:
             return state and pacing.observe_lateness(pace, state, seconds), None
 
         await self._cells.change(domain, step)
 
     async def give_back(self, domain: str, slot: Slot) -> None:
-        def step(state: PaceState | None, _now: float) -> tuple[PaceState | None, None]:
+        def step(state: BucketState | None, _now: float) -> tuple[BucketState | None, None]:
             return state and pacing.give_back(state, slot), None
 
         await self._cells.change(domain, step)
 
-    async def state(self, domain: str) -> PaceState | None:
+    async def state(self, domain: str) -> BucketState | None:
         state, _now = await self._cells.read(domain)
         return state
 
 
-class CellBreakerKeeper(BreakerKeeper):
+class CellBreakerBackend(BreakerBackend):
     """The policy of `breaker.py`, applied to cells."""
 
     def __init__(self, cells: Cells[BreakerState], *, freshness: float) -> None:
@@ -126,25 +126,26 @@ class CellBreakerKeeper(BreakerKeeper):
         return await self._cells.forget(domain)
 
 
-class CellConcurrencyKeeper(ConcurrencyKeeper):
+class CellConcurrencyBackend(ConcurrencyBackend):
     """The policy of `concurrency.py`, applied to cells."""
 
-    def __init__(self, cells: Cells[Crowd]) -> None:
+    def __init__(self, cells: Cells[InFlight]) -> None:
         self._cells = cells
 
     async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:
         token = uuid4().hex
         return await self._cells.change(
             domain,
-            lambda crowd, now: crowding.enter(crowd or Crowd(), token, limit, lease, now),
+            lambda crowd, now: concurrency.enter(crowd or InFlight(), token, limit, lease, now),
         )
 
     async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
         await self._cells.change(
-            domain, lambda crowd, now: (crowding.stay(crowd or Crowd(), tokens, lease, now), None)
+            domain,
+            lambda crowd, now: (concurrency.stay(crowd or InFlight(), tokens, lease, now), None),
         )
 
     async def release(self, domain: str, token: str) -> None:
         await self._cells.change(
-            domain, lambda crowd, _now: (crowd and crowding.leave(crowd, token), None)
+            domain, lambda crowd, _now: (crowd and concurrency.leave(crowd, token), None)
         )

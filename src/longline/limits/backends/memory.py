@@ -5,16 +5,16 @@ from __future__ import annotations
 from longline.core.clock import Clock
 from longline.limits.backends.cells import (
     Answer,
-    CellBreakerKeeper,
-    CellConcurrencyKeeper,
-    CellPaceKeeper,
+    CellBreakerBackend,
+    CellConcurrencyBackend,
+    CellRateLimitBackend,
     Cells,
     State,
     Step,
 )
 from longline.limits.breaker import BreakerState
-from longline.limits.concurrency import Crowd
-from longline.limits.rate_limit import PaceState
+from longline.limits.concurrency import InFlight
+from longline.limits.rate_limit import BucketState
 
 
 class MemoryCells(Cells[State]):
@@ -40,22 +40,22 @@ class MemoryCells(Cells[State]):
         return self._values.pop(name, None) is not None
 
 
-class MemoryPaceKeeper(CellPaceKeeper):
+class MemoryRateLimitBackend(CellRateLimitBackend):
     """Buckets that end with the process."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(MemoryCells[PaceState](clock))
+        super().__init__(MemoryCells[BucketState](clock))
 
 
-class MemoryBreakerKeeper(CellBreakerKeeper):
+class MemoryBreakerBackend(CellBreakerBackend):
     """Breakers that end with the process."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(MemoryCells[BreakerState](clock), freshness=0.0)
 
 
-class MemoryConcurrencyKeeper(CellConcurrencyKeeper):
+class MemoryConcurrencyBackend(CellConcurrencyBackend):
     """Who is inside, as far as this process knows."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(MemoryCells[Crowd](clock))
+        super().__init__(MemoryCells[InFlight](clock))

@@ -16,9 +16,15 @@ from uuid import uuid4
 
 from longline.core.clock import Clock
 from longline.core.errors import RedisUnreachable, StoreBusy
-from longline.limits.backends.base import ConcurrencyKeeper, PaceKeeper
-from longline.limits.backends.cells import Answer, CellBreakerKeeper, Cells, State, Step
-from longline.limits.backends.redis_connection import PATIENCE, PREFIX, RedisDoor, Reply, exact
+from longline.limits.backends.base import ConcurrencyBackend, RateLimitBackend
+from longline.limits.backends.cells import Answer, CellBreakerBackend, Cells, State, Step
+from longline.limits.backends.redis_connection import (
+    PATIENCE,
+    PREFIX,
+    RedisConnection,
+    Reply,
+    exact,
+)
 from longline.limits.breaker import (
     Admission,
     BreakerPolicy,
@@ -28,8 +34,8 @@ from longline.limits.breaker import (
     Successes,
 )
 from longline.limits.concurrency import LEASE, RENEWAL, Entry
-from longline.limits.limiter import Line
-from longline.limits.rate_limit import Pace, PaceState, Slot
+from longline.limits.limiter import PriorityLock
+from longline.limits.rate_limit import BucketState, RateLimit, Slot
 
 # ---------------- Values on Redis that are read, changed here, and written only if nobody was
 
@@ -51,23 +57,23 @@ class RedisCells(Cells[State]):
 
     def __init__(
         self,
-        door: RedisDoor,
+        door: RedisConnection,
         room: str,
         kind: type[State],
         lifetime: Callable[[State, float], float],
         *,
         is_patient: bool = True,
     ) -> None:
-        self._door = door
+        self._connection = door
         self._room = room
         self._kind = kind
         self._lifetime = lifetime
         self._is_patient = is_patient
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PriorityLock] = {}
 
     async def change(self, name: str, step: Step[State, Answer]) -> Answer:
         # Tasks of one process would only get in each other's way.
-        async with self._lines.setdefault(name, Line()).turn():
+        async with self._lines.setdefault(name, PriorityLock()).turn():
             return await self._change(name, step)
 
     async def read(self, name: str) -> tuple[State | None, float]:
@@ -75,12 +81,12 @@ class RedisCells(Cells[State]):
         return self._decoded(name, reply.answers[1]), reply.now
 
     async def all(self) -> dict[str, State]:
-        names = await self._door.names(self._room)
+        names = await self._connection.names(self._room)
         values = {name: (await self.read(name))[0] for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     async def forget(self, name: str) -> bool:
-        return await self._door.remove(self._door.key(self._room, name))
+        return await self._connection.remove(self._connection.key(self._room, name))
 
     async def _change(self, name: str, step: Step[State, Answer]) -> Answer:
         begun = asyncio.get_running_loop().time()
@@ -96,11 +102,11 @@ class RedisCells(Cells[State]):
                 return answer
             if attempt >= _EAGER:
                 await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311 - no secret
-        raise StoreBusy(self._door.address, asyncio.get_running_loop().time() - begun)
+        raise StoreBusy(self._connection.address, asyncio.get_running_loop().time() - begun)
 
     async def _call(self, name: str, *words: str) -> Reply:
-        keys = [self._door.key(self._room, name)]
-        return await self._door.call("cell", keys, *words, is_patient=self._is_patient)
+        keys = [self._connection.key(self._room, name)]
+        return await self._connection.call("cell", keys, *words, is_patient=self._is_patient)
 
     def _words(self, held: str, value: State, now: float) -> tuple[str, str, str, str]:
         lifetime = str(max(1, int(1000 * self._lifetime(value, now))))
@@ -112,9 +118,9 @@ class RedisCells(Cells[State]):
         try:
             return self._kind(**json.loads(held.partition(" ")[2]))
         except (TypeError, ValueError) as error:
-            key = self._door.key(self._room, name)
+            key = self._connection.key(self._room, name)
             problem = f"what it holds under {key} cannot be read; delete that key to begin anew"
-            raise RedisUnreachable(self._door.address, problem) from error
+            raise RedisUnreachable(self._connection.address, problem) from error
 
 
 def _encode(value: Any) -> str:
@@ -127,24 +133,24 @@ _FRESHNESS = 0.5  # seconds; a breaker that opens elsewhere is heard of this soo
 _KEPT = 24 * 3600.0  # seconds after its rest: how often it opened, and why
 
 
-class RedisBreakerKeeper(CellBreakerKeeper):
+class RedisBreakerBackend(CellBreakerBackend):
     """Breakers that all workers on one Redis share.
 
     Who is told a state compares its moments with his own clock. That may be an hour off, so they
     are told as that clock will show them.
     """
 
-    def __init__(self, door: RedisDoor, *, is_patient: bool = True) -> None:
+    def __init__(self, door: RedisConnection, *, is_patient: bool = True) -> None:
         cells = RedisCells(door, "breaker", BreakerState, _lifetime, is_patient=is_patient)
         super().__init__(cells, freshness=_FRESHNESS)
-        self._door = door
-        self._hasty = RedisBreakerKeeper(door, is_patient=False) if is_patient else self
+        self._connection = door
+        self._hasty = RedisBreakerBackend(door, is_patient=False) if is_patient else self
 
     async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
         admission = await super().admit(domain, policy)
         if admission.is_allowed:
             return admission
-        return replace(admission, until=admission.until + self._door.skew)
+        return replace(admission, until=admission.until + self._connection.skew)
 
     async def record(
         self,
@@ -171,7 +177,7 @@ class RedisBreakerKeeper(CellBreakerKeeper):
         return {domain: self._here(state) for domain, state in (await super().all()).items()}
 
     def _here(self, state: BreakerState) -> BreakerState:
-        skew = self._door.skew
+        skew = self._connection.skew
         return _shifted(state, skew) if skew else state
 
 
@@ -213,14 +219,14 @@ class RedisSlot(Slot):
     life: str = ""
 
 
-class RedisPaceKeeper(PaceKeeper):
+class RedisRateLimitBackend(RateLimitBackend):
     """Buckets that all workers on one Redis share, by its clock."""
 
-    def __init__(self, door: RedisDoor) -> None:
-        self._door = door
+    def __init__(self, door: RedisConnection) -> None:
+        self._connection = door
         self._rests: dict[str, float] = {}
 
-    async def reserve(self, domain: str, pace: Pace) -> Slot:
+    async def reserve(self, domain: str, pace: RateLimit) -> Slot:
         for _ in range(_RESERVE_TRIES):
             slot, took = await self._reserve(domain, pace)
             # An answer that comes so late would let the requests behind it catch up with this one.
@@ -228,55 +234,55 @@ class RedisPaceKeeper(PaceKeeper):
                 break
         return slot
 
-    async def check(self, domain: str, pace: Pace, slot: Slot) -> float | None:
+    async def check(self, domain: str, pace: RateLimit, slot: Slot) -> float | None:
         life = slot.life if isinstance(slot, RedisSlot) else ""
         words = (*_words(pace), exact(slot.at), exact(slot.hold), life)
         for _ in range(_RESERVE_TRIES):
-            reply = await self._door.call("check", self._keys(domain), *words)
+            reply = await self._connection.call("check", self._keys(domain), *words)
             if reply.took <= max(slot.hold, _SWIFT):  # later, it may be void by now
                 break
         return float(reply.answers[0]) if reply.answers else None
 
-    async def penalise(self, domain: str, pace: Pace, seconds: float) -> PaceState:
+    async def penalise(self, domain: str, pace: RateLimit, seconds: float) -> BucketState:
         self._remember(domain, seconds)
         words = (*_words(pace), exact(seconds))
-        reply = await self._door.call("penalise", self._keys(domain), *words)
+        reply = await self._connection.call("penalise", self._keys(domain), *words)
         return self._here(_state(reply.answers[0]))
 
-    async def observe_lateness(self, domain: str, pace: Pace, seconds: float) -> None:
+    async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
         words = (*_words(pace), exact(seconds))
-        await self._door.call("lateness", self._keys(domain), *words)
+        await self._connection.call("lateness", self._keys(domain), *words)
 
     async def give_back(self, domain: str, slot: Slot) -> None:
         # Not worth waiting for, least of all by one who is being cancelled: a slot is lost.
-        if not isinstance(slot, RedisSlot) or self._door.is_troubled:
+        if not isinstance(slot, RedisSlot) or self._connection.is_troubled:
             return
         words = (_written(slot.before), _written(slot.after), slot.life)
         with contextlib.suppress(RedisUnreachable):
-            await self._door.call("give_back", self._keys(domain), *words, is_patient=False)
+            await self._connection.call("give_back", self._keys(domain), *words, is_patient=False)
 
-    async def state(self, domain: str) -> PaceState | None:
-        answers = (await self._door.call("state", self._keys(domain))).answers
+    async def state(self, domain: str) -> BucketState | None:
+        answers = (await self._connection.call("state", self._keys(domain))).answers
         return self._here(_state(answers[0])) if answers else None
 
-    async def _reserve(self, domain: str, pace: Pace) -> tuple[RedisSlot, float]:
+    async def _reserve(self, domain: str, pace: RateLimit) -> tuple[RedisSlot, float]:
         """Return the next slot, and how many seconds the answer was on its way."""
         rest = exact(self._rest(domain))
-        reply = await self._door.call("reserve", self._keys(domain), *_words(pace), rest)
+        reply = await self._connection.call("reserve", self._keys(domain), *_words(pace), rest)
         at, wait, hold = (float(one) for one in reply.answers[:3])
         before, after, life = reply.answers[3:]
         slot = RedisSlot(at, wait, hold, _state(before), _state(after), life)
         self._remember(domain, slot.after.barred_until - reply.now)
         return slot, reply.took
 
-    def _here(self, state: PaceState) -> PaceState:
+    def _here(self, state: BucketState) -> BucketState:
         """Return a state by our own clock, which may be far from Redis's."""
-        skew = self._door.skew
+        skew = self._connection.skew
         barred_until = state.barred_until + skew if state.barred_until else 0.0
         return replace(state, full_at=state.full_at + skew, barred_until=barred_until)
 
     def _keys(self, domain: str) -> tuple[str, str]:
-        return self._door.key(_ROOM, domain), self._door.key("born")
+        return self._connection.key(_ROOM, domain), self._connection.key("born")
 
     def _remember(self, domain: str, seconds: float) -> None:
         """Know of a rest here too: a Redis that forgets it would have the site asked too soon."""
@@ -292,15 +298,15 @@ class RedisPaceKeeper(PaceKeeper):
         return max(0.0, left)
 
 
-def _words(pace: Pace) -> tuple[str, str, str]:
+def _words(pace: RateLimit) -> tuple[str, str, str]:
     return exact(pace.rate), str(pace.capacity), exact(pace.margin)
 
 
-def _state(text: str) -> PaceState:
-    return PaceState(*(float(one) for one in text.split(" ")))
+def _state(text: str) -> BucketState:
+    return BucketState(*(float(one) for one in text.split(" ")))
 
 
-def _written(state: PaceState) -> str:
+def _written(state: BucketState) -> str:
     figures = (state.full_at, state.ahead, state.margin, state.barred_until)
     return " ".join(exact(one) for one in figures)
 
@@ -308,43 +314,43 @@ def _written(state: PaceState) -> str:
 _QUIET = 1.2 * RENEWAL  # seconds after which all who are inside have been heard of again
 
 
-class RedisConcurrencyKeeper(ConcurrencyKeeper):
+class RedisConcurrencyBackend(ConcurrencyBackend):
     """Who is inside, over all workers on one Redis."""
 
-    def __init__(self, door: RedisDoor) -> None:
-        self._door = door
+    def __init__(self, door: RedisConnection) -> None:
+        self._connection = door
 
     async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:
         token = uuid4().hex  # made here: when an answer is lost, the same one enters again
         words = (token, str(limit), exact(lease), exact(_QUIET))
-        reply = await self._door.call("enter", self._keys(domain), *words)
+        reply = await self._connection.call("enter", self._keys(domain), *words)
         is_inside, wait = reply.answers
         return Entry(token if is_inside else None, float(wait))
 
     async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
-        await self._door.call("stay", self._keys(domain), exact(lease), *tokens)
+        await self._connection.call("stay", self._keys(domain), exact(lease), *tokens)
 
     async def release(self, domain: str, token: str) -> None:
-        if self._door.is_troubled:
+        if self._connection.is_troubled:
             return
         with contextlib.suppress(RedisUnreachable):
-            await self._door.call("leave", self._keys(domain)[:1], token, is_patient=False)
+            await self._connection.call("leave", self._keys(domain)[:1], token, is_patient=False)
 
     def _keys(self, domain: str) -> tuple[str, str]:
-        return self._door.key("crowd", domain), self._door.key("born")
+        return self._connection.key("crowd", domain), self._connection.key("born")
 
 
 @dataclass(frozen=True, slots=True)
-class RedisKeepers:
+class RedisBackends:
     """All that workers share on one Redis."""
 
-    paces: RedisPaceKeeper
-    breakers: RedisBreakerKeeper
-    concurrency: RedisConcurrencyKeeper
+    paces: RedisRateLimitBackend
+    breakers: RedisBreakerBackend
+    concurrency: RedisConcurrencyBackend
 
 
 @contextlib.asynccontextmanager
-async def open_redis_keepers(
+async def open_redis_backends(
     url: str,
     clock: Clock,
     patience: float | None = PATIENCE,
@@ -352,7 +358,7 @@ async def open_redis_keepers(
     prefix: str = PREFIX,
     on_trouble: Callable[[str], None] | None = None,
     is_hasty: Callable[[], bool] = lambda: False,
-) -> AsyncIterator[RedisKeepers]:
+) -> AsyncIterator[RedisBackends]:
     """Open what workers share on a Redis, and hang up at the end.
 
     Args:
@@ -367,16 +373,16 @@ async def open_redis_keepers(
         BadOption: when the address makes no sense.
         RedisUnreachable: when Redis cannot be asked, and what to do about it.
     """
-    door = RedisDoor(
+    door = RedisConnection(
         url, clock, prefix=prefix, patience=patience, on_trouble=on_trouble, is_hasty=is_hasty
     )
     try:
         # From now on it remembers, however late the first request comes.
         await door.call("greet", [door.key("born")])
-        yield RedisKeepers(
-            RedisPaceKeeper(door),
-            RedisBreakerKeeper(door),
-            RedisConcurrencyKeeper(door),
+        yield RedisBackends(
+            RedisRateLimitBackend(door),
+            RedisBreakerBackend(door),
+            RedisConcurrencyBackend(door),
         )
     finally:
         await door.close()

@@ -141,7 +141,7 @@ class Reply(NamedTuple):
     took: float
 
 
-class RedisDoor:
+class RedisConnection:
     """Runs scripts on one Redis.
 
     On every new connection it is asked whether this is still the Redis that it was before.

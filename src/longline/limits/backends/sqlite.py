@@ -30,16 +30,16 @@ from longline.core.files import make_private_file
 from longline.core.sqlite_files import is_busy, is_damaged, transaction, undecodable_is_damage
 from longline.limits.backends.cells import (
     Answer,
-    CellBreakerKeeper,
-    CellConcurrencyKeeper,
-    CellPaceKeeper,
+    CellBreakerBackend,
+    CellConcurrencyBackend,
+    CellRateLimitBackend,
     Cells,
     State,
     Step,
 )
 from longline.limits.breaker import BreakerState
-from longline.limits.concurrency import Crowd
-from longline.limits.rate_limit import PaceState
+from longline.limits.concurrency import InFlight
+from longline.limits.rate_limit import BucketState
 
 _PATIENCE = 30.0  # seconds to wait for other processes
 _APPLICATION = 0x6C6C6B70  # "llkp", in the header of each of our files
@@ -187,11 +187,11 @@ class SqliteCells(Cells[State]):
         return StoreUnreachable(str(self._path), str(error))
 
 
-class SqlitePaceKeeper(CellPaceKeeper):
+class SqliteRateLimitBackend(CellRateLimitBackend):
     """Buckets that all processes on this machine share."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._file = SqliteCells(path, "pace", PaceState, clock)
+        self._file = SqliteCells(path, "pace", BucketState, clock)
         super().__init__(self._file)
 
     async def close(self) -> None:
@@ -199,7 +199,7 @@ class SqlitePaceKeeper(CellPaceKeeper):
         await self._file.close()
 
 
-class SqliteBreakerKeeper(CellBreakerKeeper):
+class SqliteBreakerBackend(CellBreakerBackend):
     """Breakers that all processes on this machine share; may be in the same file as the buckets."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -211,11 +211,11 @@ class SqliteBreakerKeeper(CellBreakerKeeper):
         await self._file.close()
 
 
-class SqliteConcurrencyKeeper(CellConcurrencyKeeper):
+class SqliteConcurrencyBackend(CellConcurrencyBackend):
     """Who is inside, over all processes on this machine; may be in the same file as the buckets."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self._file = SqliteCells(path, "crowd", Crowd, clock)
+        self._file = SqliteCells(path, "crowd", InFlight, clock)
         super().__init__(self._file)
 
     async def close(self) -> None:

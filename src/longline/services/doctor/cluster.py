@@ -20,16 +20,16 @@ from longline.services.processes import living
 from longline.services.record import Entry, RecordFile
 from longline.storage.database import open_database
 from longline.storage.migrate import NEWEST
-from longline.storage.queue.tasks import Order, OrderKind
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.schema import chunks, jobs
 from longline.storage.store import Store
 
 _PATIENCE = 3.0  # seconds
 _OLD = 60.0  # seconds that a chunk or an order may wait while workers have nothing to do
-_QUEUES = {OrderKind.EXPORT: "output", OrderKind.FINISHED: "process"}
+_QUEUES = {TaskKind.EXPORT: "output", TaskKind.FINISHED: "process"}
 _WAITING = {  # one, and several
-    OrderKind.EXPORT: ("1 export waits", "{} exports wait"),
-    OrderKind.FINISHED: (
+    TaskKind.EXPORT: ("1 export waits", "{} exports wait"),
+    TaskKind.FINISHED: (
         "1 source waits to be told that its job is complete",
         "{} sources wait to be told that their jobs are complete",
     ),
@@ -165,16 +165,16 @@ def _undone(ground: Ground, found: Mapping[str, Mapping[str, str]]) -> Iterator[
             yield problem("workers", sentence, "see the workers' logs")
 
 
-async def _untaken_orders(store: Store) -> dict[OrderKind, tuple[int, int]]:
+async def _untaken_orders(store: Store) -> dict[TaskKind, tuple[int, int]]:
     """Return how many orders of each kind nobody is at, and how many of those are old.
 
     None are old while somebody is at one of the kind: the others wait for that.
     """
     now = await store.now()
     old = {order.name for order in await store.orders.ready(now - _OLD)}
-    found: dict[OrderKind, tuple[int, int]] = {}
+    found: dict[TaskKind, tuple[int, int]] = {}
     ready = await store.orders.ready(now)
-    for kind in OrderKind:
+    for kind in TaskKind:
         orders = [order for order in ready if order.kind is kind]
         free = [order.name for order in orders if _is_free(order, now)]
         is_busy = len(free) < len(orders)
@@ -182,7 +182,7 @@ async def _untaken_orders(store: Store) -> dict[OrderKind, tuple[int, int]]:
     return found
 
 
-def _is_free(order: Order, now: float) -> bool:
+def _is_free(order: Task, now: float) -> bool:
     return order.is_free(now, dead_among([order.owner] if order.owner else []))
 
 

@@ -26,7 +26,7 @@ def attributes_of(manifest: Manifest) -> dict[str, Any]:
         "Options": options_of(manifest.parameters),
         "rate": None if manifest.rate == "unlimited" else manifest.rate,
         "burst": manifest.burst,
-        "at_once": manifest.at_once,
+        "max_in_flight": manifest.max_in_flight,
         "headers": manifest.headers,
         "cookies": True if manifest.cookies is None else manifest.cookies,
         "auth": manifest.auth,

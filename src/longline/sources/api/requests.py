@@ -36,7 +36,7 @@ from longline.http.headers import number, retry_after
 from longline.http.messages import Page, origin_of, without_userinfo
 from longline.http.middleware.responses import FIRST_BAD
 from longline.limits import rate_limit as pacing
-from longline.limits.rate_limit import Pace, PaceState
+from longline.limits.rate_limit import BucketState, RateLimit
 from longline.limits.retry import RETRIED_STATUSES, RetryPolicy
 from longline.sources.visit import Visit
 
@@ -339,8 +339,8 @@ class Asker:
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
         self._seen = {name: seen_by_rules(one) for name, one in endpoints.items()}
-        self._paces = {n: Pace(one.rate, 1, 0.0) for n, one in endpoints.items() if one.rate}
-        self._states: dict[str, PaceState] = {}
+        self._paces = {n: RateLimit(one.rate, 1, 0.0) for n, one in endpoints.items() if one.rate}
+        self._states: dict[str, BucketState] = {}
         self._tries: Counter[Hashable] = Counter()
         self._rests_until = 0.0
         self._proof = 0
@@ -357,7 +357,7 @@ class Asker:
         endpoint, key = self._endpoints[name], (name, call.url, call.body)
         ended: int | None = None
         while True:
-            with visit.account.waiting:
+            with visit.usage.waiting:
                 await self._wait_for_turn(name, visit.clock)
             proof = self._proof
             page = await self._send(visit, name, call, ended)
@@ -377,7 +377,7 @@ class Asker:
         """Send a request; after the proof number `ended` has, with a new one."""
         if ended is None:
             return await self._fetch(visit, name, call)
-        async with visit.account.waiting.to_enter(self._renewing):
+        async with visit.usage.waiting.to_enter(self._renewing):
             # Whoever asked with the old proof at the same time need not renew the new one.
             if ended == self._proof:
                 page = await self._fetch(visit, name, call, renew=True)
@@ -426,9 +426,9 @@ class Asker:
         if seconds > _LONGEST_WAIT_IN_PLACE:
             raise Postponed(page.url, now + seconds, reason, kind, is_rest)
         step = f"retried after {seconds:.3g} s"
-        visit.account.failures.append(Failure(now, page.url, kind, reason, step, 0.0, page.status))
-        visit.account.retries += 1
-        with visit.account.waiting:
+        visit.usage.failures.append(Failure(now, page.url, kind, reason, step, 0.0, page.status))
+        visit.usage.retries += 1
+        with visit.usage.waiting:
             await visit.clock.sleep(seconds)
 
 

@@ -27,12 +27,12 @@ from longline.storage.queue.leases import (
     reclaim_all,
 )
 from longline.storage.queue.standing import (
-    Standing,
-    bury_finder,
+    ClusterJobStatus,
     last_finish,
     look_at,
     over,
     park,
+    release_dead_discoverer,
     without_finder,
 )
 from longline.storage.schema import chunks, items, jobs
@@ -383,7 +383,7 @@ class Chunks:
         """Return how many chunks of a job stand where."""
         return await self._database.read(lambda connection: _progress(connection, job))
 
-    async def standing(self, job: str) -> Standing:
+    async def standing(self, job: str) -> ClusterJobStatus:
         """Return what has to be known to say whether a job can go on.
 
         Raises:
@@ -395,12 +395,16 @@ class Chunks:
         """Return the jobs that run, began before a moment, and nobody finds items for."""
         return await self._database.read(lambda connection: without_finder(connection, at, before))
 
-    async def bury_finder(self, job: str, owner: str, at: float, *, is_of_it: bool) -> int:
+    async def release_dead_discoverer(
+        self, job: str, owner: str, at: float, *, is_of_it: bool
+    ) -> int:
         """Let another discover after one that was killed; `is_of_it`: by that, as far as is known.
 
         Returns how many have died of it in this run; 0 when it was not this one who discovered.
         """
-        deaths: int = await self._database.write(bury_finder, (job, owner, at, is_of_it))
+        deaths: int = await self._database.write(
+            release_dead_discoverer, (job, owner, at, is_of_it)
+        )
         return deaths
 
     async def over(self) -> list[str]:

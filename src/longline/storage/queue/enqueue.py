@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from longline.core.model import Account, Item, ItemState
+from longline.core.model import Item, ItemState, Usage
 from longline.http.messages import origin_of
 from longline.storage.bulk import BulkInsert, as_kept_json
 from longline.storage.columns import kept_key, kept_text, kept_value
-from longline.storage.events import add_up, append, fact, happened
+from longline.storage.events import add_statistics, append, event_row, happened
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import items, jobs
 from longline.storage.shared import lock_job
@@ -35,7 +35,7 @@ class Discovered:
     cursor: Mapping[str, Any] | None = None
     is_last: bool = False
     limit: int | None = None
-    account: Account = field(default_factory=Account)
+    usage: Usage = field(default_factory=Usage)
     shortfall: str | None = None
 
 
@@ -63,14 +63,14 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
         changes["shortfall"] = discovered.shortfall
     if changes:
         connection.execute(update(jobs).where(jobs.c.id == job).values(**changes))
-    add_up(connection, [(job, discovered.account.as_counts())])
-    note_failures(connection, [(job, None, 0, discovered.account)])
-    append(connection, happened(job, None, discovered.at, discovered.account))
+    add_statistics(connection, [(job, discovered.usage.as_counts())])
+    note_failures(connection, [(job, None, 0, discovered.usage)])
+    append(connection, happened(job, None, discovered.at, discovered.usage))
     if limit is None and not discovered.is_last:
         return None
     total = _total(connection, job)
     if discovered.is_last:
-        append(connection, [fact(job, discovered.at, "job.discovered", items=total)])
+        append(connection, [event_row(job, discovered.at, "job.discovered", items=total)])
     return total
 
 

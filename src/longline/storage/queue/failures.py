@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from longline.core.errors import FailureKind
-from longline.core.model import BANNED, OPEN_STATES, OVERRAN, Account, ItemState, JobState
+from longline.core.model import BANNED, OPEN_STATES, OVERRAN, ItemState, JobState, Usage
 from longline.storage.bulk import BulkInsert
 from longline.storage.columns import kept_text
 from longline.storage.database import Database
-from longline.storage.events import append, fact
+from longline.storage.events import append, event_row
 from longline.storage.schema import failures, items, jobs
 from longline.storage.shared import lock_job
 
@@ -28,7 +28,7 @@ _NOTE = BulkInsert(
 
 
 @dataclass(frozen=True, slots=True)
-class Unlucky:
+class FailedItem:
     """An item that did not become a record, or not yet, with every attempt that failed."""
 
     key: str
@@ -44,7 +44,7 @@ class Unlucky:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerQuery:
+class FailureQuery:
     """Which items of a job: by the kind of their failure, their state, their key."""
 
     job: str
@@ -68,13 +68,13 @@ class Requeued:
         return f"{self.items} items are queued again"
 
 
-class Ledger:
+class FailureLog:
     """The failures of all jobs in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def unlucky(self, query: LedgerQuery) -> list[Unlucky]:
+    async def unlucky(self, query: FailureQuery) -> list[FailedItem]:
         """Return the items that fit, in the order in which they were found."""
         return await self._database.read(lambda connection: _unlucky(connection, query))
 
@@ -82,7 +82,7 @@ class Ledger:
         """Return how many items ended or wait by each kind, and how many attempts failed by it."""
         return await self._database.read(lambda connection: _by_kind(connection, job))
 
-    async def requeue(self, query: LedgerQuery, at: float) -> Requeued:
+    async def requeue(self, query: FailureQuery, at: float) -> Requeued:
         """Queue again exactly the finished items that fit, and open their job.
 
         Discovery that a spent budget has ended goes on, too, when that is what was asked for.
@@ -106,7 +106,7 @@ class Ledger:
 
 
 def note_failures(
-    connection: Connection, tried: Iterable[tuple[str, str | None, int, Account]]
+    connection: Connection, tried: Iterable[tuple[str, str | None, int, Usage]]
 ) -> None:
     """Write down the failed attempts of tries: job, key (None: discovery), number and account."""
     rows = [
@@ -122,14 +122,14 @@ def note_failures(
             "url": kept_text(one.url),
             "reason": kept_text(one.reason),
         }
-        for job, key, tries, account in tried
-        for one in account.failures
+        for job, key, tries, usage in tried
+        for one in usage.failures
     ]
     if rows:
         _NOTE.run(connection, rows)
 
 
-def _fitting(query: LedgerQuery, states: Sequence[ItemState]) -> list[ColumnElement[bool]]:
+def _fitting(query: FailureQuery, states: Sequence[ItemState]) -> list[ColumnElement[bool]]:
     wanted = [items.c.job_id == query.job, items.c.state.in_(states), items.c.kind.is_not(None)]
     if query.kind is not None:
         wanted.append(items.c.kind == query.kind)
@@ -140,7 +140,7 @@ def _fitting(query: LedgerQuery, states: Sequence[ItemState]) -> list[ColumnElem
     return wanted
 
 
-def _unlucky(connection: Connection, query: LedgerQuery) -> list[Unlucky]:
+def _unlucky(connection: Connection, query: FailureQuery) -> list[FailedItem]:
     found = (
         select(items)
         .where(*_fitting(query, (*_BAD, ItemState.QUEUED, ItemState.LEASED)))
@@ -148,7 +148,7 @@ def _unlucky(connection: Connection, query: LedgerQuery) -> list[Unlucky]:
         .limit(query.limit)
     )
     return [
-        Unlucky(
+        FailedItem(
             key=row.key,
             url=row.url,
             state=row.state,
@@ -193,7 +193,7 @@ def _by_kind(connection: Connection, job: str) -> dict[str, dict[str, int]]:
     return dict(sorted(told.items()))
 
 
-def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> Requeued:
+def _requeue(connection: Connection, argument: tuple[FailureQuery, float]) -> Requeued:
     query, at = argument
     lock_job(connection, query.job)
     again = connection.execute(
@@ -217,12 +217,12 @@ def _requeue(connection: Connection, argument: tuple[LedgerQuery, float]) -> Req
             .where(jobs.c.id == query.job, jobs.c.state.not_in(OPEN_STATES))
             .values(state=JobState.PAUSED, reason=str(done), finished_at=None)
         )
-        told = fact(query.job, at, "job.reopened", items=done.items, failure=query.kind)
+        told = event_row(query.job, at, "job.reopened", items=done.items, failure=query.kind)
         append(connection, [told])
     return done
 
 
-def _discover_again(connection: Connection, query: LedgerQuery) -> bool:
+def _discover_again(connection: Connection, query: FailureQuery) -> bool:
     """Have discovery go on from its cursor if a spent budget ended it; say whether it did."""
     if query.kind not in (None, FailureKind.BUDGET) or query.state or query.key:
         return False

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, or_, s
 from sqlalchemy import exists as exists_row
 
 from longline.core.errors import FailureKind
-from longline.core.model import Account, ChunkState, Failure, Item, ItemState, JobState, Lease
-from longline.storage.events import append, fact
+from longline.core.model import ChunkState, Failure, Item, ItemState, JobState, Lease, Usage
+from longline.storage.events import append, event_row
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import chunks, items, jobs
 
@@ -206,7 +206,7 @@ def reclaim(connection: Connection, argument: tuple[str, float, Sequence[str]]) 
         .values(state=ItemState.QUEUED, lease_owner=None, lease_until=None)
     )
     if freed.rowcount:
-        append(connection, [fact(job, at, "leases.reclaimed", items=freed.rowcount)])
+        append(connection, [event_row(job, at, "leases.reclaimed", items=freed.rowcount)])
     return freed.rowcount
 
 
@@ -283,7 +283,7 @@ def reclaim_all(connection: Connection, reclaim: Reclaim) -> Reclaimed:
     _quarantine(connection, reclaim, lethal)
     lost = _lose_chunks(connection, reclaim, [*gone, *{row.lease_owner for row in held}])
     if held:
-        told = fact(reclaim.job, reclaim.at, "leases.reclaimed", items=len(held) - len(lethal))
+        told = event_row(reclaim.job, reclaim.at, "leases.reclaimed", items=len(held) - len(lethal))
         if suspects:
             told["data"]["suspects"] = len(suspects) - len(lethal)
         append(connection, [told])
@@ -326,9 +326,12 @@ def _quarantine(connection: Connection, reclaim: Reclaim, rows: Sequence[Any]) -
             )
         )
         failure = Failure(reclaim.at, row.url, FailureKind.BUG, reason, "quarantine", 0.0)
-        note_failures(connection, [(reclaim.job, row.key, row.tries, Account(failures=[failure]))])
+        note_failures(connection, [(reclaim.job, row.key, row.tries, Usage(failures=[failure]))])
         told = {"failure": FailureKind.BUG, "reason": reason, "deaths": count}
-        append(connection, [fact(reclaim.job, reclaim.at, "item.quarantined", key=row.key, **told)])
+        append(
+            connection,
+            [event_row(reclaim.job, reclaim.at, "item.quarantined", key=row.key, **told)],
+        )
 
 
 def _lose_chunks(connection: Connection, reclaim: Reclaim, gone: Sequence[str]) -> int:

@@ -10,25 +10,25 @@ from sqlalchemy import Connection, bindparam, case, null, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.core.errors import FailureKind, LeaseLost
-from longline.core.model import Account, Item, ItemState, Lease, Outcome, Verdict
+from longline.core.model import Item, ItemState, Lease, Outcome, OutcomeAction, Usage
 from longline.pipeline.material import packed
 from longline.storage.bulk import BulkChange, BulkUpdate, as_json
-from longline.storage.events import Fact, add_up, append, fact, happened
+from longline.storage.events import EventRow, add_statistics, append, event_row, happened
 from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.failures import note_failures
 from longline.storage.records.records import store_records
 from longline.storage.schema import items, records
 
 _STATE_OF = {
-    Verdict.SKIP: ItemState.SKIPPED,
-    Verdict.FAIL: ItemState.FAILED,
-    Verdict.QUARANTINE: ItemState.QUARANTINED,
-    Verdict.LATER: ItemState.QUEUED,
+    OutcomeAction.SKIP: ItemState.SKIPPED,
+    OutcomeAction.FAIL: ItemState.FAILED,
+    OutcomeAction.QUARANTINE: ItemState.QUARANTINED,
+    OutcomeAction.DEFER: ItemState.QUEUED,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Completion:
     """All that one try at an item changes; committed whole or not at all.
 
     `limit` is that of the job, which `found` items count towards too.
@@ -38,7 +38,7 @@ class Finish:
     outcome: Outcome
     at: float
     seconds: float = 0.0
-    account: Account = field(default_factory=Account)
+    usage: Usage = field(default_factory=Usage)
     found: Sequence[Item] = ()
     limit: int | None = None
 
@@ -85,7 +85,7 @@ _SETTLE = BulkChange(
 )
 
 
-def finish_all(connection: Connection, finishes: list[Finish]) -> list[ItemState | LeaseLost]:
+def complete_all(connection: Connection, finishes: list[Completion]) -> list[ItemState | LeaseLost]:
     """Commit the ends of several tries; say of each the new state, or LeaseLost."""
     asked = {"b_ids": [finish.lease.id for finish in finishes]}
     held = {row.id: row.lease_token for row in connection.execute(_HELD, asked)}
@@ -102,7 +102,7 @@ def finish_all(connection: Connection, finishes: list[Finish]) -> list[ItemState
     _queue_found(connection, valid)
     append(connection, [one for finish in valid for one in _told(finish, states)])
     note_failures(connection, [_tried(finish) for finish in valid])
-    add_up(connection, [(finish.lease.job, _spent(finish)) for finish in valid])
+    add_statistics(connection, [(finish.lease.job, _spent(finish)) for finish in valid])
     return [
         states[finish.lease.id]
         if is_valid
@@ -119,13 +119,13 @@ def _redeem(held: dict[int, int], lease: Lease) -> bool:
     return True
 
 
-def _new_state(finish: Finish, changed: Any) -> ItemState:
+def _new_state(finish: Completion, changed: Any) -> ItemState:
     if finish.outcome.record is not None:
         return ItemState.STORED if next(changed) else ItemState.UNCHANGED
-    return _STATE_OF[finish.outcome.verdict]
+    return _STATE_OF[finish.outcome.action]
 
 
-def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
+def _settled(finish: Completion, state: ItemState) -> dict[str, Any]:
     outcome = finish.outcome
     return {
         "id": finish.lease.id,
@@ -136,17 +136,17 @@ def _settled(finish: Finish, state: ItemState) -> dict[str, Any]:
         "due": outcome.due or 0.0,
         "seconds": finish.seconds,
         "finished": None if state is ItemState.QUEUED else finish.at,
-        "status": finish.account.status,
-        "requests": finish.account.requests,
+        "status": finish.usage.status,
+        "requests": finish.usage.requests,
     }
 
 
-def _tried(finish: Finish) -> tuple[str, str, int, Account]:
+def _tried(finish: Completion) -> tuple[str, str, int, Usage]:
     lease = finish.lease
-    return lease.job, lease.item.key, lease.tries, finish.account
+    return lease.job, lease.item.key, lease.tries, finish.usage
 
 
-def _told(finish: Finish, states: dict[int, ItemState]) -> list[Fact]:
+def _told(finish: Completion, states: dict[int, ItemState]) -> list[EventRow]:
     outcome, lease = finish.outcome, finish.lease
     state = states[lease.id]
     details: dict[str, Any] = {"seconds": round(finish.seconds, 4)}
@@ -157,29 +157,29 @@ def _told(finish: Finish, states: dict[int, ItemState]) -> list[Fact]:
     if outcome.due:
         details["due"] = outcome.due
     name = "parked" if state is ItemState.QUEUED else state.value
-    ended = fact(lease.job, finish.at, f"item.{name}", key=lease.item.key, **details)
-    return [*happened(lease.job, lease.item.key, finish.at, finish.account), ended]
+    ended = event_row(lease.job, finish.at, f"item.{name}", key=lease.item.key, **details)
+    return [*happened(lease.job, lease.item.key, finish.at, finish.usage), ended]
 
 
-def spent_on(account: Account) -> dict[str, float]:
+def spent_on(usage: Usage) -> dict[str, float]:
     """Return what a try has cost, for the statistics of its job."""
-    spent = account.as_counts()
-    spent["item_requests"] = account.requests  # apart from those of discovery
+    spent = usage.as_counts()
+    spent["item_requests"] = usage.requests  # apart from those of discovery
     return spent
 
 
-def _spent(finish: Finish) -> dict[str, float]:
-    spent = spent_on(finish.account)
-    if finish.outcome.verdict is not Verdict.LATER:
+def _spent(finish: Completion) -> dict[str, float]:
+    spent = spent_on(finish.usage)
+    if finish.outcome.action is not OutcomeAction.DEFER:
         spent["item_seconds"] = finish.seconds
     return spent
 
 
-def unstorable(finish: Finish, error: Exception) -> Finish:
+def unstorable(finish: Completion, error: Exception) -> Completion:
     """Return the try as one that is quarantined because no database can hold what it made."""
     cause = error.orig if isinstance(error, StatementError) else error
     outcome = Outcome(
-        Verdict.QUARANTINE,
+        OutcomeAction.QUARANTINE,
         kind=FailureKind.INVALID,
         reason=f"it cannot be stored: {cause}",
         raw=packed(finish.outcome.raw),
@@ -196,7 +196,7 @@ def _kept(raw: Mapping[str, Any]) -> str | None:
         return None if kept is None else as_json(kept)
 
 
-def _queue_found(connection: Connection, finishes: list[Finish]) -> None:
+def _queue_found(connection: Connection, finishes: list[Completion]) -> None:
     for finish in finishes:
         if finish.found:
             new = Discovered(finish.lease.job, finish.found, finish.at, limit=finish.limit)

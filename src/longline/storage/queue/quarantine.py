@@ -21,13 +21,19 @@ from sqlalchemy import (
 from sqlalchemy.exc import StatementError
 
 from longline.core.errors import BadOption, FailureKind, LeaseLost
-from longline.core.model import Item, ItemState, JobState, Lease, Outcome, Record, Verdict
+from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Record
 from longline.storage.bulk import BulkUpdate, as_kept_json
 from longline.storage.columns import kept_key, kept_text
 from longline.storage.database import Database
-from longline.storage.events import Fact, append, fact
+from longline.storage.events import EventRow, append, event_row
 from longline.storage.jobs import finish_job
-from longline.storage.queue.outcomes import Finish, Sighting, date_back, finish_all, unstorable
+from longline.storage.queue.outcomes import (
+    Completion,
+    Sighting,
+    complete_all,
+    date_back,
+    unstorable,
+)
 from longline.storage.records.profiles import Ending
 from longline.storage.schema import items, jobs, records
 
@@ -37,9 +43,9 @@ _ENDED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
 _BAD = (ItemState.QUARANTINED, ItemState.FAILED)
 _GOOD = (ItemState.STORED, ItemState.UNCHANGED, ItemState.SKIPPED)
 _STATE_OF = {
-    Verdict.STORE: ItemState.STORED,
-    Verdict.SKIP: ItemState.SKIPPED,
-    Verdict.QUARANTINE: ItemState.QUARANTINED,
+    OutcomeAction.STORE: ItemState.STORED,
+    OutcomeAction.SKIP: ItemState.SKIPPED,
+    OutcomeAction.QUARANTINE: ItemState.QUARANTINED,
 }
 _RECORDED = (ItemState.STORED, ItemState.UNCHANGED)
 _UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
@@ -151,7 +157,7 @@ class Quarantine:
         """Return what `settle` would make of items, and change nothing."""
         return await self._database.read(lambda connection: _foresee(connection, mended))
 
-    async def end(self, job: str, at: float, ending: Ending, told: Sequence[Fact] = ()) -> None:
+    async def end(self, job: str, at: float, ending: Ending, told: Sequence[EventRow] = ()) -> None:
         """End a job anew by what its items are now; one that is at work ends by itself.
 
         `told` is written down before the end. A job with items to collect stays what it is.
@@ -169,7 +175,7 @@ class Quarantine:
         finishes = [_finish(one, at) for one in mended]
         return await self._settle(list(zip(mended, finishes, strict=True)))
 
-    async def _settle(self, tries: list[tuple[Mended, Finish]]) -> list[ItemState | LeaseLost]:
+    async def _settle(self, tries: list[tuple[Mended, Completion]]) -> list[ItemState | LeaseLost]:
         try:
             ends: list[ItemState | LeaseLost] = await self._database.write(_settle, tries)
         except (StatementError, ValueError, TypeError, OverflowError) as error:
@@ -228,7 +234,7 @@ def _begin(connection: Connection, job: str, at: float, count: int) -> bool:
     if state not in _ENDED or not is_discovered or _has(connection, job, _UNFINISHED):
         return False
     if reason != UNENDED:
-        append(connection, [fact(job, at, "job.reopened", items=count, replayed=True)])
+        append(connection, [event_row(job, at, "job.reopened", items=count, replayed=True)])
     return True
 
 
@@ -238,7 +244,7 @@ def _leave_unended(connection: Connection, job: str) -> None:
     connection.execute(update(jobs).where(jobs.c.id == job).values(state=state, reason=UNENDED))
 
 
-def _end(connection: Connection, argument: tuple[str, float, Ending, Sequence[Fact]]) -> None:
+def _end(connection: Connection, argument: tuple[str, float, Ending, Sequence[EventRow]]) -> None:
     job, at, ending, told = argument
     append(connection, list(told))
     state = connection.scalar(select(jobs.c.state).where(jobs.c.id == job).with_for_update())
@@ -253,10 +259,10 @@ def _end(connection: Connection, argument: tuple[str, float, Ending, Sequence[Fa
     finish_job(connection, (job, at, ending))
 
 
-def _finish(mended: Mended, at: float) -> Finish:
+def _finish(mended: Mended, at: float) -> Completion:
     held = mended.held
     lease = Lease(held.id, held.job, held.item, held.token + 1, held.tries)
-    return Finish(lease, mended.outcome, at)
+    return Completion(lease, mended.outcome, at)
 
 
 _CURRENT = (
@@ -292,7 +298,7 @@ _RESTORE = BulkUpdate(
 
 
 def _settle(
-    connection: Connection, tries: list[tuple[Mended, Finish]]
+    connection: Connection, tries: list[tuple[Mended, Completion]]
 ) -> list[ItemState | LeaseLost]:
     asked = {"b_ids": [mended.held.id for mended, _ in tries]}
     current = {row.id: row for row in connection.execute(_LOCKED, asked)}
@@ -318,7 +324,7 @@ def _settle(
     met = list(_met(connection, [mended for mended, _ in tries]))
     later = _superseded(met)
     kept = [_skipped(one) if one.lease.id in later else one for one in ours]
-    ends = dict(zip((one.lease.id for one in kept), finish_all(connection, kept), strict=True))
+    ends = dict(zip((one.lease.id for one in kept), complete_all(connection, kept), strict=True))
     _RESTORE.run(
         connection,
         [
@@ -378,7 +384,7 @@ def _foresee(connection: Connection, mended: Sequence[Mended]) -> list[ItemState
         if one.held.id in later
         else ItemState.UNCHANGED
         if one.held.id in same
-        else _STATE_OF.get(one.outcome.verdict, ItemState.FAILED)
+        else _STATE_OF.get(one.outcome.action, ItemState.FAILED)
         for one in mended
     ]
 
@@ -403,6 +409,6 @@ def _met(connection: Connection, mended: Sequence[Mended]) -> Iterator[_Meeting]
                 yield held, record, known[record.key]
 
 
-def _skipped(finish: Finish) -> Finish:
+def _skipped(finish: Completion) -> Completion:
     reason = "a later job has stored this record since"
-    return replace(finish, outcome=Outcome(Verdict.SKIP, reason=reason))
+    return replace(finish, outcome=Outcome(OutcomeAction.SKIP, reason=reason))

@@ -14,7 +14,7 @@ from longline.core.model import FINAL_STATES, ItemState, Lease
 from longline.storage.database import Database
 from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.leases import Claim, lease, owners, reclaim, release, renew
-from longline.storage.queue.outcomes import Finish, finish_all, unstorable
+from longline.storage.queue.outcomes import Completion, complete_all, unstorable
 from longline.storage.schema import items
 
 
@@ -52,29 +52,29 @@ class Queue:
         leases: list[Lease] = await self._database.write(lease, claim)
         return leases
 
-    async def finish(self, finish: Finish) -> ItemState:
+    async def finish(self, finish: Completion) -> ItemState:
         """Commit the end of one try: item, record, new items, statistics, event.
 
         Raises:
             LeaseLost: another worker has the item; nothing was committed.
         """
-        (end,) = await self.finish_all([finish])
+        (end,) = await self.complete_all([finish])
         if isinstance(end, LeaseLost):
             raise end
         return end
 
-    async def finish_all(self, finishes: list[Finish]) -> list[ItemState | LeaseLost]:
+    async def complete_all(self, finishes: list[Completion]) -> list[ItemState | LeaseLost]:
         """Commit the ends of several tries together; say of each the new state, or LeaseLost.
 
         What no database can hold (half a surrogate pair, say) is quarantined with the reason, and
         takes none of the others along.
         """
         try:
-            ends: list[ItemState | LeaseLost] = await self._database.write(finish_all, finishes)
+            ends: list[ItemState | LeaseLost] = await self._database.write(complete_all, finishes)
         except (StatementError, ValueError, TypeError, OverflowError) as error:
             if len(finishes) > 1:
-                return [end for one in finishes for end in await self.finish_all([one])]
-            ends = await self._database.write(finish_all, [unstorable(finishes[0], error)])
+                return [end for one in finishes for end in await self.complete_all([one])]
+            ends = await self._database.write(complete_all, [unstorable(finishes[0], error)])
         return ends
 
     async def release(self, leases: Sequence[Lease]) -> None:

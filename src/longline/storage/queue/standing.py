@@ -10,7 +10,7 @@ from sqlalchemy import Connection, exists, func, or_, select, update
 
 from longline.core.errors import UnknownJob
 from longline.core.model import ItemState, JobState
-from longline.storage.events import append, fact
+from longline.storage.events import append, event_row
 from longline.storage.schema import events, items, jobs
 
 DISCOVERY_FAILED = "discovery.failed"
@@ -19,7 +19,7 @@ _BEGINNINGS = ("job.started", "job.resumed")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterJobStatus:
     """Where a job stands.
 
     `leased` items are in somebody's hands. `begun_at` is when this run of it began. `finder` is who
@@ -47,7 +47,7 @@ class Standing:
         return self.finder is None or self.finder in dead or (self.finder_until or 0.0) < at
 
 
-def look_at(connection: Connection, job: str) -> Standing:
+def look_at(connection: Connection, job: str) -> ClusterJobStatus:
     """Return where a job stands.
 
     Raises:
@@ -60,7 +60,7 @@ def look_at(connection: Connection, job: str) -> Standing:
     leased = connection.scalar(
         select(func.count()).where(items.c.job_id == job, items.c.state == ItemState.LEASED)
     )
-    return Standing(
+    return ClusterJobStatus(
         state=JobState(row.state),
         is_discovered=row.is_discovered,
         finder=row.discovery_owner,
@@ -87,7 +87,7 @@ def without_finder(connection: Connection, at: float, before: float) -> list[str
     ]
 
 
-def bury_finder(connection: Connection, argument: tuple[str, str, float, bool]) -> int:
+def release_dead_discoverer(connection: Connection, argument: tuple[str, str, float, bool]) -> int:
     """Let another discover after one that was killed, and note if that was what it died of.
 
     Returns how many have died of it in this run; 0 when it was not this one who discovered.
@@ -105,7 +105,7 @@ def bury_finder(connection: Connection, argument: tuple[str, str, float, bool]) 
     if not left.rowcount:
         return 0
     if is_of_it:
-        append(connection, [fact(job, at, _KILLED, owner=owner)])
+        append(connection, [event_row(job, at, _KILLED, owner=owner)])
     begun, _ = _beginning(connection, job)
     since = (events.c.job_id == job) & (events.c.kind == _KILLED) & (events.c.id > begun)
     return connection.scalar(select(func.count()).where(since)) or 0

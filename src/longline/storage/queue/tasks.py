@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from longline.core.model import OPEN_STATES, JobState
 from longline.storage.columns import decoding
 from longline.storage.database import Database
-from longline.storage.events import Fact, append, fact
+from longline.storage.events import EventRow, append, event_row
 from longline.storage.queue.leases import MOST_DEATHS
 from longline.storage.schema import cells, jobs
 
@@ -27,7 +27,7 @@ ROOM = "orders"
 _INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
-class OrderKind(StrEnum):
+class TaskKind(StrEnum):
     """What is to be done for a job."""
 
     EXPORT = "export"
@@ -37,7 +37,7 @@ class OrderKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Task:
     """Something to be done for a job; `is_after_end`: only once that has ended.
 
     `owner` does so until `until`, unless it gives signs of life; `deaths` counts those who were
@@ -45,7 +45,7 @@ class Order:
     """
 
     job: str
-    kind: OrderKind
+    kind: TaskKind
     placed_at: float
     what: Mapping[str, Any] = field(default_factory=dict)
     is_after_end: bool = False
@@ -65,25 +65,25 @@ class Order:
         """Say whether nobody holds it who may be alive."""
         return self.owner is None or self.until < at or self.owner in dead
 
-    def failed(self, at: float, reason: str) -> Fact:
+    def failed(self, at: float, reason: str) -> EventRow:
         """Return the event that tells why it was given up."""
         return self._told(at, "failed", reason=reason)
 
-    def dropped(self, at: float) -> Fact:
+    def dropped(self, at: float) -> EventRow:
         """Return the event that tells that it was not wanted any more."""
         return self._told(at, "dropped")
 
-    def _told(self, at: float, end: str, **more: str) -> Fact:
-        kind = "export" if self.kind is OrderKind.EXPORT else "source.finished"
+    def _told(self, at: float, end: str, **more: str) -> EventRow:
+        kind = "export" if self.kind is TaskKind.EXPORT else "source.finished"
         where = {"output": self.what["output"]} if "output" in self.what else {}
-        return fact(self.job, at, f"{kind}.{end}", **where, **more)
+        return event_row(self.job, at, f"{kind}.{end}", **where, **more)
 
 
 @dataclass(frozen=True, slots=True)
-class OrderClaim:
+class TaskClaim:
     """A process's wish for an order; `dead` owners are gone, `killed` ones died of it alone."""
 
-    order: Order
+    order: Task
     owner: str
     at: float
     until: float
@@ -91,25 +91,25 @@ class OrderClaim:
     killed: Sequence[str] = ()
 
 
-class Orders:
+class TaskQueue:
     """The orders of all jobs in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def place(self, order: Order) -> None:
+    async def place(self, order: Task) -> None:
         """Have something done; one that was placed before is placed anew."""
         await self._database.write(place, order)
 
-    async def ready(self, before: float) -> list[Order]:
+    async def ready(self, before: float) -> list[Task]:
         """Return what could have been done since a moment, the oldest first, whoever is at it."""
         return await self._database.read(lambda connection: _ready(connection, before))
 
-    async def of(self, job: str) -> list[Order]:
+    async def of(self, job: str) -> list[Task]:
         """Return what is to be done for a job, the oldest first, whether it is time or not."""
         return await self._database.read(lambda connection: _of(connection, job))
 
-    async def drop(self, order: Order, at: float, dead: Sequence[str]) -> bool:
+    async def drop(self, order: Task, at: float, dead: Sequence[str]) -> bool:
         """Have an order not carried out, which the job's journal tells.
 
         False when it is done by now, or somebody is at it who is not among the `dead`.
@@ -117,26 +117,26 @@ class Orders:
         is_dropped: bool = await self._database.write(_drop, (order, at, dead))
         return is_dropped
 
-    async def take(self, claim: OrderClaim) -> Order | None:
+    async def take(self, claim: TaskClaim) -> Task | None:
         """Become the one who does it; None when somebody living is at it, or it is done.
 
         One that three processes were killed over is given up, which the job's journal tells.
         """
-        taken: Order | None = await self._database.write(_take, claim)
+        taken: Task | None = await self._database.write(_take, claim)
         return taken
 
-    async def keep(self, order: Order, until: float) -> bool:
+    async def keep(self, order: Task, until: float) -> bool:
         """Go on holding an order; False when it is another's by now."""
         is_kept: bool = await self._database.write(_keep, (order, until))
         return is_kept
 
-    async def done(self, order: Order, *told: Fact) -> bool:
+    async def done(self, order: Task, *told: EventRow) -> bool:
         """Drop an order, and tell the journal what came of it; False when it is another's."""
         is_ours: bool = await self._database.write(_done, (order, told))
         return is_ours
 
 
-def place(connection: Connection, order: Order) -> None:
+def place(connection: Connection, order: Task) -> None:
     """Place an order in the caller's transaction."""
     start: Any = _INSERTS[connection.dialect.name]
     state = asdict(order)
@@ -146,22 +146,22 @@ def place(connection: Connection, order: Order) -> None:
     )
 
 
-def _order(state: Mapping[str, Any]) -> Order:
+def _order(state: Mapping[str, Any]) -> Task:
     with decoding(cells.c.state):
-        return Order(**{**state, "kind": OrderKind(state["kind"])})
+        return Task(**{**state, "kind": TaskKind(state["kind"])})
 
 
-def _all(connection: Connection) -> list[Order]:
+def _all(connection: Connection) -> list[Task]:
     query = select(cells.c.state).where(cells.c.room == ROOM)
     return [_order(state) for state in connection.scalars(query)]
 
 
-def _of(connection: Connection, job: str) -> list[Order]:
+def _of(connection: Connection, job: str) -> list[Task]:
     found = [order for order in _all(connection) if order.job == job]
     return sorted(found, key=lambda order: (order.placed_at, order.name))
 
 
-def _ready(connection: Connection, before: float) -> list[Order]:
+def _ready(connection: Connection, before: float) -> list[Task]:
     found = _all(connection)
     if not found:
         return []
@@ -185,22 +185,22 @@ def _ended(connection: Connection, names: set[str]) -> dict[str, float]:
     }
 
 
-def _place_of(order: Order) -> Any:
+def _place_of(order: Task) -> Any:
     return (cells.c.room == ROOM) & (cells.c.name == order.name)
 
 
-def _held(connection: Connection, order: Order, *, is_waited_for: bool = True) -> Order | None:
+def _held(connection: Connection, order: Task, *, is_waited_for: bool = True) -> Task | None:
     """Return an order as it is now, kept from others until the transaction ends."""
     query = select(cells.c.state).where(_place_of(order))
     state = connection.scalar(query.with_for_update(skip_locked=not is_waited_for))
     return None if state is None else _order(state)
 
 
-def _write(connection: Connection, order: Order) -> None:
+def _write(connection: Connection, order: Task) -> None:
     connection.execute(update(cells).where(_place_of(order)).values(state=asdict(order)))
 
 
-def _take(connection: Connection, claim: OrderClaim) -> Order | None:
+def _take(connection: Connection, claim: TaskClaim) -> Task | None:
     found = _held(connection, claim.order, is_waited_for=False)
     if found is None or not found.is_free(claim.at, claim.dead):
         return None
@@ -215,7 +215,7 @@ def _take(connection: Connection, claim: OrderClaim) -> Order | None:
     return taken
 
 
-def _drop(connection: Connection, argument: tuple[Order, float, Sequence[str]]) -> bool:
+def _drop(connection: Connection, argument: tuple[Task, float, Sequence[str]]) -> bool:
     order, at, dead = argument
     found = _held(connection, order)
     if found is None or not found.is_free(at, dead):
@@ -225,7 +225,7 @@ def _drop(connection: Connection, argument: tuple[Order, float, Sequence[str]]) 
     return True
 
 
-def _keep(connection: Connection, argument: tuple[Order, float]) -> bool:
+def _keep(connection: Connection, argument: tuple[Task, float]) -> bool:
     order, until = argument
     found = _held(connection, order)
     if found is None or found.owner != order.owner:
@@ -234,7 +234,7 @@ def _keep(connection: Connection, argument: tuple[Order, float]) -> bool:
     return True
 
 
-def _done(connection: Connection, argument: tuple[Order, Sequence[Fact]]) -> bool:
+def _done(connection: Connection, argument: tuple[Task, Sequence[EventRow]]) -> bool:
     order, told = argument
     found = _held(connection, order)
     if found is None or found.owner != order.owner:

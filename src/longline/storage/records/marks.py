@@ -17,7 +17,7 @@ Version = tuple[int, int]
 _PAGE = 500
 
 
-class Marks:
+class ExportCursors:
     """Remembers what each export has written, by the name of the export."""
 
     def __init__(self, database: Database) -> None:

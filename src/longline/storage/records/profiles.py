@@ -15,7 +15,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import ItemState
 from longline.http.messages import origin_of
 from longline.storage.database import Database
-from longline.storage.events import append, fact
+from longline.storage.events import append, event_row
 from longline.storage.schema import items, jobs, profiles, records
 
 _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
@@ -214,7 +214,7 @@ def _accept(connection: Connection, argument: tuple[str, Mapping[str, Any], floa
         .where(profiles.c.job_id == job)
         .values(is_sound=True, profile={**profile, "accepted": True})
     )
-    append(connection, [fact(job, at, "drift.accepted")])
+    append(connection, [event_row(job, at, "drift.accepted")])
 
 
 def _evidence(

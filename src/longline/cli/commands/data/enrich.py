@@ -30,7 +30,7 @@ from longline.enrichment.queueing import queries_of, queue_records
 from longline.storage.records.enrichment import Questions
 from longline.storage.records.records import Row
 from longline.storage.store import Store, open_store
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 
 _FILE = click.Path(path_type=Path)
 
@@ -121,8 +121,8 @@ async def _run(
     display: PhaseDisplay,
 ) -> PhaseReport:
     clock, questions = SystemClock(), store.questions
-    async with open_keepers(settings, clock) as keepers:
-        limiter = limiter_of(task, clock, keepers.paces, keepers.limits)
+    async with open_limit_backends(settings, clock) as backends:
+        limiter = limiter_of(task, clock, backends.paces, backends.limits)
         async with open_enricher(task, limiter, clock) as enricher:
             phase = Phase(
                 task,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longline.cli.format import SafeLive, cleaned, error_console, plain_console
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.model import QuestionState
 from longline.enrichment.phase import PhaseProgress, PhaseReport, PhaseState
 from longline.storage.records.enrichment import maker_of
@@ -149,7 +149,7 @@ def _age(row: dict[str, Any]) -> str:
 def _origin(row: dict[str, Any]) -> str:
     origin = f"  machine-made: {clean(maker_of(row))}"
     at = row["answered_at"]
-    return f"{origin}, {moment(at).isoformat(timespec='seconds')}" if at else origin
+    return f"{origin}, {utc_datetime(at).isoformat(timespec='seconds')}" if at else origin
 
 
 def _fields(answer: Any) -> list[tuple[str, str]]:

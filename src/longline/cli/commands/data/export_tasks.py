@@ -16,7 +16,7 @@ from longline.engine.owner import in_words
 from longline.engine.tasks import Taken, take_back
 from longline.export.destinations.base import Wish
 from longline.export.tasks import for_later, from_anywhere, order_of
-from longline.storage.queue.tasks import Order
+from longline.storage.queue.tasks import Task
 from longline.storage.store import Store
 
 _SPELLED = {"text": "--search"}
@@ -77,7 +77,7 @@ def _nothing_dropped(job: str, output: str | None, found: Taken) -> str:
     return f"no export of {job}{where} waits; `longline jobs {job}` shows what does"
 
 
-def _outputs(orders: Iterable[Order]) -> list[str]:
+def _outputs(orders: Iterable[Task]) -> list[str]:
     return [str(order.what.get("output")) for order in orders]
 
 

@@ -18,7 +18,7 @@ from longline.analysis.reextract import copy_notice
 from longline.cli.format import cleaned, echo_line, note, plain_console
 from longline.cli.opening import with_store
 from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import FailureKind
 from longline.pipeline.material import material_of
 from longline.storage.queue.quarantine import Group, Held
@@ -137,7 +137,7 @@ def _told(held: Held) -> dict[str, Any]:
         "kind": held.kind,
         "reason": held.reason,
         "problems": list(material.problems) or [held.reason],
-        "at": moment(held.finished_at).isoformat(timespec="seconds"),
+        "at": utc_datetime(held.finished_at).isoformat(timespec="seconds"),
         "layers": dict(material.layers),
         "notes": [asdict(one) for one in material.notes],
         "raw": _storable(material.results),

@@ -11,7 +11,7 @@ from rich.table import Table
 from longline.cli.format import cleaned, plain_console
 from longline.cli.opening import with_store
 from longline.cli.options import JOB, home_option, json_option, print_json
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.drift.view import drift_of, sources_watched
 from longline.drift.watch import accept
 
@@ -111,4 +111,4 @@ def _shown(text: str) -> str:
 
 
 def _moment(at: float) -> str:
-    return moment(at).isoformat(timespec="seconds")
+    return utc_datetime(at).isoformat(timespec="seconds")

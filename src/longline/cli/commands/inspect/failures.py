@@ -12,10 +12,10 @@ from rich.table import Table
 from longline.cli.format import cleaned, plain_console
 from longline.cli.opening import with_store
 from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
-from longline.storage.queue.failures import LedgerQuery, Unlucky
+from longline.storage.queue.failures import FailedItem, FailureQuery
 from longline.storage.store import Store
 
 _KINDS = [kind.value for kind in FailureKind]
@@ -64,8 +64,8 @@ async def _look(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, An
     job = (await store.jobs.get(name)).id
     return {
         "job": job,
-        "kinds": await store.ledger.by_kind(job),
-        "items": await store.ledger.unlucky(LedgerQuery(job, **wanted)),
+        "kinds": await store.failure_log.by_kind(job),
+        "items": await store.failure_log.unlucky(FailureQuery(job, **wanted)),
     }
 
 
@@ -77,7 +77,7 @@ def _print_kinds(kinds: dict[str, dict[str, int]]) -> None:
     plain_console().print(table if kinds else "nothing has failed in this job")
 
 
-def _print_items(items: list[Unlucky], *, has_attempts: bool) -> None:
+def _print_items(items: list[FailedItem], *, has_attempts: bool) -> None:
     console = plain_console()
     for one in items:
         answer = f", last answer {one.status}" if one.status else ""
@@ -88,7 +88,7 @@ def _print_items(items: list[Unlucky], *, has_attempts: bool) -> None:
         for attempt in one.attempts if has_attempts else ():
             status = attempt["status"] or "no answer"
             console.print(
-                f"    {moment(attempt['at']):%Y-%m-%d %H:%M:%S}  {attempt['kind']}  {status}  "
+                f"    {utc_datetime(attempt['at']):%F %T}  {attempt['kind']}  {status}  "
                 f"{attempt['seconds']:.2f} s  {attempt['step']}: "
                 f"{attempt['reason']}",
             )

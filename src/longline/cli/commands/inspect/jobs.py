@@ -13,7 +13,7 @@ from longline.cli.opening import with_store
 from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
 from longline.cli.tables import Fitting
 from longline.cli.tasks_shown import orders_of, print_orders
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.model import ItemState, Job
 from longline.engine.owner import is_abandoned
 from longline.storage.store import Store
@@ -48,7 +48,7 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
             click.echo(cleaned(f"{name:12} {value}", is_line=True))
     for event in told["events"]:
         said = cleaned(str(event["data"]), is_line=True)
-        click.echo(f"  {moment(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {said}")
+        click.echo(f"  {utc_datetime(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {said}")
     print_orders(told["orders"])
 
 
@@ -63,7 +63,7 @@ async def _row(store: Store, job: Job) -> dict[str, Any]:
         "source": job.source,
         "state": job.state.value,
         "is_abandoned": await is_abandoned(store, job, SystemClock().now()),
-        "created_at": moment(job.created_at).isoformat(timespec="seconds"),
+        "created_at": utc_datetime(job.created_at).isoformat(timespec="seconds"),
         "discovered": sum(counts.values()),
         **{state.value: counts[state] for state in ItemState},
         "reason": job.reason,
@@ -72,12 +72,12 @@ async def _row(store: Store, job: Job) -> dict[str, Any]:
 
 async def _one(store: Store, name: str) -> dict[str, Any]:
     job = await store.jobs.get(name)
-    events = await store.journal.events(job.id, with_items=False)
+    events = await store.event_log.events(job.id, with_items=False)
     return {
         **await _row(store, job),
         **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
-        "statistics": await store.journal.statistics(job.id),
+        "statistics": await store.event_log.statistics(job.id),
         "orders": await orders_of(store, job),
         "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN)],
     }

@@ -20,7 +20,7 @@ from longline.cli.format import SafeConsole, SafeLive, cleaned, plain_console
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.cli.tables import Fitting, row_of, sites_table
 from longline.config.settings import Settings
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import LonglineError, StoreGone
 from longline.engine.owner import is_abandoned
 from longline.engine.progress import rest_after
@@ -155,7 +155,7 @@ def _speeds(jobs: Sequence[SiteProgress], now: float, before: Picture | None) ->
 def shown(picture: Picture) -> RenderableType:
     """Return a picture as people see it."""
     parts: list[RenderableType] = [
-        Text(f"longline, {moment(picture.at):%Y-%m-%d %H:%M:%S} UTC", style="bold"),
+        Text(f"longline, {utc_datetime(picture.at):%Y-%m-%d %H:%M:%S} UTC", style="bold"),
         Text(""),
     ]
     if picture.jobs:

@@ -15,12 +15,12 @@ from longline.cli.format import echo_line, plain_console
 from longline.cli.opening import with_store
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.config.settings import prepare_home
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import BadOption
-from longline.limits.backends.base import BreakerKeeper
+from longline.limits.backends.base import BreakerBackend
 from longline.limits.breaker import BreakerPolicy, BreakerState
 from longline.limits.circuit import describe
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
 @json_option
 def show(domain: str, *, home: Path | None, as_json: bool) -> None:
     """Show how the breaker of DOMAIN stands, and its last changes."""
-    row = _row(domain, _with_breakers(home, lambda keeper: _one(keeper, domain)))
+    row = _row(domain, _with_breakers(home, lambda backend: _one(backend, domain)))
     if as_json:
         print_json(row)
         return
@@ -67,9 +67,9 @@ def show(domain: str, *, home: Path | None, as_json: bool) -> None:
 def reset(domain: str, *, home: Path | None, as_json: bool) -> None:
     """Close the breaker of DOMAIN by hand, so that it is asked again."""
 
-    async def closed(keeper: BreakerKeeper) -> BreakerState:
-        await _one(keeper, domain)
-        return await keeper.reset(domain)
+    async def closed(backend: BreakerBackend) -> BreakerState:
+        await _one(backend, domain)
+        return await backend.reset(domain)
 
     row = _row(domain, _with_breakers(home, closed))
     hurried = with_store(home, lambda store: store.queue.hurry(domain))
@@ -79,23 +79,23 @@ def reset(domain: str, *, home: Path | None, as_json: bool) -> None:
     click.echo(f"{domain} is {row['phase']} and asked again; {hurried} parked items are due now")
 
 
-def _with_breakers(home: Path | None, use: Callable[[BreakerKeeper], Awaitable[T]]) -> T:
+def _with_breakers(home: Path | None, use: Callable[[BreakerBackend], Awaitable[T]]) -> T:
     settings = settings_of(home)
     prepare_home(settings)
 
     async def look() -> T:
-        async with open_keepers(settings, SystemClock()) as keepers:
-            return await use(keepers.breakers)
+        async with open_limit_backends(settings, SystemClock()) as backends:
+            return await use(backends.breakers)
 
     return asyncio.run(look())
 
 
-async def _all(keeper: BreakerKeeper) -> dict[str, BreakerState]:
-    return await keeper.all()
+async def _all(backend: BreakerBackend) -> dict[str, BreakerState]:
+    return await backend.all()
 
 
-async def _one(keeper: BreakerKeeper, domain: str) -> BreakerState:
-    known = await keeper.all()
+async def _one(backend: BreakerBackend, domain: str) -> BreakerState:
+    known = await backend.all()
     if domain not in known:
         listed = ", ".join(sorted(known)) or "none"
         raise BadOption("DOMAIN", f"nothing is known of {domain!r}; known are: {listed}")
@@ -110,7 +110,7 @@ def _row(domain: str, state: BreakerState) -> dict[str, Any]:
 
 
 def _moment(at: float | None) -> str | None:
-    return None if at is None else moment(at).isoformat(timespec="seconds")
+    return None if at is None else utc_datetime(at).isoformat(timespec="seconds")
 
 
 def _words(row: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ import click
 
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.config.settings import prepare_home
-from longline.core.clock import moment
+from longline.core.clock import utc_datetime
 from longline.wiring import open_cache
 
 
@@ -31,7 +31,10 @@ def stats(*, home: Path | None, as_json: bool) -> None:
     share = found.size_bytes / found.limit_bytes
     click.echo(f"{found.entries} answers, {_size(found.size_bytes)}, {share:.0%} of the limit")
     if found.oldest is not None and found.newest is not None:
-        click.echo(f"stored from {moment(found.oldest):%F %T} to {moment(found.newest):%F %T} UTC")
+        click.echo(
+            f"stored from {utc_datetime(found.oldest):%F %T}"
+            f" to {utc_datetime(found.newest):%F %T} UTC"
+        )
 
 
 @command.command("clear")

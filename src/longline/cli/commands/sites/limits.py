@@ -14,13 +14,13 @@ from rich.table import Table
 from longline.cli.format import plain_console
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.config.settings import prepare_home
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import BadOption
 from longline.http.messages import origin_of
 from longline.limits import learning
 from longline.limits.backends.cells import Cells
 from longline.limits.learning import Learned
-from longline.wiring import open_keepers
+from longline.wiring import open_limit_backends
 
 T = TypeVar("T")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w([\w.-]*\w)?\.?)(:[0-9]{1,5})?")
@@ -83,8 +83,8 @@ def _with_limits(home: Path | None, use: Callable[[Cells[Learned]], Awaitable[T]
     prepare_home(settings)
 
     async def look() -> T:
-        async with open_keepers(settings, SystemClock()) as keepers:
-            return await use(keepers.limits)
+        async with open_limit_backends(settings, SystemClock()) as backends:
+            return await use(backends.limits)
 
     return asyncio.run(look())
 
@@ -95,7 +95,9 @@ def _domain(text: str) -> str:
 
 
 def _row(state: Learned) -> dict[str, Any]:
-    changed = moment(state.changed_at).isoformat(timespec="seconds") if state.changed_at else None
+    changed = (
+        utc_datetime(state.changed_at).isoformat(timespec="seconds") if state.changed_at else None
+    )
     return {
         "rate": learning.kept_rate(state),
         "burst": learning.pace(state).capacity,

@@ -13,14 +13,14 @@ import click
 from longline.cli.format import echo_line
 from longline.cli.options import home_option, json_option, print_json, settings_of
 from longline.config.settings import Settings, prepare_home
-from longline.core.clock import SystemClock, moment
+from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import BadOption
 from longline.http.address_policy import AddressCheck, AddressPolicy
 from longline.http.messages import origin_of
 from longline.http.middleware.robots import RobotsReader, Verdict
 from longline.http.robots_rules import robots_agent
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport, Resolver
-from longline.wiring import open_keepers, user_agent_of
+from longline.wiring import open_limit_backends, user_agent_of
 
 _NOT_ALLOWED = 4
 
@@ -54,12 +54,12 @@ async def _judge(settings: Settings, url: str, agent: str, *, is_fresh: bool) ->
     options = HttpOptions(
         timeout=settings.timeout, user_agent=user_agent_of(settings), ca_file=settings.ca_file
     )
-    async with open_keepers(settings, clock) as keepers:
+    async with open_limit_backends(settings, clock) as backends:
         resolver = Resolver()
         addresses = AddressPolicy(settings.private_hosts, resolver=resolver)
         http = HttpTransport(options, clock, addresses, resolver)
         try:
-            reader = RobotsReader(AddressCheck(http, addresses), clock, keepers.robots)
+            reader = RobotsReader(AddressCheck(http, addresses), clock, backends.robots)
             return await reader.judge(url, agent=agent, is_fresh=is_fresh)
         finally:
             await http.close()
@@ -71,7 +71,7 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
         "is_allowed": verdict.is_allowed,
         **(asdict(why) if why else {}),
         "status": found and found.status,
-        "fetched_at": found and moment(found.fetched_at).isoformat(timespec="seconds"),
+        "fetched_at": found and utc_datetime(found.fetched_at).isoformat(timespec="seconds"),
         "is_kept": verdict.is_kept,
         "problem": verdict.problem,
     }
@@ -84,7 +84,7 @@ def _facts(verdict: Verdict) -> dict[str, str]:
         facts["trouble"] = verdict.problem
     if (found := verdict.found) is None or (why := verdict.explanation) is None:
         return {**facts, "meaning": "nobody knows the rules, so nothing of this host is asked for"}
-    read = f"{moment(found.fetched_at):%Y-%m-%d %H:%M:%S} UTC"
+    read = f"{utc_datetime(found.fetched_at):%Y-%m-%d %H:%M:%S} UTC"
     facts["robots.txt"] = (
         f"status {found.status}, {'kept since' if verdict.is_kept else 'read'} {read}"
     )

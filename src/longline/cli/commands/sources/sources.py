@@ -31,7 +31,7 @@ from longline.config.plugins import SOURCES, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import ConfigError
-from longline.core.model import Item, Quality, Verdict
+from longline.core.model import Item, OutcomeAction, Quality
 from longline.devtools.bench import open_bench, spec_of
 from longline.devtools.checking import Check, CheckedField, Checks, check_source
 from longline.devtools.exchanges import Exchange
@@ -44,11 +44,11 @@ from longline.sources.loader import BUILT_IN, load_source
 
 _WIDTH = 100
 _ENDS = {
-    Verdict.STORE: "it becomes a record",
-    Verdict.SKIP: "it is skipped",
-    Verdict.FAIL: "it fails",
-    Verdict.QUARANTINE: "it is refused and put into quarantine",
-    Verdict.LATER: "it is put off",
+    OutcomeAction.STORE: "it becomes a record",
+    OutcomeAction.SKIP: "it is skipped",
+    OutcomeAction.FAIL: "it fails",
+    OutcomeAction.QUARANTINE: "it is refused and put into quarantine",
+    OutcomeAction.DEFER: "it is put off",
 }
 
 
@@ -84,7 +84,7 @@ def _tell_check(check: Check) -> None:
     _tell_exchanges(check.exchanges)
     reason = f": {check.reason}" if check.reason else ""
     click.echo()
-    echo_line(f"{_ENDS[check.verdict]}{reason}")
+    echo_line(f"{_ENDS[check.action]}{reason}")
     if check.found:
         click.echo(f"its page leads to {check.found} more items")
     if check.quality:

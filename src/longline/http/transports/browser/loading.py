@@ -16,7 +16,7 @@ from playwright.async_api import Error as PlaywrightError
 from yarl import URL
 
 from longline.config.manifests.browser import Steps
-from longline.core.clock import Clock, moment
+from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import BadAnswer, BadCertificate, BadStatus, ConnectFailed, FetchError
 from longline.core.files import make_private_file, make_private_folder
 from longline.core.model import CUT
@@ -137,7 +137,7 @@ class Load:
         )
         await self._act(stage)
         for cut in dict.fromkeys(stage.cuts):
-            self.traffic.account.tell(CUT, reason=f"{self.request.url} was not shown whole: {cut}")
+            self.traffic.usage.tell(CUT, reason=f"{self.request.url} was not shown whole: {cut}")
         # A click may lead elsewhere: the answer is that of the page which was asked for.
         answer, address = self.traffic.main, self._address()
         try:
@@ -305,7 +305,7 @@ class Failures:
         return stem if stem.with_suffix(".html").exists() else None
 
     def _name(self, url: str) -> str:
-        when = moment(self._clock.now()).strftime("%Y%m%dT%H%M%S%f")
+        when = utc_datetime(self._clock.now()).strftime("%Y%m%dT%H%M%S%f")
         address = _UNSAFE.sub("-", url.partition("://")[2].partition("?")[0])
         return f"{when}-{address[:_MOST_LETTERS].strip('-')}"
 

@@ -12,7 +12,7 @@ from playwright.async_api import Page as Tab
 from longline.config.patterns import user_pattern
 from longline.core.clock import Clock
 from longline.core.errors import ConnectFailed, NeverReady, PrivateAddress, TimedOut
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.transports.browser.chromium import Chromium
 from longline.http.transports.browser.deadlines import Patience
@@ -48,17 +48,17 @@ class Tabs:
         self._is_lost = False
         self.subrequests = 0
 
-    async def open(self, request: Request, account: Account) -> BrowserPage:
+    async def open(self, request: Request, usage: Usage) -> BrowserPage:
         """Return the page at an address as the browser shows it.
 
         Raises:
             NoBrowser: there is no browser to start.
             FetchError: the page did not come.
         """
-        async with account.waiting.to_enter(self._free), self._browser(request) as chromium:
+        async with usage.waiting.to_enter(self._free), self._browser(request) as chromium:
             try:
                 async with chromium.page() as tab:
-                    return await self._load(tab, request, account)
+                    return await self._load(tab, request, usage)
             except ConnectFailed as error:
                 if (refusal := chromium.refusal(request.url)) is not None:
                     raise PrivateAddress(request.url, refusal.address) from error
@@ -114,22 +114,22 @@ class Tabs:
         else:
             await chromium.close()
 
-    async def _load(self, tab: Tab, request: Request, account: Account) -> BrowserPage:
+    async def _load(self, tab: Tab, request: Request, usage: Usage) -> BrowserPage:
         seconds = request.timeout or self._options.timeout
         if request.clicks is not None:  # each page has the time of one
             seconds *= request.clicks.skip + request.clicks.most
         patience = Patience()
-        traffic = Traffic(tab, self._rules, account, patience, request.headers, request.permit)
+        traffic = Traffic(tab, self._rules, usage, patience, request.headers, request.permit)
         load = Load(tab, request, traffic, self._options.spec.steps_for(request.url), self._clock)
         try:
             async with asyncio.timeout(seconds) as deadline:
                 with patience.counting(deadline):
                     return await load.run()
         except TimeoutError:
-            await self._keep(tab, request, account)
+            await self._keep(tab, request, usage)
             raise TimedOut(request.url, seconds) from None
         except NeverReady:
-            await self._keep(tab, request, account)
+            await self._keep(tab, request, usage)
             raise
         finally:
             self.subrequests += traffic.subrequests
@@ -138,7 +138,7 @@ class Tabs:
                 with suppress(PlaywrightError):
                     await tab.context.clear_cookies()
 
-    async def _keep(self, tab: Tab, request: Request, account: Account) -> None:
+    async def _keep(self, tab: Tab, request: Request, usage: Usage) -> None:
         kept = await self._failures.keep(tab, request.url)
         if kept is not None:
-            account.tell(KEPT, url=request.url, file=f"{kept}.html")
+            usage.tell(KEPT, url=request.url, file=f"{kept}.html")

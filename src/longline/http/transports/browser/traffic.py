@@ -17,7 +17,7 @@ from longline.config.manifests.browser import RESOURCE_TYPES, TRACKERS
 from longline.config.patterns import UserPattern
 from longline.core.errors import LonglineError, PrivateAddress
 from longline.core.json_text import read_json
-from longline.core.model import CUT, Account
+from longline.core.model import CUT, Usage
 from longline.http.messages import Permit
 from longline.http.transports.browser.deadlines import Patience
 
@@ -100,7 +100,7 @@ class Traffic:
 
     page: Page
     rules: Rules
-    account: Account
+    usage: Usage
     patience: Patience
     headers: Mapping[str, str]
     permit: Permit | None = None
@@ -193,7 +193,7 @@ class Traffic:
             self.main = response
             self.documents += 1
         elif response.status == _TOO_MANY:
-            self.account.rate_limited += 1
+            self.usage.rate_limited += 1
         if self._is_captured(response.url):
             self._capture(response)
 
@@ -203,7 +203,7 @@ class Traffic:
         elif not self._is_capture_full:
             self._is_capture_full = True
             reason = f"{self.page.url} received more than {_MOST_CAPTURED} answers to capture"
-            self.account.tell(CUT, reason=reason)
+            self.usage.tell(CUT, reason=reason)
 
     def _is_captured(self, url: str) -> bool:
         return any(pattern.search(url) for pattern in self.rules.captured)
@@ -247,7 +247,7 @@ class Traffic:
 
     def _count(self) -> None:
         self.subrequests += 1
-        self.account.requests += 1
+        self.usage.requests += 1
 
     async def _take_turn(self, url: str) -> bool:
         """Wait for the pace of a host; False when the request is not to be made."""
@@ -258,7 +258,7 @@ class Traffic:
         turn = asyncio.ensure_future(self.rules.before(url))
         self._turns.add(turn)
         try:
-            with self.patience.waiting(), self.account.waiting:
+            with self.patience.waiting(), self.usage.waiting:
                 await asyncio.wait({turn})
         finally:
             turn.cancel()
@@ -270,7 +270,7 @@ class Traffic:
             return True
         if isinstance(error, PrivateAddress):
             # Pages ask this machine for reasons of their own; they are shown without the answer.
-            self.account.tell("address.refused", url=url, address=error.address)
+            self.usage.tell("address.refused", url=url, address=error.address)
             self.blocked += 1
             return False
         if not isinstance(error, LonglineError):

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from longline.core.clock import Clock
 from longline.core.errors import BadAnswer, MissingExtra
-from longline.core.model import Account
+from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.middleware.base import Link
+from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.options import BrowserOptions, is_remote
 
 _TOO_MANY = 429
@@ -24,14 +24,14 @@ class _Tabs(Protocol):
 
     subrequests: int
 
-    async def open(self, request: Request, account: Account) -> Page:
+    async def open(self, request: Request, usage: Usage) -> Page:
         """Return a page as it is shown."""
 
     async def close(self) -> None:
         """End the browser."""
 
 
-class BrowserTransport(Link):
+class BrowserTransport(Middleware):
     """Opens addresses in a browser, which is started with the first of them.
 
     A redirect of the page itself is an answer like any other: the chain follows it. What a page
@@ -60,7 +60,7 @@ class BrowserTransport(Link):
         """How many requests pages have made by themselves so far."""
         return self._tabs.subrequests if self._tabs else 0
 
-    async def __call__(self, request: Request, account: Account) -> Page:
+    async def __call__(self, request: Request, usage: Usage) -> Page:
         if request.method != "GET" or request.body is not None:
             raise BadAnswer(request.url, f"a browser opens pages with GET, not {request.method}")
         if not request.url.startswith(_SCHEMES):
@@ -69,11 +69,11 @@ class BrowserTransport(Link):
             self._tabs = self._make()
         if self._options.addresses is not None and is_remote(self._options.chromium):
             await self._options.addresses.check_host(request.url)
-        account.requests += 1
-        page = await self._tabs.open(request, account)
-        account.received_bytes += len(page.body)
-        account.status = page.status
-        account.rate_limited += page.status == _TOO_MANY
+        usage.requests += 1
+        page = await self._tabs.open(request, usage)
+        usage.received_bytes += len(page.body)
+        usage.status = page.status
+        usage.rate_limited += page.status == _TOO_MANY
         return page
 
     async def close(self) -> None:
