@@ -18,7 +18,7 @@ from others_frame import Suite, Unreachable, Verdict, unpacked
 from proofs import Figure, Proof, Sizes, Skipped, none, told
 
 NAME = "others"
-_MODULES = ("others_amounts", "others_text", "others_sites")  # each has SUITES
+_MODULES = ("others_amounts", "others_text", "others_sites", "others_sitemaps")  # each has SUITES
 _KINDS = ("right", "refused", "wrong", "policy")
 _ABOUT = (
     "The published test cases of other projects, taken from their source distributions at run "
@@ -28,7 +28,8 @@ _ABOUT = (
 _HEAD = """# Judged by the tests of others
 
 Written by `python bench/others.py` (part of `make soak`); do not edit. The cases are taken from the
-source distributions of the packages at run time. *Right* is the value that the package expects,
+source distributions of the packages at run time; ultimate-sitemap-parser publishes none, so its
+parser judges generated documents. *Right* is the value that the package expects,
 *refused* is no value and a note that says why, *wrong* is another value. *Policy* counts documented
 differences, listed below one by one; they are not part of the share of right cases.
 """
@@ -91,7 +92,7 @@ def judge(wanted: list[Suite]) -> list[Judged]:
     Raises:
         Unreachable: a source distribution cannot be downloaded.
     """
-    return [Judged(one, one.judge(unpacked(one.package, one.version))) for one in wanted]
+    return [Judged(one, one.judge(unpacked(one.package, one.version, one.form))) for one in wanted]
 
 
 def prove(_sizes: Sizes) -> Proof | Skipped:

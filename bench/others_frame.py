@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,10 @@ from typing import Literal
 
 _CACHE = "longline-others"  # in the folder for temporary files
 _TIMEOUT = 300.0  # seconds for one download
+
+
+Form = Literal["sdist", "wheel"]
+"""What of a package is downloaded: its source distribution, or its wheel when it has no tests."""
 
 
 class Unreachable(RuntimeError):
@@ -50,10 +53,11 @@ class Suite:
     version: str
     judge: Callable[[Path], list[Verdict]]
     least_right: float = 0.0
+    form: Form = "sdist"
 
 
-def unpacked(package: str, version: str) -> Path:
-    """Return the folder of a source distribution, downloaded on first use.
+def unpacked(package: str, version: str, form: Form = "sdist") -> Path:
+    """Return the folder of an unpacked distribution, downloaded on first use.
 
     Raises:
         Unreachable: the package index has it not, or does not answer.
@@ -63,13 +67,15 @@ def unpacked(package: str, version: str) -> Path:
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as name:
-            _download(package, version, Path(name)).rename(folder)
+            inside = _download(package, version, form, Path(name))
+            (_only_folder(inside) if form == "sdist" else inside).rename(folder)
     return folder
 
 
-def _download(package: str, version: str, place: Path) -> Path:
+def _download(package: str, version: str, form: Form, place: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-deps", "--no-binary", ":all:", "--dest", str(place), f"{package}=={version}"]
+    command += ["--no-binary" if form == "sdist" else "--only-binary", ":all:"]
+    command += ["--no-deps", "--dest", str(place), f"{package}=={version}"]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT)
     except subprocess.CalledProcessError as error:
@@ -77,14 +83,19 @@ def _download(package: str, version: str, place: Path) -> Path:
         raise Unreachable(f"pip cannot download {package} {version}: {last}") from error
     except subprocess.TimeoutExpired as error:
         raise Unreachable(f"pip did not download {package} {version} in {_TIMEOUT:g} s") from error
-    archive = next((path for path in place.iterdir() if path.name.endswith(".tar.gz")), None)
-    if archive is None:
-        raise Unreachable(f"{package} {version} has no source distribution in .tar.gz")
     inside = place / "unpacked"
-    with tarfile.open(archive) as tar:
-        tar.extractall(inside, filter="data")
+    for archive in place.iterdir():
+        if archive.suffix == ".whl":
+            shutil.unpack_archive(archive, inside, "zip")
+            return inside
+        if archive.name.endswith(".tar.gz"):
+            shutil.unpack_archive(archive, inside, filter="data")
+            return inside
+    raise Unreachable(f"{package} {version} has no {form} that can be unpacked here")
+
+
+def _only_folder(inside: Path) -> Path:
     folders = [path for path in inside.iterdir() if path.is_dir()]
     if len(folders) != 1:
-        shutil.rmtree(inside)
-        raise Unreachable(f"{package} {version} does not unpack into one folder")
+        raise Unreachable(f"{inside.name} does not hold one folder")
     return folders[0]

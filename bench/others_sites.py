@@ -3,9 +3,6 @@
 The test files are run as they are, with longline's parts in the place of the tested ones
 (`others_shims.py`). A test is a case. Tests of features that longline does not have, of log
 messages and of deprecation warnings are not run.
-
-ultimate-sitemap-parser publishes no tests in its source distributions (0.1 to 1.8.1), so there are
-no cases to take from it.
 """
 
 from __future__ import annotations
