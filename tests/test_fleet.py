@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +14,7 @@ from longline.core.errors import BadOption, UnknownJob
 from longline.core.model import JobState
 from longline.engine.sites import SiteStatus
 from longline.orchestrator import Orchestrator
+from longline.sync import SyncOrchestrator
 from tests.virtual import VirtualClock
 
 SITE = """
@@ -214,30 +214,51 @@ def test_without_an_event_loop_each_call_returns_when_it_is_done(tmp_path: Path)
     path = tmp_path / "quick.py"
     path.write_text(SITE.format(name="quick", seconds=0))
 
-    with Orchestrator(home=tmp_path) as longline:
+    with SyncOrchestrator(home=tmp_path) as longline:
         report = longline.execute(str(path))
         progress = longline.get_site_progress(report.job)
+        records, jobs = longline.records(limit=3), longline.jobs()
 
     assert report.state is JobState.COMPLETE
     assert progress.result_count == 4
-
-
-def test_in_with_the_object_itself_can_be_called_without_an_event_loop(tmp_path: Path) -> None:
-    site = tmp_path / "one.py"
-    site.write_text(SITE.format(name="one", seconds=0))
-    longline = Orchestrator(home=tmp_path)
-
-    with longline:
-        report: Any = longline.execute(str(site))
-
-    assert report.state is JobState.COMPLETE
+    assert (len(records), len(jobs)) == (3, 1)
+    assert all(row["key"] in records._repr_html_() for row in records)
+    assert report.job in report._repr_html_()
+    assert report.job in jobs._repr_html_()
 
 
 def test_an_error_inside_with_goes_through_and_everything_is_closed(tmp_path: Path) -> None:
-    orchestrator = Orchestrator(home=tmp_path)
+    longline = SyncOrchestrator(home=tmp_path)
 
-    with pytest.raises(UnknownJob), orchestrator as longline:
+    with pytest.raises(UnknownJob), longline:
         longline.get_site_progress("no-such-job")
 
     with pytest.raises(RuntimeError, match="async with"):
-        _ = orchestrator.store
+        _ = longline.orchestrator.store
+    with pytest.raises(RuntimeError, match="with SyncOrchestrator"):
+        longline.jobs()
+
+
+async def test_a_call_needs_a_source(tmp_path: Path, clock: VirtualClock) -> None:
+    async with Orchestrator(home=tmp_path, clock=clock) as longline:
+        with pytest.raises(BadOption) as caught:
+            await longline.execute()
+
+    assert caught.value.option == "source"
+
+
+async def test_a_file_is_executed_once_in_a_run_and_again_when_it_has_changed(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    path, executed = tmp_path / "counted.py", tmp_path / "executed"
+    count = f"open({str(executed)!r}, 'a').write('x')\n"
+    path.write_text(SITE.format(name="counted", seconds=0) + count)
+
+    async with orchestrator_in(tmp_path, clock) as longline:
+        await longline.execute(str(path))
+        assert executed.read_text() == "x"
+
+        path.write_text(path.read_text() + "\n# changed\n")
+        await longline.execute(str(path), fresh=True)
+
+    assert executed.read_text() == "xx"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import BadOption
-from longline.scraper import Scraper, ScrapeResult, ScrapeStatus
+from longline.core.model import JobState
+from longline.scraper import Scraper, ScrapeResult
 from tests.little import Little
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -29,7 +30,7 @@ async def test_a_scraper_that_finds_everything_has_completed(
     async with one:
         result = await one.scrape()
 
-    assert (before, one.status) == (ScrapeStatus.IDLE, ScrapeStatus.COMPLETED)
+    assert (before, one.status) == (JobState.PENDING, JobState.COMPLETE)
     assert result.success
     assert sorted(item["key"] for item in result.items) == ["0", "1", "2"]
     assert result.stats["stored"] == 3
@@ -44,7 +45,7 @@ async def test_what_went_wrong_is_told_beside_what_was_found(
     async with broken as one:
         result = await one.scrape()
 
-    assert result.status is ScrapeStatus.PARTIAL
+    assert result.status is JobState.PARTIAL
     assert len(result.items) == 2
     assert "ZeroDivisionError" in result.errors[-1]
 
@@ -71,7 +72,7 @@ def test_the_metadata_says_who_it_is(
 def test_a_result_is_made_by_what_it_is() -> None:
     good = ScrapeResult.succeeded([{"a": 1}])
     bad = ScrapeResult.failed(["no answer"])
-    half = ScrapeResult.partly([{"a": 1}], ["2: gone"])
+    half = ScrapeResult.partial([{"a": 1}], ["2: gone"])
 
     assert [one.success for one in (good, bad, half)] == [True, False, False]
     assert [one.status.value for one in (good, bad, half)] == [

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` does it
     from longline.config.settings import Settings
-    from longline.core.errors import LonglineError
-    from longline.core.model import Cursor, Item, Record
+    from longline.core.errors import LonglineError, SkipItem
+    from longline.core.model import Cursor, Item, JobState, Record
     from longline.engine.progress import Progress, ProgressTracker
     from longline.engine.report import BatchResult, ItemResult, JobReport
     from longline.engine.sites import SiteProgress, SiteStatus
-    from longline.fleet import SiteEnd
     from longline.http.messages import Page, Request
     from longline.limits.circuit import CircuitBreaker
     from longline.limits.decorator import resilient
     from longline.limits.limiter import RateLimiter
     from longline.limits.retry import RetryHandler
-    from longline.orchestrator import Orchestrator
-    from longline.scraper import Scraper, ScrapeResult, ScrapeStatus
+    from longline.orchestrator import Orchestrator, SiteEnd
+    from longline.scraper import Scraper, ScrapeResult
     from longline.sources.base import Options, Source, layer
     from longline.sources.visit import Visit
+    from longline.storage.records.selecting import RecordQuery
+    from longline.sync import SyncOrchestrator
 
 _HOMES = {
     "BatchResult": "longline.engine.report",
@@ -33,6 +34,7 @@ _HOMES = {
     "Item": "longline.core.model",
     "ItemResult": "longline.engine.report",
     "JobReport": "longline.engine.report",
+    "JobState": "longline.core.model",
     "LonglineError": "longline.core.errors",
     "Options": "longline.sources.base",
     "Orchestrator": "longline.orchestrator",
@@ -41,16 +43,18 @@ _HOMES = {
     "ProgressTracker": "longline.engine.progress",
     "RateLimiter": "longline.limits.limiter",
     "Record": "longline.core.model",
+    "RecordQuery": "longline.storage.records.selecting",
     "Request": "longline.http.messages",
     "RetryHandler": "longline.limits.retry",
     "ScrapeResult": "longline.scraper",
-    "ScrapeStatus": "longline.scraper",
     "Scraper": "longline.scraper",
     "Settings": "longline.config.settings",
-    "SiteEnd": "longline.fleet",
+    "SiteEnd": "longline.orchestrator",
     "SiteProgress": "longline.engine.sites",
     "SiteStatus": "longline.engine.sites",
+    "SkipItem": "longline.core.errors",
     "Source": "longline.sources.base",
+    "SyncOrchestrator": "longline.sync",
     "Visit": "longline.sources.visit",
     "layer": "longline.sources.base",
     "resilient": "longline.limits.decorator",
@@ -63,6 +67,7 @@ __all__ = [
     "Item",
     "ItemResult",
     "JobReport",
+    "JobState",
     "LonglineError",
     "Options",
     "Orchestrator",
@@ -71,16 +76,18 @@ __all__ = [
     "ProgressTracker",
     "RateLimiter",
     "Record",
+    "RecordQuery",
     "Request",
     "RetryHandler",
     "ScrapeResult",
-    "ScrapeStatus",
     "Scraper",
     "Settings",
     "SiteEnd",
     "SiteProgress",
     "SiteStatus",
+    "SkipItem",
     "Source",
+    "SyncOrchestrator",
     "Visit",
     "layer",
     "resilient",

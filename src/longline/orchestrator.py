@@ -1,58 +1,95 @@
-"""Orchestrator: the one public class that takes a source from its name to records in a database.
-
-In a notebook, three lines:
+"""Orchestrator: run sources, from their names to records in a database.
 
     from longline import Orchestrator
-    async with Orchestrator() as longline:
-        report = await longline.execute("n8n", {"limit": 10})
+    async with Orchestrator("shop.yaml") as longline:
+        report = await longline.execute(params={"limit": 10})
+
+`SyncOrchestrator` is the same for code without an event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from longline.config.job_spec import JobSpec, make_spec
+from longline.config.library import survey
 from longline.config.run_files import merged
 from longline.config.settings import Settings, load_settings, prepare_home
 from longline.core.clock import Clock, SystemClock
-from longline.core.errors import BadOption, FailureKind, NothingToRetry, NotResumable, UnknownJob
+from longline.core.errors import (
+    BadFile,
+    BadOption,
+    FailureKind,
+    LonglineError,
+    NotBegun,
+    NothingToRetry,
+    NotResumable,
+    Unexpected,
+    UnknownJob,
+)
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.extractor import Collector, Extraction
 from longline.engine.owner import handling_signals
 from longline.engine.report import BatchResult, ItemResult, JobReport, batch_result
+from longline.engine.sites import SiteProgress, is_over, progress_of
 from longline.engine.tasks import exported, order_export, wish_for
 from longline.engine.watch import OnProgress
-from longline.fleet import EngineName, Fleet
 from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import ConnectionLimit
+from longline.results import JOB_COLUMNS, RecordRow, Table, record_columns
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.leases import BY_HAND
+from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store, open_store
 from longline.wiring import Fetching, open_collector, usable
 
+EngineName = Literal["local", "celery"]
+_POLL_INTERVAL = 0.5  # seconds between two reads of jobs that run without Redis
 
-class Orchestrator(Fleet):
+
+@dataclass(frozen=True, slots=True)
+class SiteEnd:
+    """How the run of one site ended: with a report, or with an error that kept it from running."""
+
+    source: str
+    report: JobReport | None = None
+    error: LonglineError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """What a command line would exit with for this site alone."""
+        if self.report is not None:
+            return self.report.exit_code
+        return self.error.exit_code if self.error is not None else 1
+
+
+class Orchestrator:
     """Collects items of sources into the database of a home.
 
     Args:
-        source: the source that `process_item`, `process_batch` and `extract` work for.
+        source: the source that calls without one of their own are for.
         options: its settings, as with `--set` on the command line.
         home: the folder for all data; LONGLINE_HOME or ./.longline by default.
+        settings: all settings of the installation, in place of files and environment.
+        clock: the source of time.
+        transport: replaces HTTP, in simulations.
         spec: rate, burst, concurrency and the like, by the names of JobSpec.
     """
 
     def __init__(
         self,
-        source: str = "n8n",
+        source: str | None = None,
         options: Mapping[str, Any] | None = None,
         *,
         home: Path | str | None = None,
@@ -62,7 +99,9 @@ class Orchestrator(Fleet):
         **spec: Any,
     ) -> None:
         self._settings = settings or load_settings(home=Path(home) if home else None)
-        self._spec = merged(make_spec({"source": source}), source, {"set": options or {}, **spec})
+        self._source = source
+        self._params = {"set": dict(options or {}), **spec}
+        make_spec({"source": source or "any", **self._params})  # a wrong name is an error now
         self._clock = clock or SystemClock()
         self._transport = transport
         self._store: Store | None = None
@@ -70,6 +109,15 @@ class Orchestrator(Fleet):
         self._connections = ConnectionLimit()
         self._runs: set[JobRun] = set()
         self._is_interrupted = False
+        self._runs_many = False
+
+    def __repr__(self) -> str:
+        return f"<Orchestrator {self._source or 'without a source'} in {self._settings.home}>"
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the installation."""
+        return self._settings
 
     @property
     def store(self) -> Store:
@@ -89,9 +137,6 @@ class Orchestrator(Fleet):
         self._store = open_store(self._settings.database)
         return self
 
-    def _as_context(self) -> Self:
-        return self
-
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -106,7 +151,7 @@ class Orchestrator(Fleet):
 
     async def extract(self, key: str, url: str) -> Extraction:
         """Take one item through every layer and return all that was found; store nothing."""
-        async with self._collecting(self._spec) as (collector, _):
+        async with self._collecting(self._merged(None, None)) as (collector, _):
             return await collector.collect(Item(key, url))
 
     async def process_item(self, key: str, url: str) -> ItemResult:
@@ -135,7 +180,7 @@ class Orchestrator(Fleet):
         """
         wanted = [one if isinstance(one, Item) else Item(*one) for one in items]
         wanted = _from_key(wanted, resume_from)
-        spec = make_spec({**self._spec.snapshot(), "concurrency": batch_size, "limit": None})
+        spec = self._merged(None, {"concurrency": batch_size, "limit": None})
         new = self._new(spec, batch=[item.key for item in wanted])
         await self._check(self._settings.engine)
         job = await self.store.jobs.create(new)
@@ -152,7 +197,7 @@ class Orchestrator(Fleet):
         Raises:
             ConfigError: it cannot: a name, a setting, a secret or a package is missing.
         """
-        return usable(merged(self._spec, source, params or {}), self._settings.chromium)[1]
+        return usable(self._merged(source, params), self._settings.chromium)[1]
 
     async def execute(
         self,
@@ -179,7 +224,7 @@ class Orchestrator(Fleet):
         Raises:
             LonglineError: it could not be started, or the database gave up.
         """
-        spec = merged(self._spec, source, params or {})
+        spec = self._merged(source, params)
         engine = engine or self._settings.engine
         wish = wish_for(export, engine)
         new = self._new(spec)
@@ -208,7 +253,7 @@ class Orchestrator(Fleet):
         Raises:
             LonglineError: it cannot be run; nothing was made.
         """
-        spec = merged(self._spec, source, params or {})
+        spec = self._merged(source, params)
         wish = wish_for(export, "celery")
         new = self._new(spec)
         await self._check("celery")
@@ -313,6 +358,15 @@ class Orchestrator(Fleet):
         await self.store.jobs.cancel(found.id, self._clock.now(), "cancelled by hand")
         return await self.store.jobs.get(found.id)
 
+    async def jobs(self, limit: int = 20) -> Table[Job]:
+        """Return the newest jobs, as a table that a notebook shows."""
+        return Table(await self.store.jobs.list(limit=limit), JOB_COLUMNS)
+
+    async def records(self, query: RecordQuery | None = None, **fields: Any) -> Table[RecordRow]:
+        """Return records as a table that a notebook shows; `fields` are those of RecordQuery."""
+        rows = await self.store.records.list(query or RecordQuery(**fields))
+        return Table(rows, record_columns(rows))
+
     def interrupt(self) -> None:
         """Finish what is in flight, commit, write a checkpoint, and return from the run."""
         self._is_interrupted = True
@@ -329,7 +383,148 @@ class Orchestrator(Fleet):
         """
         return handling_signals(self.interrupt, on_stop)
 
+    # ------------------------------------------------------------ many sources
+
+    async def start_site(
+        self,
+        source: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        fresh: bool = False,
+        **hooks: Any,
+    ) -> str:
+        """Have workers run a source; return the job's id at once.
+
+        While Redis is away nobody can be told, which `on_trouble` is: a worker finds the job later.
+
+        Raises:
+            LonglineError: it cannot be run; nothing was made.
+        """
+        return (await self.submit(source, params, fresh=fresh, **hooks)).id
+
+    async def get_site_progress(self, job: str) -> SiteProgress:
+        """Return how far a job is.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        if self._settings.redis is None:
+            return await progress_of(self.store, await self.store.jobs.get(job))
+        from longline.distributed.sites import Sites  # noqa: PLC0415  # an optional part
+
+        async with Sites.open(self._settings, self.store, self._clock) as sites:
+            return await sites.progress(job)
+
+    async def wait_for_all_sites(
+        self, jobs: Iterable[str] | None = None, *, seconds: float | None = None
+    ) -> dict[str, SiteProgress]:
+        """Wait until nobody works on these jobs any more; return how far each is then.
+
+        Args:
+            jobs: their ids; all that are open without it.
+            seconds: return then in any case.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        if jobs is None:
+            jobs = [job.id for job in await self.store.jobs.list(limit=None, is_open=True)]
+        if self._settings.redis is None:
+            return await self._watched(list(jobs), seconds)
+        from longline.distributed.sites import Sites  # noqa: PLC0415  # an optional part
+
+        async with Sites.open(self._settings, self.store, self._clock) as sites:
+            return await sites.wait(jobs, seconds=seconds)
+
+    async def scrape_all_sites(
+        self,
+        sources: Iterable[str] | None = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        parallel: bool | None = None,
+        engine: EngineName | None = None,
+        fresh: bool = False,
+        hooks_of: Callable[[str], Mapping[str, Any]] = lambda _source: {},
+    ) -> list[SiteEnd]:
+        """Run many sources, each to its end; return how each ended, in the same order.
+
+        A source that cannot be loaded is among the ends, with its error; the others run. Broken
+        files in the folders of the settings come last.
+
+        Args:
+            sources: their names or files; all in the folders of the settings without it.
+            params: fields of JobSpec for all of them.
+            parallel: side by side or one by one; the settings say it otherwise.
+            engine: as for `execute`.
+            fresh: start new jobs in any case.
+            hooks_of: told a source, returns what `execute` is to call for it.
+
+        Raises:
+            BadOption: there is nothing to run.
+        """
+        names = list(sources) if sources is not None else self.known_sites()
+        broken = self.broken_sites() if sources is None else []
+        if not names and not broken:
+            folders = ", ".join(str(folder) for folder in self._settings.sources)
+            raise BadOption("--all", f"there is no manifest or job file in {folders}")
+        side_by_side = self._settings.parallel if parallel is None else parallel
+        turn = asyncio.Semaphore(max(1, len(names)) if side_by_side else 1)
+
+        async def run(source: str) -> SiteEnd:
+            async with turn:
+                if self._is_interrupted:
+                    return SiteEnd(source, error=NotBegun(source))
+                how = {"fresh": fresh, "engine": engine, **hooks_of(source)}
+                return await self._run_site(source, params, how)
+
+        self._runs_many = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(run(source)) for source in names]
+        finally:
+            self._runs_many = self._is_interrupted = False
+        return [*(task.result() for task in tasks), *broken]
+
+    async def _run_site(
+        self, source: str, params: Mapping[str, Any] | None, how: Mapping[str, Any]
+    ) -> SiteEnd:
+        try:
+            return SiteEnd(source, await self.execute(source, params, **how))
+        except LonglineError as error:
+            return SiteEnd(source, error=error)
+        except Exception as error:  # noqa: BLE001  # whatever one site's code raises is its own
+            return SiteEnd(source, error=Unexpected(repr(error)))
+
+    def known_sites(self) -> list[str]:
+        """Return the manifests and job files in the folders of the settings that can be used."""
+        found = survey(self._settings).entries.values()
+        return [str(entry.document.path) for entry in found]
+
+    def broken_sites(self) -> list[SiteEnd]:
+        """Return the files in the folders of the settings that cannot be used, each with why."""
+        return [
+            SiteEnd(error.path if isinstance(error, BadFile) else "--all", error=error)
+            for error in survey(self._settings).problems
+        ]
+
+    async def _watched(self, jobs: list[str], seconds: float | None) -> dict[str, SiteProgress]:
+        deadline = None if seconds is None else self._clock.now() + seconds
+        while True:
+            # Their states are enough until the end: counting items may take long.
+            found = [await self.store.jobs.get(job) for job in jobs]
+            is_late = deadline is not None and self._clock.now() >= deadline
+            if is_late or all(is_over(job) for job in found):
+                return {job: await self.get_site_progress(job) for job in jobs}
+            await self._clock.sleep(_POLL_INTERVAL)
+
     # ------------------------------------------------------------ inside
+
+    def _merged(self, source: str | None, params: Mapping[str, Any] | None) -> JobSpec:
+        if self._source is None and source is None:
+            raise BadOption("source", "name one in the call, or when the Orchestrator is made")
+        own = self._source or source or ""
+        known = merged(make_spec({"source": own}), own, self._params)
+        return merged(known, source, params or {})
 
     def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
         """Return the job to make; a wrong name or setting is told before anything is made."""
@@ -385,7 +580,7 @@ class Orchestrator(Fleet):
             return await (run.on_cluster() if engine == "celery" else run.here())
         finally:
             self._runs.discard(run)
-            if not self._runs and not self._is_with_many:
+            if not self._runs and not self._runs_many:
                 # Not at the start: what interrupts before the run has begun must stop it, too.
                 self._is_interrupted = False
 

@@ -1,16 +1,13 @@
-"""Scraper: one source as an object with a life of its own, for programs that hold several.
+"""Scraper: one source as an object with setup, scrape and teardown.
 
-    async with Scraper("shop.yaml", {"base_url": "https://shop.example"}) as scraper:
-        result = await scraper.scrape(limit=10)
-
-Whatever the source is made of, it is set up, scraped and torn down in the same way.
+async with Scraper("shop.yaml", {"base_url": "https://shop.example"}) as scraper:
+result = await scraper.scrape(limit=10)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,21 +24,11 @@ from longline.storage.records.records import RecordQuery
 _BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
 
 
-class ScrapeStatus(StrEnum):
-    """How a scraper stands."""
-
-    IDLE = "idle"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    PARTIAL = "partial success"
-
-
 @dataclass(frozen=True, slots=True)
 class ScrapeResult:
-    """What a scraper has found: records as they were stored, errors in words, figures by name."""
+    """What a scraper has found: stored records, errors as text, statistics by name."""
 
-    status: ScrapeStatus
+    status: JobState
     items: Sequence[Mapping[str, Any]] = ()
     errors: Sequence[str] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
@@ -49,33 +36,35 @@ class ScrapeResult:
     @property
     def success(self) -> bool:
         """Whether everything was found."""
-        return self.status is ScrapeStatus.COMPLETED
+        return self.status is JobState.COMPLETE
 
     @classmethod
     def succeeded(
         cls, items: Sequence[Mapping[str, Any]], stats: Mapping[str, Any] | None = None
     ) -> Self:
         """Return the result of a run in which nothing went wrong."""
-        return cls(ScrapeStatus.COMPLETED, tuple(items), (), stats or {})
+        return cls(JobState.COMPLETE, tuple(items), (), stats or {})
 
     @classmethod
     def failed(cls, errors: Sequence[str], stats: Mapping[str, Any] | None = None) -> Self:
         """Return the result of a run that found nothing, and why."""
-        return cls(ScrapeStatus.FAILED, (), tuple(errors), stats or {})
+        return cls(JobState.FAILED, (), tuple(errors), stats or {})
 
     @classmethod
-    def partly(
+    def partial(
         cls,
         items: Sequence[Mapping[str, Any]],
         errors: Sequence[str],
         stats: Mapping[str, Any] | None = None,
     ) -> Self:
         """Return the result of a run that found something, and what it lacks."""
-        return cls(ScrapeStatus.PARTIAL, tuple(items), tuple(errors), stats or {})
+        return cls(JobState.PARTIAL, tuple(items), tuple(errors), stats or {})
 
 
 class Scraper:
     """A source with its settings, its status and its results.
+
+    `status` is pending before the first run, then running, and after it complete, partial or failed.
 
     Args:
         source: a name, a Python file, package.module:Class, a manifest or a job file.
@@ -97,7 +86,7 @@ class Scraper:
         self._source = source
         self._params = {"set": dict(options or {}), **spec}
         self._longline = Orchestrator(home=home, clock=clock)
-        self.status = ScrapeStatus.IDLE
+        self.status = JobState.PENDING
 
     @property
     def metadata(self) -> Metadata:
@@ -119,12 +108,12 @@ class Scraper:
         Raises:
             ConfigError: the source cannot be used; nothing was begun.
         """
-        self.status = ScrapeStatus.RUNNING
+        self.status = JobState.RUNNING
         try:
             report = await self._longline.execute(self._source, {**self._params, **params})
             result = await self._result(report)
         except LonglineError:
-            self.status = ScrapeStatus.FAILED
+            self.status = JobState.FAILED
             raise
         self.status = result.status
         return result
@@ -156,5 +145,5 @@ class Scraper:
         if report.reason:
             errors.insert(0, report.reason)
         if items:
-            return ScrapeResult.partly(items, errors, report.as_dict())
+            return ScrapeResult.partial(items, errors, report.as_dict())
         return ScrapeResult.failed(errors, report.as_dict())

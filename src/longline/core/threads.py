@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import queue
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,80 +119,40 @@ class Threads(ThreadPoolExecutor):
             self._idle.release()
 
 
-# ---------------- An object with coroutines, for code without an event loop: each call returns
+class LoopThread:
+    """An event loop in a thread of its own, for code without one; a context manager."""
 
-
-class Blocking(Generic[T]):
-    """Holds an async object open on a loop in a thread of its own.
-
-    Its coroutine methods are called here as if they were functions; everything else is passed on.
-    """
-
-    def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
-        self._context = context
-        self._target: Any = None
+    def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="longline-loop", daemon=True
-        )
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
         self._thread.start()
-        try:
-            self._target = self._call(context.__aenter__())
-        except BaseException:
-            self._end()
-            raise
+        return self
 
-    def __getattr__(self, name: str) -> Any:
-        # The object itself may lead those without a loop here.
-        found = object.__getattribute__(self._target, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
-
-        @functools.wraps(found)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._call(found(*args, **kwargs))
-
-        return call
-
-    def close(self) -> None:
-        """Close the object and end the loop."""
-        try:
-            self._call(self._context.__aexit__(None, None, None))
-        finally:
-            self._end()
-
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            self._stop_well(future)
-            raise
-
-    def _stop_well(self, future: Future[Any]) -> None:
-        """Have what runs come to a good end, of which the loop hears from nobody else."""
-        interrupt = getattr(self._target, "interrupt", future.cancel)
-        self._loop.call_soon_threadsafe(interrupt)
-        try:
-            wait([future])
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def _end(self) -> None:
+    def __exit__(self, *_error: object) -> None:
         asyncio.run_coroutine_threadsafe(_wind_up(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    def run(self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None]) -> T:
+        """Run a coroutine and return its result.
 
-def is_in_loop() -> bool:
-    """Say whether an event loop runs in this thread, so that somebody can await."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+        ctrl-c calls `on_interrupt` in the loop and waits until the work has ended; a second one
+        cancels it.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(on_interrupt)
+            try:
+                wait([future])
+            except KeyboardInterrupt:
+                future.cancel()
+                raise
+            raise
 
 
 async def _wind_up() -> None:

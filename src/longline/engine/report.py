@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from longline.core.html import html_table
 from longline.core.model import Caveats, ItemState, JobState
 from longline.engine.progress import Progress
 from longline.storage.store import Store
@@ -53,6 +54,12 @@ class JobReport:
         if self.is_interrupted and self.state is not JobState.COMPLETE:
             return INTERRUPTED
         return _EXIT_CODES.get(self.state, 4) or (_UNWRITTEN if self.unwritten else 0)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [name, "" if value is None else str(value)] for name, value in self.as_dict().items()
+        ]
+        return html_table(("", self.job), rows)
 
     def with_output(self, path: str) -> JobReport:
         """Return the same report with the place of an export."""

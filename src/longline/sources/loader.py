@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,8 @@ _ADAPTERS = {
     "api": "longline.sources.api.source:api_source",
     "command": "longline.sources.adapters.command:command_source",
 }
+
+_VERSION = "__longline_version__"  # of a file that was executed: when it was written, and its size
 
 
 def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> type[Source]:
@@ -99,17 +102,27 @@ def _imported(reference: str, name: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise BadSource(str(path), "there is no such file")
+    """Return the module of a file; a file that has not changed is executed once in a process."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise BadSource(str(path), "there is no such file") from error
     # A name of its own: a file called json.py must not take the place of the library.
-    spec = importlib.util.spec_from_file_location(f"longline_source_{path.stem}", path)
+    folder = blake2b(str(path.resolve().parent).encode(), digest_size=4).hexdigest()
+    name, version = f"longline_source_{folder}_{path.stem}", (found.st_mtime_ns, found.st_size)
+    known = sys.modules.get(name)
+    if known is not None and vars(known).get(_VERSION) == version:
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise BadSource(str(path), "it is not a Python module")
     module = importlib.util.module_from_spec(spec)
+    setattr(module, _VERSION, version)
     sys.modules[spec.name] = module  # dataclasses and pydantic look their module up
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        del sys.modules[name]
         raise BadSource(str(path), f"{type(error).__name__}: {error}") from error
     return module
 

@@ -17,7 +17,7 @@ from longline.cli.options import (
     json_option,
     settings_of,
 )
-from longline.fleet import EngineName
+from longline.orchestrator import EngineName
 from longline.orchestrator import Orchestrator
 
 
