@@ -64,7 +64,7 @@ class ScrapeResult:
 class Scraper:
     """A source with its settings, its status and its results.
 
-    `status` is pending before the first run, then running, and after it complete, partial or failed.
+    `status` is pending before the first run, then running, then complete, partial or failed.
 
     Args:
         source: a name, a Python file, package.module:Class, a manifest or a job file.
