@@ -76,7 +76,7 @@ def test_a_result_is_made_by_what_it_is() -> None:
 
     assert [one.success for one in (good, bad, half)] == [True, False, False]
     assert [one.status.value for one in (good, bad, half)] == [
-        "completed",
+        "complete",
         "failed",
-        "partial success",
+        "partial",
     ]

@@ -201,6 +201,7 @@ class Orchestrator:
 
     async def execute(
         self,
+        /,
         source: str | None = None,
         params: Mapping[str, Any] | None = None,
         *,
@@ -239,6 +240,7 @@ class Orchestrator:
 
     async def submit(
         self,
+        /,
         source: str | None = None,
         params: Mapping[str, Any] | None = None,
         *,
@@ -265,6 +267,7 @@ class Orchestrator:
 
     async def resume(
         self,
+        /,
         job: str | None = None,
         *,
         checkpoint: str | None = None,
@@ -306,6 +309,7 @@ class Orchestrator:
 
     async def retry(
         self,
+        /,
         job: str,
         *,
         kind: FailureKind | None = None,
@@ -362,7 +366,7 @@ class Orchestrator:
         """Return the newest jobs, as a table that a notebook shows."""
         return Table(await self.store.jobs.list(limit=limit), JOB_COLUMNS)
 
-    async def records(self, query: RecordQuery | None = None, **fields: Any) -> Table[RecordRow]:
+    async def records(self, /, query: RecordQuery | None = None, **fields: Any) -> Table[RecordRow]:
         """Return records as a table that a notebook shows; `fields` are those of RecordQuery."""
         rows = await self.store.records.list(query or RecordQuery(**fields))
         return Table(rows, record_columns(rows))
@@ -387,6 +391,7 @@ class Orchestrator:
 
     async def start_site(
         self,
+        /,
         source: str,
         params: Mapping[str, Any] | None = None,
         *,

@@ -251,7 +251,7 @@ async def test_a_file_is_executed_once_in_a_run_and_again_when_it_has_changed(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     path, executed = tmp_path / "counted.py", tmp_path / "executed"
-    count = f"open({str(executed)!r}, 'a').write('x')\n"
+    count = f"with open({str(executed)!r}, 'a') as file:\n    file.write('x')\n"
     path.write_text(SITE.format(name="counted", seconds=0) + count)
 
     async with orchestrator_in(tmp_path, clock) as longline:
