@@ -18,8 +18,7 @@ from longline.core.errors import BadOption, LonglineError, NotBegun, Unexpected
 from longline.core.threads import use_daemon_threads
 from longline.engine.progress import Progress
 from longline.engine.report import INTERRUPTED
-from longline.orchestrator import SiteEnd
-from longline.orchestrator import Orchestrator
+from longline.orchestrator import Orchestrator, SiteEnd
 
 _LINE_EVERY = 10.0  # seconds between two plain lines of one site
 _WORST_FIRST = (INTERRUPTED, 2, 1, 4, 3)

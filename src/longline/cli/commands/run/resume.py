@@ -17,8 +17,7 @@ from longline.cli.options import (
     json_option,
     settings_of,
 )
-from longline.orchestrator import EngineName
-from longline.orchestrator import Orchestrator
+from longline.orchestrator import EngineName, Orchestrator
 
 
 @click.command("resume")

@@ -19,8 +19,7 @@ from longline.cli.options import (
 )
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
-from longline.orchestrator import EngineName
-from longline.orchestrator import Orchestrator
+from longline.orchestrator import EngineName, Orchestrator
 
 _KINDS = [kind.value for kind in FailureKind]
 

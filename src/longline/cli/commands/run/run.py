@@ -21,8 +21,7 @@ from longline.cli.options import (
     values_of,
 )
 from longline.cli.site_runs import leave, run_many_shown
-from longline.orchestrator import EngineName
-from longline.orchestrator import Orchestrator
+from longline.orchestrator import EngineName, Orchestrator
 
 
 @click.command("run")
