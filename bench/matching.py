@@ -20,7 +20,7 @@ from longline.analysis.matching.search import find_duplicates
 from longline.config.matching import Rules, read_rules
 from longline.core.clock import SystemClock
 from longline.core.model import Record
-from longline.sandbox.sites.listings import Ad, make_ads
+from longline.sandbox.sites.listings.rounds import Ad, make_ads
 from longline.storage.database import Database, open_database
 from longline.storage.records.matches import Matches
 from longline.storage.records.records import store_records

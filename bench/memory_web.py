@@ -11,17 +11,17 @@ from longline.core.clock import Clock
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.sandbox import answers, pages
-from longline.sandbox.catalogue import Form
 from longline.sandbox.limits import Limits
-from longline.sandbox.shelf import Template
+from longline.sandbox.templates import pages, responses
+from longline.sandbox.templates.catalogue import Form
+from longline.sandbox.templates.template import Template
 from longline.sandbox.web import PracticeWeb, WebOptions
 
 SITE = "http://practice.test"
 _FORMS: tuple[tuple[str, Form, Callable[[Template], dict[str, Any]]], ...] = (
-    (r"/api/templates/workflows/(\d+)", Form.DETAIL, answers.detail_answer),
-    (r"/api/workflows/templates/(\d+)", Form.FLAT, answers.flat_answer),
-    (r"/api/workflows/(\d+)", Form.STRAPI, answers.strapi_answer),
+    (r"/api/templates/workflows/(\d+)", Form.DETAIL, responses.detail_answer),
+    (r"/api/workflows/templates/(\d+)", Form.FLAT, responses.flat_answer),
+    (r"/api/workflows/(\d+)", Form.STRAPI, responses.strapi_answer),
 )
 
 
@@ -65,4 +65,4 @@ class MemoryWeb(Middleware):
     ) -> Page:
         if not self._catalogue.has(number, form):
             return Page(url, 404, {}, b"")
-        return Page(url, 200, {}, answers.encode(make(self._catalogue.template(number))))
+        return Page(url, 200, {}, responses.encode(make(self._catalogue.template(number))))

@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 
 from longline.config.settings import Settings
-from longline.core.errors import (
-    BadOption,
-    BrokerRefuses,
-    ConfigError,
-    LonglineError,
-    RedisUnreachable,
-)
+from longline.core.errors import BadOption, ConfigError, LonglineError
 from longline.core.model import JobState
+from longline.distributed.errors import BrokerUnusable
+from longline.limits.errors import RedisUnreachable
 from longline.orchestrator import Orchestrator
 from tests.servers import RedisServer, free_port
 
@@ -74,7 +70,7 @@ async def test_workers_without_any_redis_leave_no_job(tmp_path: Path, source: st
 
 
 @pytest.mark.parametrize(
-    ("engine", "error"), [("celery", BrokerRefuses), ("local", RedisUnreachable)]
+    ("engine", "error"), [("celery", BrokerUnusable), ("local", RedisUnreachable)]
 )
 async def test_a_refused_password_leaves_no_job(
     tmp_path: Path,
@@ -93,7 +89,7 @@ async def test_a_redis_that_takes_no_messages_leaves_no_job(
 ) -> None:
     home, url = tmp_path / "home", full_redis.url
 
-    assert await jobs_after(home, source, BrokerRefuses, engine="celery", broker_url=url) == []
+    assert await jobs_after(home, source, BrokerUnusable, engine="celery", broker_url=url) == []
 
 
 async def test_a_redis_that_is_only_away_leaves_a_job_for_a_worker_to_find(
@@ -134,7 +130,7 @@ async def test_a_refused_password_leaves_a_paused_job_as_it_is(
             longline.submit(source),
             longline.resume(report.job, engine="celery"),
         ):
-            with pytest.raises(BrokerRefuses, match="password"):
+            with pytest.raises(BrokerUnusable, match="password"):
                 await call
         (job,) = await longline.store.jobs.list()
     assert (job.state, job.engine) == (JobState.PAUSED, "local")

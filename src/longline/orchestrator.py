@@ -25,13 +25,10 @@ from longline.core.clock import Clock, SystemClock
 from longline.core.errors import (
     BadFile,
     BadOption,
+    ConfigError,
     FailureKind,
     LonglineError,
-    NotBegun,
-    NothingToRetry,
-    NotResumable,
     Unexpected,
-    UnknownJob,
 )
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.engine.checkpoints import Checkpoints
@@ -46,6 +43,7 @@ from longline.http.transports.aiohttp import ConnectionLimit
 from longline.results import JOB_COLUMNS, RecordRow, Table, record_columns
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
+from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
@@ -56,6 +54,43 @@ from longline.wiring import Fetching, open_collector, usable
 
 EngineName = Literal["local", "celery"]
 _POLL_INTERVAL = 0.5  # seconds between two reads of jobs that run without Redis
+
+
+class NotResumable(ConfigError):
+    """The job has ended; `action` is what was to be done with it."""
+
+    job: str
+    state: str
+    action: str = "resume"
+    message = "job {job} is {state}: there is nothing to {action}"
+
+    @property
+    def hint(self) -> str:  # type: ignore[override]  # depends on the fields
+        """The command that runs the source again."""
+        return "Start a new one with `longline run`." if self.action == "resume" else ""
+
+
+class NothingToRetry(ConfigError):
+    """No item of the job failed with this kind; an empty kind is any."""
+
+    job: str
+    kind: str = ""
+    message = "no finished item of job {job} failed{by_kind}, so there is nothing to retry"
+    hint = "`longline failures {job}` lists the failures."
+
+    @property
+    def by_kind(self) -> str:
+        """The requested kind of failure."""
+        return f" with kind {self.kind}" if self.kind else ""
+
+
+class NotStarted(ConfigError):
+    """An interrupt came before this source was started."""
+
+    exit_code = 130
+    source: str
+    message = "{source} was not started: interrupted"
+    hint = "Run the same command again to continue."
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +513,7 @@ class Orchestrator:
         async def run(source: str) -> SiteEnd:
             async with turn:
                 if self._is_interrupted:
-                    return SiteEnd(source, error=NotBegun(source))
+                    return SiteEnd(source, error=NotStarted(source))
                 how = {"fresh": fresh, "engine": engine, **hooks_of(source)}
                 return await self._run_site(source, params, how)
 

@@ -10,11 +10,12 @@ import orjson
 import pytest
 
 from longline.analysis.changes import Fate, changes_between
-from longline.core.errors import BadOption, UnknownJob
+from longline.core.errors import BadOption
 from longline.core.model import Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
+from longline.storage.errors import UnknownJob
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered

@@ -17,7 +17,7 @@ from longline.core.errors import BadOption
 from longline.core.model import JobState, Outcome, OutcomeAction
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.pipeline.material import material_of
+from longline.pipeline.material import unpack_material
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.quarantine import UNENDED, Mended
 from longline.storage.queue.queue import Queue
@@ -96,7 +96,7 @@ async def test_a_thousand_broken_records_of_twenty_kinds_are_quarantined_and_rep
     assert (ALL, before["quarantined"], before["stored"], stored_before) == (1000, 1000, 0, 0)
     assert (before["state"], len(held)) == ("failed", ALL)
     assert sum(group.count for group in groups) == ALL
-    assert all(one.reason and material_of(one.raw).results["page"]["id"] for one in held)
+    assert all(one.reason and unpack_material(one.raw).results["page"]["id"] for one in held)
     assert listings.hits == Counter()
     assert (result.ends, result.exit_code) == ({"stored": ALL}, 0)
     assert (job.state, job.reason, after) == (JobState.COMPLETE, None, {"stored": ALL})
@@ -242,8 +242,8 @@ async def test_what_no_database_can_hold_keeps_what_it_was_made_of(
 
     assert report.as_dict()["quarantined"] == 2 * EACH
     assert {group.kind for group in groups} == {"invalid"}
-    assert material_of(pair.raw).results["page"]["title"] == "half a pair: \ud800"
-    assert material_of(large.raw).results["page"]["area"] == 2**70
+    assert unpack_material(pair.raw).results["page"]["title"] == "half a pair: \ud800"
+    assert unpack_material(large.raw).results["page"]["area"] == 2**70
     assert (result.ends, job.state) == ({"stored": 2 * EACH}, JobState.COMPLETE)
 
 
@@ -255,7 +255,7 @@ async def test_what_still_cannot_be_held_stays_and_takes_nobody_along(
         pair = await store.quarantine.get(report.job, "18-0")
 
     assert result.ends == {"stored": SOME - 2 * EACH, "quarantined": 2 * EACH}
-    assert material_of(pair.raw).results["page"]["title"] == "half a pair: \ud800"
+    assert unpack_material(pair.raw).results["page"]["title"] == "half a pair: \ud800"
 
 
 async def test_a_bug_after_the_last_request_can_be_mended_without_one(

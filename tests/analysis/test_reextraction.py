@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.analysis.reextract import Finding, Reextraction, reextract, source_for
-from longline.core.errors import BadOption, NothingArchived, UnknownSource
+from longline.analysis.reextract import (
+    Finding,
+    NothingArchived,
+    Reextraction,
+    reextract,
+    source_for,
+)
+from longline.core.errors import BadOption
 from longline.core.model import Item, Job
 from longline.http.archive.warc import WarcArchive, open_warc
 from longline.sources.base import layer
+from longline.sources.loader import UnknownSource
 from longline.sources.visit import Visit
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store

@@ -16,7 +16,7 @@ SHOP = '''
 """A shop whose shelves are in this file."""
 
 from longline import Item, Options, Source, layer
-from longline.core.errors import RobotsDisallowed
+from longline.http.errors import RobotsDisallowed
 
 
 class ShopOptions(Options):

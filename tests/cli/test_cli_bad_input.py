@@ -11,22 +11,20 @@ from typing import TypeVar
 import click
 import pytest
 
+from longline.config.errors import HomeUnwritable, SourceIsAddress
 from longline.core.errors import (
     BadFile,
     BadOption,
     BadSource,
     DestinationUnwritable,
-    HomeUnwritable,
-    NotResumable,
-    SourceIsAddress,
     StoreDamaged,
     StoreTooNew,
     StoreUnreachable,
-    UnknownCheckpoint,
-    UnknownJob,
-    UnknownRecord,
-    UnknownSource,
 )
+from longline.engine.errors import UnknownCheckpoint
+from longline.orchestrator import NotResumable
+from longline.sources.loader import UnknownSource
+from longline.storage.errors import UnknownJob, UnknownRecord
 from tests.cli.terminal import Answer, Terminal
 
 LAYER = "    @layer()\n    async def page(self, visit):\n        return {}\n"
@@ -338,7 +336,7 @@ def test_resuming_a_job_that_has_ended_is_refused(longline: Terminal, shop: Path
 
     error = failure(longline("resume", job), NotResumable)
 
-    assert (error.job, error.state, error.wish) == (job, "complete", "resume")
+    assert (error.job, error.state, error.action) == (job, "complete", "resume")
 
 
 def test_an_unknown_checkpoint_is_refused(longline: Terminal) -> None:

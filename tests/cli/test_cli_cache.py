@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.cli.commands.sites.cache import command
-from longline.core.errors import HomeReadOnly
+from longline.config.errors import HomeUnwritable
 from longline.http.cache.base import Entry
 from longline.http.cache.sqlite import SqliteCache
 from tests.small_disk import read_only_view
@@ -74,7 +74,7 @@ def test_clearing_reports_what_was_removed(filled: Path) -> None:
 def test_a_read_only_cache_is_not_cleared(filled: Path) -> None:
     view = filled / "view"
 
-    with read_only_view(filled, view), pytest.raises(HomeReadOnly) as error:
+    with read_only_view(filled, view), pytest.raises(HomeUnwritable) as error:
         run(view, "clear")
 
     assert error.value.path == str(view)

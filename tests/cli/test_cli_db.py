@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import NotCopied, NothingYet
+from longline.core.errors import NoJobsYet
+from longline.storage.errors import NotCopied
 from tests.cli.terminal import Terminal
 from tests.servers import PostgresServer
 
@@ -97,7 +98,7 @@ def test_what_is_not_there_is_not_copied(
     answer = longline("db", "copy", f"sqlite:///{tmp_path}/other.sqlite", *source)
 
     assert answer.code == 2
-    assert isinstance(answer.error, NothingYet)
+    assert isinstance(answer.error, NoJobsYet)
     assert not (home / "longline.sqlite").exists()
 
 

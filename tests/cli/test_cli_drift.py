@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from longline.cli.commands.inspect.drift import command
-from longline.core.errors import BadOption, UnknownJob
+from longline.core.errors import BadOption
+from longline.storage.errors import UnknownJob
 from tests.cli.terminal import Terminal
 
 SHOP = '''

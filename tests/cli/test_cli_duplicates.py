@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadFile, BadOption, LonglineError, UnknownRecord
+from longline.core.errors import BadFile, BadOption, LonglineError
+from longline.storage.errors import UnknownRecord
 from longline.storage.store import open_store
 from tests.analysis.matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
 from tests.cli.terminal import Terminal

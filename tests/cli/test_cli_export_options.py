@@ -15,8 +15,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from longline.core.errors import BadOption
-from longline.export.destinations.base import Wish
-from longline.export.tasks import for_later
+from longline.export.request import ExportRequest
+from longline.export.tasks import prepare_for_task
 from tests.cli.terminal import SHOP, Terminal
 
 MANIFEST = """
@@ -326,7 +326,7 @@ def test_a_reader_that_has_had_enough_ends_it_quietly(collected: Terminal, form:
 @pytest.mark.parametrize("output", ["a.foo", "s3://[x/a.csv", "ftp://x/a.csv", "a.xlsx.gz"])
 def test_a_place_that_will_not_do_is_told_by_the_option_that_names_it(output: str) -> None:
     with pytest.raises(BadOption) as told:
-        for_later(Wish(output), option="--export", by_worker=False)
+        prepare_for_task(ExportRequest(output), option="--export", by_worker=False)
 
     assert told.value.option == "--export"
     assert "--format" not in str(told.value)

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import NothingToRetry, UnknownJob
+from longline.orchestrator import NothingToRetry
+from longline.storage.errors import UnknownJob
 from tests.cli.terminal import Terminal
 
 TROUBLED = """
 from pathlib import Path
 
 from longline import Item, Source, layer
-from longline.core.errors import TimedOut, UnexpectedShape
+from longline.core.errors import UnexpectedShape
+from longline.http.errors import TimedOut
 
 class Troubled(Source):
     name = "troubled"

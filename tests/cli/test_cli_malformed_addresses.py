@@ -8,7 +8,7 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.core.errors import LonglineError
-from longline.core.server_urls import shown_address
+from longline.core.redaction import redact_server_url
 from longline.services.up import Wish, up
 from longline.storage.database import open_database
 from tests.cli.terminal import Terminal
@@ -104,4 +104,4 @@ def test_starting_a_cluster_does_not_show_it_either(
     ],
 )
 def test_what_is_shown_of_an_address(address: str, shown: str) -> None:
-    assert shown_address(address) == shown
+    assert redact_server_url(address) == shown

@@ -41,7 +41,7 @@ def test_a_plan_can_be_read_by_a_program(web: PracticeWeb, tmp_path: Path) -> No
 
     told = json.loads(answer.output)
     assert (told["items"], told["requests"], told["certainty"]) == (10, 13, "known")
-    assert (told["looking"], told["requests_per_item"]) == (3, 1)
+    assert (told["discovery_requests"], told["requests_per_item"]) == (3, 1)
     assert told["items_at_least"] is None
     assert (told["domains"][0]["rate"], told["domains"][0]["burst"]) == (50, 5)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from longline.core.errors import BadOption, UnknownJob, UnknownRecord
+from longline.core.errors import BadOption
+from longline.storage.errors import UnknownJob, UnknownRecord
 from tests.cli.terminal import SHOP, Terminal
 
 

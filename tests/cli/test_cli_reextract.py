@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from longline.analysis.reextract import NothingArchived
 from longline.core.clock import SystemClock
-from longline.core.errors import NothingArchived
 from longline.http.archive.files import packed
 from longline.http.archive.warc import open_warc
 from longline.orchestrator import Orchestrator

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from longline.cli.commands.sources.shell import command
 from longline.config.job_spec import make_spec
 from longline.config.settings import load_settings
-from longline.core.errors import RobotsDisallowed
-from longline.devtools.bench import SINGLE
+from longline.devtools.session import NO_SOURCE
 from longline.devtools.shell import PageShell
+from longline.http.errors import RobotsDisallowed
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served
 from tests.cli.terminal import Terminal
@@ -76,7 +76,7 @@ def test_a_prompt_knows_the_page(
 
 def test_a_page_is_shown_as_it_was_received(web: PracticeWeb, tmp_path: Path) -> None:
     shown: list[str] = []
-    spec = make_spec({"source": SINGLE})
+    spec = make_spec({"source": NO_SOURCE})
 
     with PageShell(load_settings(home=tmp_path), spec, show=shown.append) as shell:
         shell.fetch(f"{web.url}/generated/3/")

@@ -10,8 +10,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from longline.core.errors import HomeReadOnly, StoreFull, StoreReadOnly
+from longline.config.errors import HomeUnwritable
+from longline.core.errors import StoreFull
 from longline.storage import migrate
+from longline.storage.errors import StoreReadOnly
 from tests.cli.terminal import Terminal
 from tests.small_disk import SmallDisk, small_disk
 
@@ -104,7 +106,7 @@ def test_writing_into_a_read_only_home_is_refused(
     answer = longline(*words)
 
     assert answer.code == 2
-    assert isinstance(answer.error, HomeReadOnly)
+    assert isinstance(answer.error, HomeUnwritable)
     assert answer.error.path.startswith(str(disk.path))
     assert "LONGLINE_HOME" in answer.err
     assert "--home" in answer.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import NotResumable
+from longline.orchestrator import NotResumable
 from tests.cli.terminal import Terminal
 
 
@@ -50,7 +50,7 @@ def test_nothing_is_left_to_stop_of_a_complete_job(
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert isinstance(answer.error, NotResumable)
     assert (answer.error.job, answer.error.state) == (complete, "complete")
-    assert answer.error.wish == word
+    assert answer.error.action == word
 
 
 def test_nothing_is_left_to_pause_of_a_cancelled_job(longline: Terminal, paused: str) -> None:
@@ -61,4 +61,4 @@ def test_nothing_is_left_to_pause_of_a_cancelled_job(longline: Terminal, paused:
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert isinstance(answer.error, NotResumable)
     assert (answer.error.job, answer.error.state) == (paused, "cancelled")
-    assert answer.error.wish == "pause"
+    assert answer.error.action == "pause"

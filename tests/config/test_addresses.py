@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.core.server_urls import without_password
+from longline.core.redaction import redact_url
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ from longline.core.server_urls import without_password
     ],
 )
 def test_only_passwords_are_left_out(address: str, shown: str | None) -> None:
-    assert without_password(address) == (shown or address)
+    assert redact_url(address) == (shown or address)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from longline.config.auth import BearerAuth, LoginAuth, OAuth2Auth, make_auth, mark_of
+from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef
-from longline.core.errors import BadOption, UnknownSecret
+from longline.core.errors import BadOption
 from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's

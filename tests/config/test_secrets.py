@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef, TextOrRef, plain
-from longline.core.errors import MissingExtra, UnknownSecret
+from longline.core.errors import MissingExtra
 from tests.config.messages import absent
 
 SECRET = "hunter2-7f3a"  # noqa: S105  # nobody's

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from longline.config.settings import load_settings
-from longline.core.errors import DiscoveryFailed, RobotsDisallowed
+from longline.core.errors import DiscoveryFailed
 from longline.core.model import Item, OutcomeAction
-from longline.devtools.bench import open_bench, spec_of
-from longline.devtools.checking import Checks, check_source
+from longline.devtools.check import Checks, check_source
+from longline.devtools.session import open_session, session_spec
+from longline.http.errors import RobotsDisallowed
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -31,8 +32,8 @@ HTML = {"content-type": "text/html"}
 
 async def checked(home: Path, clock: VirtualClock, source: str, **more: Any) -> Checks:
     options = more.pop("set", {})
-    spec = spec_of(source, {"set": options})
-    async with open_bench(load_settings(home=home), spec, clock) as bench:
+    spec = session_spec(source, {"set": options})
+    async with open_session(load_settings(home=home), spec, clock) as bench:
         return await check_source(bench, clock, **more)
 
 

@@ -10,9 +10,9 @@ import pytest
 from longline.config.settings import load_settings
 from longline.core.errors import BadFile
 from longline.core.model import Item, OutcomeAction
-from longline.devtools.bench import open_bench, spec_of
-from longline.devtools.checking import check_source
-from longline.devtools.recording import cases_in, record_case, replay_case
+from longline.devtools.cases import cases_in, record_case, replay_case
+from longline.devtools.check import check_source
+from longline.devtools.session import open_session, session_spec
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -28,8 +28,8 @@ HTML = {"content-type": "text/html", "set-cookie": "session=secret"}
 
 
 async def record(folder: Path, home: Path, clock: VirtualClock, source: str, item: Item) -> None:
-    spec = spec_of(source)
-    async with open_bench(load_settings(home=home), spec, clock) as bench:
+    spec = session_spec(source)
+    async with open_session(load_settings(home=home), spec, clock) as bench:
         (check,) = (await check_source(bench, clock, only=item)).items
     record_case(folder, spec, check, clock.now())
 
@@ -65,9 +65,9 @@ async def test_a_secret_that_the_site_echoes_is_neither_shown_nor_kept(
     source = tmp_path / "things.yaml"
     auth = f"auth: {{kind: bearer, token: env:THINGS_TOKEN, hosts: ['{site.url[7:]}']}}"
     source.write_text(MANIFEST.format(site=site.url) + auth)
-    spec, home = spec_of(str(source)), load_settings(home=tmp_path / "home")
+    spec, home = session_spec(str(source)), load_settings(home=tmp_path / "home")
 
-    async with open_bench(home, spec, clock) as bench:
+    async with open_session(home, spec, clock) as bench:
         checks = await check_source(bench, clock, items=1)
     record_case(tmp_path / "case", spec, checks.items[0], clock.now())
 

@@ -11,8 +11,8 @@ from longline.config.settings import load_settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import DiscoveryFailed
 from longline.core.model import JobState
-from longline.devtools.bench import open_bench, spec_of
-from longline.devtools.planning import Certainty, Plan, make_plan
+from longline.devtools.plan import Certainty, Plan, make_plan
+from longline.devtools.session import open_session, session_spec
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.scripted_site import ScriptedSite
@@ -31,7 +31,7 @@ def options_for(web: PracticeWeb, **more: Any) -> dict[str, Any]:
 
 async def plan_of(home: Path, clock: Clock, source: str, requests: int = 5, **spec: Any) -> Plan:
     settings = load_settings(home=home)
-    async with open_bench(settings, spec_of(source, spec), clock) as bench:
+    async with open_session(settings, session_spec(source, spec), clock) as bench:
         return await make_plan(bench, settings, clock, requests=requests)
 
 
@@ -133,7 +133,7 @@ async def test_the_crawl_delay_of_robots_txt_is_the_pace(
 
     (domain,) = plan.domains
     assert (domain.rate, domain.burst) == (0.2, 1)
-    assert "site" in domain.pace
+    assert "site" in domain.rate_origin
     assert plan.seconds == pytest.approx(19 * 5, rel=0.1)
     assert "127.0.0.1" in plan.bound
 

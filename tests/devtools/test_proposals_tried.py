@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from longline.core.errors import UnexpectedShape
-from longline.devtools.propose.proposal import Kind, Proposal
+from longline.devtools.propose.proposal import ItemKind, Proposal
 from longline.devtools.propose.proposer import Proposer
 from tests.devtools.judged_sites import MadeLink
 from tests.devtools.made_sites import HOST, MadeSite
@@ -46,7 +46,7 @@ async def test_pages_that_do_not_name_their_items_are_not_item_pages(clock: Virt
 
     proposal = await best(site, clock)
 
-    assert proposal.candidate.kind is Kind.ELEMENTS
+    assert proposal.candidate.kind is ItemKind.ELEMENTS
     assert codes(proposal) == set()
     assert {one.name for one in proposal.fields} >= {"title", "price"}
 
@@ -54,7 +54,7 @@ async def test_pages_that_do_not_name_their_items_are_not_item_pages(clock: Virt
 async def test_item_pages_that_are_missing_are_a_warning(clock: VirtualClock) -> None:
     proposal = await best(site_of("".join(card(n) for n in range(8))), clock)
 
-    assert proposal.candidate.kind is Kind.ELEMENTS
+    assert proposal.candidate.kind is ItemKind.ELEMENTS
     assert codes(proposal) == {"pages_unreadable"}
 
 
@@ -102,7 +102,7 @@ async def test_a_page_without_a_list_is_a_warning(clock: VirtualClock) -> None:
 
     proposal = await best(site_of(page), clock)
 
-    assert proposal.candidate.kind is Kind.PAGE
+    assert proposal.candidate.kind is ItemKind.PAGE
     assert codes(proposal) == {"no_list"}
 
 
@@ -143,7 +143,7 @@ async def test_records_are_found_in_json(clock: VirtualClock, value: Any, path: 
 
     proposal = await best(site, clock)
 
-    assert proposal.candidate.kind is Kind.RECORDS
+    assert proposal.candidate.kind is ItemKind.RECORDS
     assert proposal.candidate.selector == path
     assert len(proposal.records) == 4
     assert proposal.key == "id"
@@ -156,7 +156,7 @@ async def test_candidates_have_reasons_and_are_ranked(clock: VirtualClock) -> No
 
     candidates = (await proposer.survey()).candidates
 
-    assert [one.kind for one in candidates] == [Kind.PAGES, Kind.ELEMENTS, Kind.PAGE]
+    assert [one.kind for one in candidates] == [ItemKind.PAGES, ItemKind.ELEMENTS, ItemKind.PAGE]
     assert [one.score for one in candidates] == sorted(
         (one.score for one in candidates), reverse=True
     )

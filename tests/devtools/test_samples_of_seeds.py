@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 
 from longline.core.model import Item, Outcome, OutcomeAction, Usage
-from longline.devtools.exchanges import Exchange
-from longline.devtools.planning import MOST, Sample, is_enough, spread
+from longline.devtools.plan import MAX_SAMPLES, Sample, is_precise, spread_items
+from longline.devtools.session import Exchange
 from longline.engine.extractor import Extraction
 from longline.http.messages import Page, Request
-from longline.sandbox.generated import GeneratedShelf
+from longline.sandbox.templates.generated import GeneratedShelf
 from longline.sandbox.web import WebOptions
 from longline.sandbox.youtube import VideoOutcome, outcome_of
 from longline.sources.catalogue.n8n.markdown import find_videos
@@ -44,12 +44,12 @@ def requests_of_each(seed: int) -> dict[str, int]:
 def tried(costs: Mapping[str, int]) -> Iterator[int]:
     """Yield what the items cost that a plan would try."""
     samples: list[Sample] = []
-    for item in spread([Item(key, f"https://a.test/{key}") for key in costs], MOST):
+    for item in spread_items([Item(key, f"https://a.test/{key}") for key in costs], MAX_SAMPLES):
         extraction = Extraction(item, Outcome(OutcomeAction.STORE), {}, {}, Usage(), 0.0)
         exchange = Exchange(Request(item.url), _PAGE, 0.0, 0.0, costs[item.key])
         samples.append(Sample(extraction, [exchange]))
         yield costs[item.key]
-        if is_enough(samples, len(costs), lambda _domain: 2.0):
+        if is_precise(samples, len(costs), lambda _domain: 2.0):
             return
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from longline.config.job_spec import make_spec
 from longline.config.settings import load_settings
-from longline.core.errors import RobotsDisallowed, UnexpectedShape
+from longline.core.errors import UnexpectedShape
 from longline.core.model import JobState
-from longline.devtools.bench import SINGLE, open_bench, open_page_link, spec_of
-from longline.devtools.checking import Checks, check_source
-from longline.devtools.propose.proposal import Kind, Proposal, manifest_text
+from longline.devtools.check import Checks, check_source
+from longline.devtools.propose.proposal import ItemKind, Proposal, manifest_text
 from longline.devtools.propose.proposer import Proposer
+from longline.devtools.session import NO_SOURCE, open_page_chain, open_session, session_spec
+from longline.http.errors import RobotsDisallowed
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.generated import Generated
 from longline.sandbox.web import PracticeWeb, WebOptions
@@ -27,8 +28,8 @@ READABLE = frozenset({"en", "de", "fr"})
 
 
 async def proposed(home: Path, clock: VirtualClock, url: str) -> Proposal:
-    spec = make_spec({"source": SINGLE})
-    async with open_page_link(load_settings(home=home), spec, clock) as link:
+    spec = make_spec({"source": NO_SOURCE})
+    async with open_page_chain(load_settings(home=home), spec, clock) as link:
         proposer = Proposer(link, url, clock=clock)
         return await proposer.best(await proposer.survey())
 
@@ -41,7 +42,7 @@ async def written(home: Path, clock: VirtualClock, url: str) -> Path:
 
 
 async def checked(home: Path, clock: VirtualClock, path: Path) -> Checks:
-    async with open_bench(load_settings(home=home), spec_of(str(path)), clock) as bench:
+    async with open_session(load_settings(home=home), session_spec(str(path)), clock) as bench:
         return await check_source(bench, clock)
 
 
@@ -115,7 +116,7 @@ async def test_the_items_are_told_from_menus_and_brands(
     proposal = await proposed(tmp_path, clock, f"{site.url}/list")
 
     group = proposal.candidate.group
-    assert proposal.candidate.kind is Kind.PAGES
+    assert proposal.candidate.kind is ItemKind.PAGES
     assert group is not None
     assert group.link is not None
     assert group.link.addresses == [f"{site.url}/p/{n}" for n in range(1, 7)]

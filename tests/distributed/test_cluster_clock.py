@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from longline.core.errors import StoreGone, UnknownJob
 from longline.distributed.clock import SharedClock
+from longline.storage.errors import StoreGone, UnknownJob
 
 HOUR = 3600.0
 

@@ -18,8 +18,8 @@ from longline.config.secrets import SecretRef
 from longline.core.model import Job, JobState
 from longline.distributed.client import have_written
 from longline.engine.owner import process_of
-from longline.export.destinations.base import Wish
-from longline.export.tasks import order_of
+from longline.export.request import ExportRequest
+from longline.export.tasks import export_task
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
@@ -97,7 +97,7 @@ async def collected(home: Home, gated_site: GatedSite) -> Job:
 
 
 def an_export(job: Job, file: Path, *, is_after_end: bool = False) -> Task:
-    return order_of(Wish(str(file)), job.id, time.time(), is_after_end=is_after_end)
+    return export_task(ExportRequest(str(file)), job.id, time.time(), is_after_end=is_after_end)
 
 
 async def is_written(file: Path, lines: int = 20) -> None:
@@ -152,8 +152,10 @@ async def test_an_export_that_kills_its_workers_is_given_up(
 ) -> None:
     login = tmp_path / "login"
     login.write_text("me:word")
-    wish = Wish("s3://bucket/a.csv", secret=SecretRef("file", str(login)), endpoint=silent_storage)
-    order = order_of(wish, collected.id, time.time(), is_after_end=False)
+    wish = ExportRequest(
+        "s3://bucket/a.csv", secret=SecretRef("file", str(login)), endpoint=silent_storage
+    )
+    order = export_task(wish, collected.id, time.time(), is_after_end=False)
     await have_written(home.settings, home.store, order, print)
 
     killed: set[int] = set()

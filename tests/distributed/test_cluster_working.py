@@ -11,13 +11,13 @@ import pytest
 
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
-from longline.core.errors import UnknownJob
 from longline.core.model import Item, ItemState, Job, JobState
 from longline.distributed.app import Messages
 from longline.distributed.celery_process import Drain
 from longline.distributed.reports import Reports
 from longline.distributed.working import Working
 from longline.drift.watch import Drifting
+from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.outcomes import Completion

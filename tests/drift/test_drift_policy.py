@@ -8,7 +8,6 @@ import pytest
 from pydantic import BaseModel
 
 from longline.config.manifests.fields import FieldSpec
-from longline.core.errors import ValidationFailed
 from longline.drift.judge import Notice, Watch, far_fewer, judge
 from longline.drift.profiles import (
     Profile,
@@ -20,6 +19,7 @@ from longline.drift.profiles import (
     shape_of_failure,
 )
 from longline.http.messages import Page
+from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.map import Map
 from longline.pipeline.validate import Validate
 from longline.sources.html.fields import read_fields, readers_of, whole

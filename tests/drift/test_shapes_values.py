@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.core.errors import ValidationFailed
 from longline.drift.profiles import Shape, Shared, shape_of, shape_of_failure
+from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
 

@@ -9,10 +9,10 @@ from typing import Any
 from longline.config.enrichment import AnyTask, EnrichTask
 from longline.core.clock import Clock
 from longline.core.model import Record
-from longline.enrichment.base import Enricher
-from longline.enrichment.opening import limiter_of, open_enricher
+from longline.enrichment.enricher import Enricher
 from longline.enrichment.phase import Phase, PhaseReport
 from longline.enrichment.queueing import Queued, queue_records
+from longline.enrichment.servers import open_enricher, task_limiter
 from longline.sandbox.language_model import LanguageModel
 from longline.storage.database import Database
 from longline.storage.records.enrichment import Questions
@@ -83,7 +83,7 @@ class Desk:
     ) -> PhaseReport:
         """Queue and ask, as the command does."""
         await self.queue(task)
-        limiter = limiter_of(task, self.clock)
+        limiter = task_limiter(task, self.clock)
         async with open_enricher(task, limiter, self.clock) as enricher:
             made = self.phase(task, enricher, owner=owner, limiter=limiter, **phase)
             using(made)

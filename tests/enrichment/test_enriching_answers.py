@@ -8,10 +8,9 @@ import pytest
 
 from longline.config.enrichment import EnrichBudget
 from longline.core.errors import UnexpectedShape
-from longline.enrichment.answers import read_answer
-from longline.enrichment.base import Answer
-from longline.enrichment.phase import Patience, PhaseUsage
-from longline.enrichment.prompts import messages_of, wish_of
+from longline.enrichment.enricher import Answer, read_answer
+from longline.enrichment.phase import OutageTimer, PhaseUsage
+from longline.enrichment.prompts import messages_of, question_for
 from longline.storage.records.enrichment import Attempt, Question
 from tests.enrichment.tasks import task_of
 
@@ -80,7 +79,7 @@ def test_an_answer_of_too_many_levels_is_none(levels: int) -> None:
 def test_a_prompt_is_filled_with_fields_as_a_model_reads_them() -> None:
     task = task_of("http://127.0.0.1", prompt="{a.b}, {rooms}, {tags}: {{x}}")
 
-    wish = wish_of(task, row(a={"b": "deep"}, rooms=0, tags=["x", "ü"]))
+    wish = question_for(task, row(a={"b": "deep"}, rooms=0, tags=["x", "ü"]))
 
     assert wish.question.text == 'deep, 0, ["x","ü"]: {x}'
     assert (wish.record, wish.version, wish.reason) == (1, 4, None)
@@ -90,7 +89,7 @@ def test_a_prompt_is_filled_with_fields_as_a_model_reads_them() -> None:
 def test_a_needed_field_that_is_empty_is_the_reason_not_to_ask(empty: Any) -> None:
     task = task_of("http://127.0.0.1", prompt="{title}: {description}")
 
-    wish = wish_of(task, row(title="Flat", description=empty))
+    wish = question_for(task, row(title="Flat", description=empty))
 
     assert wish.reason is not None
     assert "description" in wish.reason
@@ -100,12 +99,14 @@ def test_a_needed_field_that_is_empty_is_the_reason_not_to_ask(empty: Any) -> No
 def test_zero_and_false_are_values() -> None:
     task = task_of("http://127.0.0.1", prompt="{floor} {lift}")
 
-    assert wish_of(task, row(floor=0, lift=False)).reason is None
+    assert question_for(task, row(floor=0, lift=False)).reason is None
 
 
 def test_the_same_text_is_the_same_question_whichever_record_and_task_asks_it() -> None:
-    first = wish_of(task_of("http://127.0.0.1"), row(description="two", title="a"))
-    second = wish_of(task_of("http://127.0.0.1", enrich="more"), row(description="two", title="b"))
+    first = question_for(task_of("http://127.0.0.1"), row(description="two", title="a"))
+    second = question_for(
+        task_of("http://127.0.0.1", enrich="more"), row(description="two", title="b")
+    )
 
     assert first.question.id == second.question.id
 
@@ -122,8 +123,8 @@ def test_the_same_text_is_the_same_question_whichever_record_and_task_asks_it() 
     ids=lambda other: next(iter(other)),
 )
 def test_another_model_prompt_or_schema_makes_another_question(other: dict[str, Any]) -> None:
-    first = wish_of(task_of("http://127.0.0.1"), row(description="two"))
-    second = wish_of(task_of("http://127.0.0.1", **other), row(description="two"))
+    first = question_for(task_of("http://127.0.0.1"), row(description="two"))
+    second = question_for(task_of("http://127.0.0.1", **other), row(description="two"))
 
     assert first.question.id != second.question.id
 
@@ -144,7 +145,7 @@ def test_the_last_bad_answer_is_told_to_its_author_and_trouble_of_the_network_is
 
 
 def test_patience_ends_after_so_many_seconds_without_any_answer() -> None:
-    patience = Patience(60)
+    patience = OutageTimer(60)
     patience.failed(100)
     patience.failed(150)
     assert not patience.is_over(159)
@@ -156,7 +157,7 @@ def test_patience_ends_after_so_many_seconds_without_any_answer() -> None:
 
 
 def test_a_silent_server_is_left_alone_longer_and_longer() -> None:
-    patience = Patience(60)
+    patience = OutageTimer(60)
     patience.failed(100)
 
     assert [patience.rest(100 + silent) for silent in (0, 1, 2, 4, 8, 16, 50)] == [

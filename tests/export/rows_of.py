@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from longline.export.base import Row, Rows
+from longline.export.export import export
+from longline.export.request import ExportRequest, ExportResult
+from longline.export.rows import Row, Rows
 from tests.virtual import EPOCH
 
 
@@ -29,6 +32,11 @@ def row(key: str, data: dict[str, Any], **values: Any) -> Row:
 def rows(*data: dict[str, Any]) -> Rows:
     """Return what reads these records, as often as it is asked."""
     return lambda: (row(str(number), one) for number, one in enumerate(data))
+
+
+def export_to(path: Path, rows: Rows, *, form: str | None = None) -> ExportResult:
+    """Export to a file alone, without a schema."""
+    return export(ExportRequest(str(path), form, has_schema=False), rows)
 
 
 class Tap:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.export.base import beside, working_folder, written_whole
-from longline.export.destinations.base import Wish
-from longline.export.files import export
+from longline.export.atomic_files import atomic_write, temporary_sibling, working_folder
+from longline.export.export import export
+from longline.export.request import ExportRequest
 from tests.export.rows_of import rows
 
 
@@ -30,7 +30,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, output
     left_file(tmp_path, f".{output}.0123abcd.part")
     left_folder(tmp_path, f".{output}.0123abcd.part.work")
 
-    export(Wish(str(tmp_path / output), has_schema=False), rows({"a": 1}))
+    export(ExportRequest(str(tmp_path / output), has_schema=False), rows({"a": 1}))
 
     assert [one.name for one in tmp_path.iterdir()] == [output]
 
@@ -38,7 +38,9 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path: Path, output
 def test_a_folder_that_a_killed_export_left_is_removed_too(tmp_path: Path) -> None:
     left_folder(tmp_path, ".out.0123abcd.part")
 
-    export(Wish(str(tmp_path / "out"), "csv", partition="a", has_schema=False), rows({"a": 1}))
+    export(
+        ExportRequest(str(tmp_path / "out"), "csv", partition="a", has_schema=False), rows({"a": 1})
+    )
 
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
@@ -48,7 +50,7 @@ def test_what_belongs_to_other_places_or_to_nobody_we_know_stays(tmp_path: Path)
     for name in others:
         left_file(tmp_path, name)
 
-    export(Wish(str(tmp_path / "a.csv"), has_schema=False), rows({"a": 1}))
+    export(ExportRequest(str(tmp_path / "a.csv"), has_schema=False), rows({"a": 1}))
 
     assert {one.name for one in tmp_path.iterdir()} == {*others, "a.csv"}
 
@@ -56,10 +58,10 @@ def test_what_belongs_to_other_places_or_to_nobody_we_know_stays(tmp_path: Path)
 def test_what_is_being_written_stays(tmp_path: Path) -> None:
     place = tmp_path / "a.csv"
 
-    with written_whole(place) as living, working_folder(living) as work:
+    with atomic_write(place) as living, working_folder(living) as work:
         living.write(b"the first")
         (work / "piece").write_text("x")
-        with written_whole(place) as other:
+        with atomic_write(place) as other:
             other.write(b"the second")
         assert (work / "piece").exists()
 
@@ -68,7 +70,10 @@ def test_what_is_being_written_stays(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_being_written_stays(tmp_path: Path) -> None:
-    with beside(tmp_path / "out", is_folder=True) as one, beside(tmp_path / "out") as other:
+    with (
+        temporary_sibling(tmp_path / "out", is_folder=True) as one,
+        temporary_sibling(tmp_path / "out") as other,
+    ):
         assert one.is_dir()
         assert other.is_file()
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from longline.export.base import Rows
-from longline.export.destinations.base import Wish
-from longline.export.files import export_stream
+from longline.export.export import export_stream
+from longline.export.request import ExportRequest
+from longline.export.rows import Rows
 from tests.export.rows_of import row, rows
 
 
 def cells(source: Rows) -> list[dict[str, str]]:
     target = io.BytesIO()
-    export_stream(target, source, Wish("-", "csv"))
+    export_stream(target, source, ExportRequest("-", "csv"))
     text = io.StringIO(target.getvalue().decode("utf-8"), newline="")
     return list(csv.DictReader(text, strict=True))
 
@@ -108,7 +108,7 @@ def test_text_of_any_sort_comes_back_as_it_was() -> None:
 def test_no_records_are_a_header() -> None:
     target = io.BytesIO()
 
-    assert export_stream(target, rows(), Wish("-", "csv")).records == 0
+    assert export_stream(target, rows(), ExportRequest("-", "csv")).records == 0
     assert target.getvalue().startswith(b"source,key,url,")
 
 
@@ -116,7 +116,7 @@ def test_values_of_several_types_are_plain_and_the_schema_promises_no_more() -> 
     target = io.BytesIO()
     source = rows({"mixed": 5, "deep": [1]}, {"mixed": "5", "deep": {}}, {"mixed": [5], "deep": []})
 
-    written = export_stream(target, source, Wish("-", "csv"))
+    written = export_stream(target, source, ExportRequest("-", "csv"))
 
     assert [one["mixed"] for one in cells(source)] == ["5", "5", "[5]"]
     assert written.schema["properties"]["mixed"] == {"type": "string"}
@@ -124,7 +124,9 @@ def test_values_of_several_types_are_plain_and_the_schema_promises_no_more() -> 
 
 
 def test_a_note_counts_the_records_whose_nul_was_removed() -> None:
-    written = export_stream(io.BytesIO(), rows({"a": "x\x00y"}, {"a": "x"}), Wish("-", "csv"))
+    written = export_stream(
+        io.BytesIO(), rows({"a": "x\x00y"}, {"a": "x"}), ExportRequest("-", "csv")
+    )
 
     (note,) = written.notes
     assert "NUL" in note

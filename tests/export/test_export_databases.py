@@ -13,8 +13,7 @@ import duckdb
 import pytest
 
 from longline.core.errors import BadOption
-from longline.export.files import export_to
-from tests.export.rows_of import Tap, rows
+from tests.export.rows_of import Tap, export_to, rows
 from tests.export.values_of import UNLIKE, column
 
 

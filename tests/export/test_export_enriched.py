@@ -14,11 +14,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from longline.core.errors import BadOption
-from longline.export.base import Rows
-from longline.export.destinations.base import Exported, Wish
-from longline.export.files import export
-from longline.export.incremental import Fresh
+from longline.export.export import export
+from longline.export.incremental import IncrementalRows
 from longline.export.redaction import Redactor
+from longline.export.request import ExportRequest, ExportResult
+from longline.export.rows import Rows
 from longline.storage.records.records import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.export.answers_of import answered, asked
@@ -39,8 +39,8 @@ def everything(store: Store) -> Rows:
     return lambda: store.records.stream(RecordQuery(), with_enrichments=True)
 
 
-def exported(store: Store, path: Path, **options: Any) -> Exported:
-    wish = Wish(str(path), **{"tasks": ("moods",), **options})
+def exported(store: Store, path: Path, **options: Any) -> ExportResult:
+    wish = ExportRequest(str(path), **{"tasks": ("moods",), **options})
     return export(wish, everything(store))
 
 
@@ -106,7 +106,7 @@ async def test_a_record_as_it_was_has_what_was_said_of_it_then(
     then = RecordQuery(as_of=EPOCH + 1)
 
     export(
-        Wish(str(tmp_path / "a.jsonl"), tasks=("moods",)),
+        ExportRequest(str(tmp_path / "a.jsonl"), tasks=("moods",)),
         lambda: store.records.stream(then, with_enrichments=True),
     )
 
@@ -225,7 +225,7 @@ async def test_parts_are_made_by_what_machines_said(store: Store, tmp_path: Path
     await store.records.create(record("b"), at=EPOCH)
     await answered(store, "a", {"mood": "eager"})
 
-    exported(store, tmp_path / "out", form="jsonl", partition="enrichments.moods.mood")
+    exported(store, tmp_path / "out", format="jsonl", partition="enrichments.moods.mood")
 
     assert sorted(one.name for one in (tmp_path / "out").glob("enrich*")) == [
         "enrichments.moods.mood=__HIVE_DEFAULT_PARTITION__",
@@ -249,9 +249,9 @@ async def test_what_others_should_not_see_is_taken_out_of_answers_and_no_more(
 
 async def increment(store: Store, tasks: tuple[str, ...] = ("moods",)) -> list[str]:
     """Take what is new for an export, mark it, and return the keys."""
-    with closing(Fresh(store.marks, "daily", everything(store), tasks=tasks)) as fresh:
+    with closing(IncrementalRows(store.marks, "daily", everything(store), tasks=tasks)) as fresh:
         keys = [row["key"] for row in fresh()]
-        await store.marks.add("daily", fresh.given())
+        await store.marks.add("daily", fresh.yielded())
     return keys
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import openpyxl  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from longline.export.destinations.base import Wish
-from longline.export.files import export, export_to
+from longline.export.export import export
 from longline.export.formats.excel import write_excel
-from longline.export.rows import outward
-from longline.export.tables import Survey, tabled
-from tests.export.rows_of import Tap, rows
+from longline.export.request import ExportRequest
+from longline.export.rows import export_row
+from longline.export.table import FieldSurvey, open_table
+from tests.export.rows_of import Tap, export_to, rows
 from tests.export.values_of import UNLIKE, column
 
 
@@ -62,7 +62,8 @@ def test_text_that_is_too_long_for_a_cell_is_cut_with_a_note(tmp_path: Path) -> 
     long, wide = "x" * 32_768, "🎩" * 16_384
 
     done = export(
-        Wish(str(tmp_path / "a.xlsx"), has_schema=False), rows({"long": long, "wide": wide})
+        ExportRequest(str(tmp_path / "a.xlsx"), has_schema=False),
+        rows({"long": long, "wide": wide}),
     )
 
     (found,) = sheet(tmp_path / "a.xlsx")
@@ -75,8 +76,8 @@ def test_text_that_is_too_long_for_a_cell_is_cut_with_a_note(tmp_path: Path) -> 
 def test_what_is_too_much_for_a_sheet_goes_to_the_next(tmp_path: Path) -> None:
     path = tmp_path / "a.xlsx"
 
-    with path.open("wb") as target, tabled(map(outward, Tap(7)()), Survey()) as table:
-        notes = write_excel(table, target, most_rows=4)
+    with path.open("wb") as target, open_table(map(export_row, Tap(7)()), FieldSurvey()) as table:
+        notes = write_excel(table, target, max_rows=4)
 
     assert [column("key", sheet(path, number)) for number in range(3)] == [
         ["0", "1", "2"],

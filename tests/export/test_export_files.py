@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from longline.core.errors import BadOption, DestinationFull, DestinationUnwritable, MissingExtra
-from longline.export.base import Row, written_whole
-from longline.export.destinations.base import Exported, Wish
-from longline.export.files import export, export_stream, export_to
-from longline.export.writing import FORMATS
-from tests.export.rows_of import Tap, rows
+from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
+from longline.export.atomic_files import DestinationFull, atomic_write
+from longline.export.export import export, export_stream
+from longline.export.formats.registry import FORMATS
+from longline.export.request import ExportRequest, ExportResult
+from longline.export.rows import Row
+from tests.export.rows_of import Tap, export_to, rows
 
 _NOBODY = 65534
 
@@ -35,7 +36,7 @@ _NOBODY = 65534
 def test_the_ending_says_the_format(tmp_path: Path, name: str, form: str) -> None:
     path = tmp_path / name
 
-    assert export_to(path, Tap(3)) == Exported(str(path), form, 3)
+    assert export_to(path, Tap(3)) == ExportResult(str(path), form, 3)
 
 
 def test_the_format_can_be_said(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_folders_on_the_way_are_not_made_unasked(tmp_path: Path) -> None:
 def test_folders_on_the_way_are_made_on_request(tmp_path: Path, partition: str | None) -> None:
     place = tmp_path / "a" / "b" / "c.csv"
 
-    export(Wish(str(place), partition=partition, makes_folder=True), Tap(1))
+    export(ExportRequest(str(place), partition=partition, makes_folder=True), Tap(1))
 
     assert place.exists()
 
@@ -95,7 +96,7 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path) -> Non
     path = tmp_path / "records.jsonl"
     path.write_text("the old one")
 
-    with written_whole(path) as target:
+    with atomic_write(path) as target:
         target.write(b"half")
         target.flush()
         in_between = path.read_text()
@@ -181,7 +182,7 @@ def test_of_a_link_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
 def test_however_many_records_there_are_only_a_few_are_held_at_once(form: str) -> None:
     tap = Tap(2000)
 
-    written = export_stream(io.BytesIO(), tap, Wish("-", form))
+    written = export_stream(io.BytesIO(), tap, ExportRequest("-", form))
 
     assert written.records == 2000
     assert tap.most_held <= 2  # the one that is written, and the one that is read next
@@ -219,7 +220,7 @@ def test_a_format_with_compression_of_its_own_is_not_compressed_again(tmp_path: 
 
 
 def test_a_number_goes_before_the_endings_and_nothing_is_replaced(tmp_path: Path) -> None:
-    wish = Wish(str(tmp_path / "a.jsonl.gz"), is_numbered=True, has_schema=False)
+    wish = ExportRequest(str(tmp_path / "a.jsonl.gz"), is_numbered=True, has_schema=False)
     (tmp_path / "a-0007.jsonl.gz").write_text("an earlier one")
 
     first = export(wish, Tap(1))
@@ -238,7 +239,7 @@ def test_of_two_with_one_number_the_second_gives_way(tmp_path: Path) -> None:
         yield from Tap(1)()
 
     with pytest.raises(DestinationUnwritable) as failed:
-        export(Wish(str(tmp_path / "a.jsonl"), is_numbered=True), meanwhile)
+        export(ExportRequest(str(tmp_path / "a.jsonl"), is_numbered=True), meanwhile)
 
     assert failed.value.problem == os.strerror(errno.EEXIST)
     assert path.read_text() == "first"
@@ -268,7 +269,7 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(BadOption) as refused:
-        export(Wish(**options), Tap(1))
+        export(ExportRequest(**options), Tap(1))
 
     assert refused.value.option == option
     assert datum in refused.value.problem
@@ -290,7 +291,7 @@ def test_a_library_that_is_not_there_is_told_by_its_extra(
     monkeypatch.setitem(sys.modules, library, None)
 
     with pytest.raises(MissingExtra) as missing:
-        export(Wish(output), Tap(1))
+        export(ExportRequest(output), Tap(1))
 
     assert missing.value.extra == extra
     assert list(tmp_path.iterdir()) == []

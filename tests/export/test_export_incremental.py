@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from longline.export.base import Rows
-from longline.export.destinations.base import Wish
-from longline.export.files import export
-from longline.export.incremental import Fresh
+from longline.export.export import export
+from longline.export.incremental import IncrementalRows
+from longline.export.request import ExportRequest
+from longline.export.rows import Rows
 from longline.storage.database import Database, open_database
 from longline.storage.records.marks import ExportCursors
 from longline.storage.records.records import RecordQuery, Records
@@ -43,16 +43,16 @@ def all_of(records: Records) -> Rows:
 
 async def written(marks: ExportCursors, rows: Rows, path: Path, form: str = "jsonl") -> list[str]:
     """Export what is new, and return the keys that the new file holds."""
-    fresh = Fresh(marks, "daily", rows)
-    done = export(Wish(str(path), form, is_numbered=True, has_schema=False), fresh)
-    await marks.add("daily", fresh.given())
+    fresh = IncrementalRows(marks, "daily", rows)
+    done = export(ExportRequest(str(path), form, is_numbered=True, has_schema=False), fresh)
+    await marks.add("daily", fresh.yielded())
     fresh.close()
     return [json.loads(line)["key"] for line in Path(done.path).read_bytes().splitlines()]
 
 
 @pytest.fixture
-def fresh(marks: ExportCursors, records: Records) -> Iterator[Fresh]:
-    with closing(Fresh(marks, "daily", all_of(records))) as fresh:
+def fresh(marks: ExportCursors, records: Records) -> Iterator[IncrementalRows]:
+    with closing(IncrementalRows(marks, "daily", all_of(records))) as fresh:
         yield fresh
 
 
@@ -73,10 +73,10 @@ async def test_the_second_export_holds_what_is_new_or_changed(
 
 
 async def test_an_export_that_was_cut_off_before_it_was_marked_is_repeated(
-    records: Records, marks: ExportCursors, fresh: Fresh, tmp_path: Path
+    records: Records, marks: ExportCursors, fresh: IncrementalRows, tmp_path: Path
 ) -> None:
     await records.create(record("a"), at=EPOCH)
-    export(Wish(str(tmp_path / "out.jsonl"), is_numbered=True), fresh)
+    export(ExportRequest(str(tmp_path / "out.jsonl"), is_numbered=True), fresh)
 
     again = await written(marks, all_of(records), tmp_path / "out.jsonl")
 
@@ -85,13 +85,13 @@ async def test_an_export_that_was_cut_off_before_it_was_marked_is_repeated(
 
 
 async def test_a_format_of_two_passes_marks_what_it_wrote(
-    records: Records, fresh: Fresh, tmp_path: Path
+    records: Records, fresh: IncrementalRows, tmp_path: Path
 ) -> None:
     await records.create(record("a"), at=EPOCH)
 
-    export(Wish(str(tmp_path / "out.csv")), fresh)
+    export(ExportRequest(str(tmp_path / "out.csv")), fresh)
 
-    assert list(fresh.given()) == [(1, 1)]
+    assert list(fresh.yielded()) == [(1, 1)]
 
 
 async def test_what_was_written_before_does_not_use_up_the_limit(
@@ -101,6 +101,6 @@ async def test_what_was_written_before_does_not_use_up_the_limit(
         await records.create(record(key), at=EPOCH)
     await marks.add("daily", [(1, 1), (2, 1)])
 
-    with closing(Fresh(marks, "daily", all_of(records), limit=1)) as fresh:
+    with closing(IncrementalRows(marks, "daily", all_of(records), limit=1)) as fresh:
         assert [one["key"] for one in fresh()] == ["c"]
-        assert list(fresh.given()) == [(3, 1)]
+        assert list(fresh.yielded()) == [(3, 1)]

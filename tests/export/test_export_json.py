@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from longline.export.base import Rows
-from longline.export.destinations.base import Wish
-from longline.export.files import export_stream
+from longline.export.export import export_stream
+from longline.export.request import ExportRequest
+from longline.export.rows import Rows
 from tests.export.rows_of import rows
 
 DATA: list[dict[str, Any]] = [
@@ -23,7 +23,7 @@ DATA: list[dict[str, Any]] = [
 
 def written(form: str, source: Rows) -> str:
     target = io.BytesIO()
-    export_stream(target, source, Wish("-", form))
+    export_stream(target, source, ExportRequest("-", form))
     return target.getvalue().decode("utf-8")
 
 
@@ -78,7 +78,9 @@ def test_chosen_columns_make_flat_objects_in_their_order() -> None:
     chosen = ("price.amount", "key", "tags.1", "gone")
 
     done = export_stream(
-        target, rows({"price": {"amount": 5}, "tags": ["a", "b"]}), Wish("-", columns=chosen)
+        target,
+        rows({"price": {"amount": 5}, "tags": ["a", "b"]}),
+        ExportRequest("-", columns=chosen),
     )
 
     assert target.getvalue() == b'{"price.amount":5,"key":"0","tags.1":"b","gone":null}\n'

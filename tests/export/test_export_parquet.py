@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longline.export.files import export_to
-from tests.export.rows_of import Tap, rows
+from tests.export.rows_of import Tap, export_to, rows
 from tests.export.values_of import UNLIKE, column
 
 JSON_VALUES = st.recursive(

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from longline.core.errors import BadOption, DestinationUnwritable
-from longline.export.destinations.base import Wish
-from longline.export.files import export
+from longline.export.export import export
 from longline.export.partitions import folder_name
+from longline.export.request import ExportRequest
 from tests.export.rows_of import Tap, rows
 
 CITIES: list[dict[str, Any]] = [
@@ -26,8 +26,8 @@ CITIES: list[dict[str, Any]] = [
 ]
 
 
-def wish(path: Path, field: str, form: str = "parquet", **options: Any) -> Wish:
-    return Wish(str(path), form, partition=field, **options)
+def wish(path: Path, field: str, form: str = "parquet", **options: Any) -> ExportRequest:
+    return ExportRequest(str(path), form, partition=field, **options)
 
 
 def test_each_value_has_a_folder(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_every_part_has_all_columns_of_one_type(tmp_path: Path) -> None:
 
 
 def test_our_own_columns_can_part_them_and_parts_can_be_packed(tmp_path: Path) -> None:
-    export(Wish(str(tmp_path / "out.jsonl.gz"), partition="source"), Tap(2))
+    export(ExportRequest(str(tmp_path / "out.jsonl.gz"), partition="source"), Tap(2))
 
     with gzip.open(tmp_path / "out.jsonl.gz" / "source=shop" / "part-0.jsonl.gz") as lines:
         assert [json.loads(line)["key"] for line in lines] == ["0", "1"]

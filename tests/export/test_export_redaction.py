@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from longline.export.redaction import Redactor
-from longline.export.rows import outward
+from longline.export.rows import export_row
 from tests.export.rows_of import row
 
 
 def cleaned(data: dict[str, Any], *secrets: str) -> dict[str, Any]:
-    clean: dict[str, Any] = Redactor(secrets).clean(outward(row("0", data)))["data"]
+    clean: dict[str, Any] = Redactor(secrets).clean(export_row(row("0", data)))["data"]
     return clean
 
 
@@ -158,7 +158,7 @@ def test_they_go_from_any_depth_from_names_and_from_our_own_columns() -> None:
         url="https://shop.test/?mail=ann%40example.com",
     )
 
-    clean = redactor.clean(outward(stored))
+    clean = redactor.clean(export_row(stored))
 
     assert re.fullmatch(r"\[e-mail [0-9a-f]{16}\]", clean["key"])
     assert re.fullmatch(r"https://shop\.test/\?mail=\[e-mail [0-9a-f]{16}\]", clean["url"])
@@ -194,7 +194,7 @@ def test_a_name_that_says_telephone_says_so_of_all_below_it() -> None:
 
 @pytest.mark.parametrize("key", ["0306406100", "00359888123456", "0888 123 456", "202-555-0143"])
 def test_a_key_of_digits_is_no_telephone_number(key: str) -> None:
-    clean = Redactor().clean(outward(row(key, {})))
+    clean = Redactor().clean(export_row(row(key, {})))
 
     assert (clean["source"], clean["key"]) == ("shop", key)
     assert clean["url"] == f"https://shop.test/{key}"
@@ -202,7 +202,7 @@ def test_a_key_of_digits_is_no_telephone_number(key: str) -> None:
 
 def test_records_stay_apart_and_are_the_same_in_every_export() -> None:
     keys = ["ann@example.com", "bob@example.com", "+359888123456", "+359888123457"]
-    stored = [outward(row(key, {})) for key in keys]
+    stored = [export_row(row(key, {})) for key in keys]
 
     once = [Redactor(key=b"k" * 32).clean(one) for one in stored]
     again = [Redactor(key=b"k" * 32).clean(one) for one in stored]

@@ -12,8 +12,8 @@ import pytest
 
 from longline.config.secrets import SecretRef
 from longline.core.errors import BadOption, DestinationUnwritable
-from longline.export.destinations.base import Wish
-from longline.export.files import export
+from longline.export.export import export
+from longline.export.request import ExportRequest
 from tests.export.rows_of import Tap, rows
 
 
@@ -27,7 +27,7 @@ def content(bucket: Any, key: str) -> bytes:
 
 
 def test_an_object_and_its_schema_are_there(bucket: Any) -> None:
-    done = export(Wish("s3://shop/day/things.jsonl"), Tap(3))
+    done = export(ExportRequest("s3://shop/day/things.jsonl"), Tap(3))
 
     lines = content(bucket, "day/things.jsonl").splitlines()
     assert [json.loads(line)["key"] for line in lines] == ["0", "1", "2"]
@@ -36,7 +36,7 @@ def test_an_object_and_its_schema_are_there(bucket: Any) -> None:
 
 
 def test_any_format_of_a_file_can_be_there(bucket: Any) -> None:
-    export(Wish("s3://shop/a.parquet", has_schema=False), Tap(3))
+    export(ExportRequest("s3://shop/a.parquet", has_schema=False), Tap(3))
 
     assert pq.read_table(io.BytesIO(content(bucket, "a.parquet"))).num_rows == 3
     assert names(bucket) == ["a.parquet"]
@@ -45,7 +45,7 @@ def test_any_format_of_a_file_can_be_there(bucket: Any) -> None:
 def test_a_large_object_arrives_in_parts_and_whole(bucket: Any) -> None:
     text = "x" * 5_000_000
 
-    export(Wish("s3://shop/a.jsonl", has_schema=False), rows(*[{"text": text}] * 4))
+    export(ExportRequest("s3://shop/a.jsonl", has_schema=False), rows(*[{"text": text}] * 4))
 
     assert bucket.Object("a.jsonl").e_tag.endswith('-2"')  # of two parts
     assert content(bucket, "a.jsonl").count(text.encode()) == 4
@@ -55,14 +55,14 @@ def test_an_export_that_fails_leaves_the_old_object(bucket: Any) -> None:
     bucket.put_object(Key="a.jsonl", Body=b"the old one")
 
     with pytest.raises(ZeroDivisionError):
-        export(Wish("s3://shop/a.jsonl"), Tap(10, fails_at=5))
+        export(ExportRequest("s3://shop/a.jsonl"), Tap(10, fails_at=5))
 
     assert content(bucket, "a.jsonl") == b"the old one"
     assert names(bucket) == ["a.jsonl"]
 
 
 def test_numbers_follow_each_other(bucket: Any) -> None:
-    wish = Wish("s3://shop/d/a.csv", has_schema=False, is_numbered=True)
+    wish = ExportRequest("s3://shop/d/a.csv", has_schema=False, is_numbered=True)
     bucket.put_object(Key="d/a-0004.csv", Body=b"")
 
     export(wish, Tap(1))
@@ -78,7 +78,9 @@ def test_the_login_and_the_place_can_be_said(
     (tmp_path / "login").write_text("my-id:my-secret\n")
     secret = SecretRef("file", str(tmp_path / "login"))
 
-    export(Wish("s3://shop/a.csv", secret=secret, endpoint=storage, has_schema=False), Tap(1))
+    export(
+        ExportRequest("s3://shop/a.csv", secret=secret, endpoint=storage, has_schema=False), Tap(1)
+    )
 
     assert names(bucket) == ["a.csv"]
 
@@ -86,7 +88,7 @@ def test_the_login_and_the_place_can_be_said(
 @pytest.mark.usefixtures("bucket")
 def test_an_error_of_a_missing_bucket_hides_the_secret() -> None:
     with pytest.raises(DestinationUnwritable, match="bucket does not exist") as failed:  # S3's own
-        export(Wish("s3://nowhere/a.csv"), Tap(1))
+        export(ExportRequest("s3://nowhere/a.csv"), Tap(1))
 
     assert failed.value.path.startswith("s3://nowhere/a.csv")
     assert "test-secret" not in str(failed.value)
@@ -98,7 +100,7 @@ def test_a_login_without_a_colon_is_refused_and_not_shown(monkeypatch: pytest.Mo
     monkeypatch.setenv("LOGIN", "hunter22")
 
     with pytest.raises(BadOption) as refused:
-        export(Wish("s3://shop/a.csv", secret=SecretRef("env", "LOGIN")), Tap(1))
+        export(ExportRequest("s3://shop/a.csv", secret=SecretRef("env", "LOGIN")), Tap(1))
 
     assert refused.value.option == "--secret"
     assert "hunter22" not in str(refused.value)

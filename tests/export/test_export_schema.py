@@ -10,8 +10,8 @@ import jsonschema
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from longline.export.destinations.base import Wish
-from longline.export.files import export
+from longline.export.export import export
+from longline.export.request import ExportRequest
 from tests.export.rows_of import rows
 from tests.export.values_of import UNLIKE
 
@@ -25,7 +25,7 @@ def schema_beside(path: Path) -> Any:
 @pytest.mark.parametrize("columns", [(), ("key", "mixed", "sizes.0", "price", "at", "notes")])
 def test_every_line_is_as_the_schema_says(tmp_path: Path, columns: tuple[str, ...]) -> None:
     path = tmp_path / "a.jsonl"
-    export(Wish(str(path), columns=columns), rows(*UNLIKE))
+    export(ExportRequest(str(path), columns=columns), rows(*UNLIKE))
 
     judge = jsonschema.Draft202012Validator(schema_beside(path))
     for line in path.read_bytes().splitlines():
@@ -34,7 +34,7 @@ def test_every_line_is_as_the_schema_says(tmp_path: Path, columns: tuple[str, ..
 
 def test_every_row_of_a_table_is_as_the_schema_says(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    export(Wish(str(path)), rows(*UNLIKE))
+    export(ExportRequest(str(path)), rows(*UNLIKE))
 
     judge = jsonschema.Draft202012Validator(schema_beside(path))
     for line in pq.read_table(path).to_pylist():
@@ -43,7 +43,7 @@ def test_every_row_of_a_table_is_as_the_schema_says(tmp_path: Path) -> None:
 
 def test_the_schema_tells_types_and_what_may_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    export(Wish(str(path)), rows({"a": 1, "b": "x"}, {"a": None, "b": "y", "c": [1]}))
+    export(ExportRequest(str(path)), rows({"a": 1, "b": "x"}, {"a": None, "b": "y", "c": [1]}))
 
     data = schema_beside(path)["properties"]["data"]
     assert data["properties"] == {
@@ -56,7 +56,7 @@ def test_the_schema_tells_types_and_what_may_be_missing(tmp_path: Path) -> None:
 
 def test_a_table_tells_its_kinds(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    export(Wish(str(path), columns=("title", "at", "mixed")), rows(*UNLIKE[:2]))
+    export(ExportRequest(str(path), columns=("title", "at", "mixed")), rows(*UNLIKE[:2]))
 
     assert schema_beside(path)["properties"] == {
         "title": {"type": "string"},
@@ -66,12 +66,12 @@ def test_a_table_tells_its_kinds(tmp_path: Path) -> None:
 
 
 def test_no_records_have_a_schema_too(tmp_path: Path) -> None:
-    export(Wish(str(tmp_path / "a.jsonl")), rows())
+    export(ExportRequest(str(tmp_path / "a.jsonl")), rows())
 
     assert schema_beside(tmp_path / "a.jsonl")["properties"]["data"]["properties"] == {}
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:
-    export(Wish(str(tmp_path / "a.jsonl"), has_schema=False), rows())
+    export(ExportRequest(str(tmp_path / "a.jsonl"), has_schema=False), rows())
 
     assert [one.name for one in tmp_path.iterdir()] == ["a.jsonl"]

@@ -6,40 +6,40 @@ from typing import Any
 
 import pytest
 
-from longline.export.columns import Kind, distinct
-from longline.export.tables import Survey
+from longline.export.columns import ColumnType, distinct_names
+from longline.export.table import FieldSurvey
 
 
-def kind_of(*values: Any) -> Kind:
-    survey = Survey()
+def kind_of(*values: Any) -> ColumnType:
+    survey = FieldSurvey()
     for value in values:
-        survey.see({"data": {"x": value}})
-    return survey.columns()[-1].kind
+        survey.add({"data": {"x": value}})
+    return survey.columns()[-1].type
 
 
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ((True, None), Kind.BOOLEAN),
-        ((1, -(2**63) + 1, None), Kind.INTEGER),
-        ((2**63,), Kind.JSON),
-        ((1, 0.5), Kind.NUMBER),
-        ((2**53 + 1, 0.5), Kind.JSON),
-        ((True, 1), Kind.JSON),
-        (("a", ""), Kind.TEXT),
-        (("a", 1), Kind.JSON),
-        (([1], {"a": 1}), Kind.JSON),
-        ((None,), Kind.TEXT),
-        ((float("nan"), 1), Kind.INTEGER),
+        ((True, None), ColumnType.BOOLEAN),
+        ((1, -(2**63) + 1, None), ColumnType.INTEGER),
+        ((2**63,), ColumnType.JSON),
+        ((1, 0.5), ColumnType.NUMBER),
+        ((2**53 + 1, 0.5), ColumnType.JSON),
+        ((True, 1), ColumnType.JSON),
+        (("a", ""), ColumnType.TEXT),
+        (("a", 1), ColumnType.JSON),
+        (([1], {"a": 1}), ColumnType.JSON),
+        ((None,), ColumnType.TEXT),
+        ((float("nan"), 1), ColumnType.INTEGER),
     ],
 )
-def test_a_column_is_what_all_its_values_are(values: tuple[Any, ...], kind: Kind) -> None:
+def test_a_column_is_what_all_its_values_are(values: tuple[Any, ...], kind: ColumnType) -> None:
     assert kind_of(*values) is kind
 
 
 @pytest.mark.parametrize("text", ["2026-11-15T17:00:00Z", "0001-01-01T00:00:00.5+00:00"])
 def test_a_moment_that_is_sure_is_one(text: str) -> None:
-    assert kind_of(text, None, text) is Kind.TIMESTAMP
+    assert kind_of(text, None, text) is ColumnType.TIMESTAMP
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,17 @@ def test_a_moment_that_is_sure_is_one(text: str) -> None:
     ],
 )
 def test_what_is_not_sure_to_be_a_moment_is_text(text: str) -> None:
-    assert kind_of("2026-11-15T17:00:00Z", text) is Kind.TEXT
+    assert kind_of("2026-11-15T17:00:00Z", text) is ColumnType.TEXT
 
 
 def test_names_are_told_apart_whatever_their_case_and_length() -> None:
     names = ["a", "A", "a_2", "", "x" * 70, "x" * 71]
 
-    assert distinct(names, longest=63) == ["a", "A_2", "a_2_2", "_", "x" * 63, "x" * 61 + "_2"]
+    assert distinct_names(names, max_bytes=63) == [
+        "a",
+        "A_2",
+        "a_2_2",
+        "_",
+        "x" * 63,
+        "x" * 61 + "_2",
+    ]

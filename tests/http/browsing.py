@@ -14,7 +14,7 @@ from aiohttp import web
 
 from longline.config.manifests.browser import BrowserSpec
 from longline.core.clock import SystemClock
-from longline.core.errors import NoBrowser
+from longline.http.errors import NoBrowser
 from longline.http.transports.browser.chromium import MARK
 from longline.http.transports.browser.options import BrowserOptions, check_browser
 from longline.http.transports.browser.transport import BrowserTransport

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import StoreFull, TimedOut
+from longline.core.errors import StoreFull
 from longline.http.archive.base import Findings
 from longline.http.archive.files import members, packed
 from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.errors import TimedOut
 from longline.http.messages import Request
 from tests.http.archived import URL, answer, files_of, found, page, records_in
 from tests.virtual import EPOCH

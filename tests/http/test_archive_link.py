@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from longline.core.errors import ConnectFailed, Gone, NotArchived, RobotsDisallowed
+from longline.core.errors import ConnectFailed, Gone
 from longline.core.model import Usage
 from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.errors import NotArchived, RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.http.middleware.archive import ArchiveMiddleware
 from longline.http.middleware.base import Middleware

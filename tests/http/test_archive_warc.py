@@ -11,19 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from longline.core.errors import (
-    BadAnswer,
-    CircuitOpen,
-    ConnectFailed,
-    FailureKind,
-    FetchError,
-    Postponed,
-    RobotsDisallowed,
-    TimedOut,
-)
+from longline.core.errors import ConnectFailed, FailureKind, FetchError
 from longline.http.archive.files import members
 from longline.http.archive.warc import WarcArchive, open_warc
+from longline.http.errors import BadAnswer, RobotsDisallowed, TimedOut
 from longline.http.messages import Page, Request
+from longline.limits.errors import CircuitOpen, Deferred
 from tests.http.archived import (
     HTML,
     URL,
@@ -126,7 +119,7 @@ async def test_the_newest_answer_wins_and_the_others_are_kept(archive: WarcArchi
         BadAnswer(URL, "too large"),
         RobotsDisallowed(URL, "it applies to longline"),
         CircuitOpen(URL, EPOCH + 5),
-        Postponed(URL, EPOCH + 5, "busy", FailureKind.OVERLOAD),
+        Deferred(URL, EPOCH + 5, "busy", FailureKind.OVERLOAD),
     ],
 )
 async def test_an_error_in_place_of_an_answer_is_found_too(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import AuthFailed, Refused
+from longline.core.errors import Refused
+from longline.http.errors import AuthFailed
 from tests.http.signing_in import SECRET, Door, echo, elsewhere, failure_of, host_of
 from tests.scripted_site import Answer, ScriptedSite
 from tests.virtual import VirtualClock

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import AuthFailed, Refused, ServerFailed
+from longline.core.errors import Refused, ServerFailed
+from longline.http.errors import AuthFailed
 from tests.http.signing_in import SECRET, Door, elsewhere, failure_of, host_of
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import (
-    AuthFailed,
-    BadAnswer,
-    ConnectFailed,
-    Refused,
-    ServerFailed,
-    Throttled,
-)
+from longline.core.errors import ConnectFailed, Refused, ServerFailed, Throttled
+from longline.http.errors import AuthFailed, BadAnswer
 from tests.http.signing_in import SECRET, Door, elsewhere, failure_of, host_of
 from tests.scripted_site import Answer, ScriptedSite, drop
 from tests.virtual import VirtualClock

@@ -10,14 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import (
-    BadAnswer,
-    BodyCut,
-    ConnectFailed,
-    FetchError,
-    ServerFailed,
-    TimedOut,
-)
+from longline.core.errors import ConnectFailed, FetchError, ServerFailed
+from longline.http.errors import BadAnswer, BodyCut, TimedOut
 from longline.http.headers import Redacted, RedactedBody
 from tests.http.signing_in import SECRET, Door, failure_of, host_of
 from tests.scripted_site import Answer, ScriptedSite, drop

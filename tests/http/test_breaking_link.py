@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import CircuitOpen, ConnectFailed, FailureKind
+from longline.core.errors import ConnectFailed, FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.breaker import BreakerMiddleware
@@ -16,6 +16,7 @@ from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.backends.sqlite import SqliteBreakerBackend
 from longline.limits.breaker import Phase
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 

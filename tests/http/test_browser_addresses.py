@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import ConnectFailed, PrivateAddress
+from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
 from longline.http.address_policy import AddressPolicy
+from longline.http.errors import PrivateAddress
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.proxy import BrowserProxy
 from tests.http.browsing import browsing

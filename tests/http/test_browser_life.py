@@ -17,8 +17,9 @@ import psutil
 import pytest
 from aiohttp import web
 
-from longline.core.errors import ConnectFailed, NoBrowser
+from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
+from longline.http.errors import NoBrowser
 from longline.http.messages import Request
 from longline.http.transports.browser.chromium import MARK, Owner, sweep
 from longline.http.transports.browser.options import check_browser, find_chromium

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import BadAnswer, ConnectFailed, NeverReady, TimedOut
+from longline.core.errors import ConnectFailed
 from longline.core.model import CUT, Usage
+from longline.http.errors import BadAnswer, NeverReady, TimedOut
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.page import captured_in
 from tests.http.browsing import COUNT, browsing, open_shop

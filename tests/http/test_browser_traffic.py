@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import FailureKind, Postponed
+from longline.core.errors import FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.deadlines import Patience
 from longline.http.transports.browser.traffic import Blocker
 from longline.http.transports.choosing import TransportChooser
+from longline.limits.errors import Deferred
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite
 
@@ -73,11 +74,11 @@ async def test_a_page_whose_parts_may_not_be_asked_for_is_not_taken_for_whole(
     site: ScriptedSite, tmp_path: Path
 ) -> None:
     async def before(url: str) -> None:
-        raise Postponed(url, 2e9, "the site rests", FailureKind.OVERLOAD)
+        raise Deferred(url, 2e9, "the site rests", FailureKind.OVERLOAD)
 
     spec = {"wait": {"selector": ".item", "timeout": 0.5}}
     async with browsing(tmp_path, spec, before=before) as transport:
-        with pytest.raises(Postponed, match="the site rests"):
+        with pytest.raises(Deferred, match="the site rests"):
             await transport(Request(open_shop(site)), Usage())
 
     assert site.hits["/api/items"] == 0

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadCertificate, BadOption, FailureKind
+from longline.core.errors import BadOption, FailureKind
 from longline.core.model import ItemState, JobState, Usage
+from longline.http.errors import BadCertificate
 from longline.http.messages import Request
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport, ssl_context
 from longline.orchestrator import Orchestrator

@@ -6,22 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from longline.core.errors import (
-    BadAnswer,
-    CircuitOpen,
-    ConnectFailed,
-    Gone,
-    Postponed,
-    Refused,
-    RobotsDisallowed,
-    ServerFailed,
-)
+from longline.core.errors import ConnectFailed, Gone, Refused, ServerFailed
 from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
+from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite, drop
@@ -165,9 +158,9 @@ async def test_a_rest_too_long_to_sit_out_is_postponed(
     site.says("/a", status=503, headers={"Retry-After": "3600"})
     started = clock.now()
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await bench.get(f"{site.url}/a")
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await bench.get(f"{site.url}/b")
 
     assert caught.value.until == pytest.approx(started + 3600, abs=1)
@@ -276,7 +269,7 @@ async def test_robots_that_cannot_be_had_are_no_permission(
     site.says("/robots.txt", status=500)
     site.says("/a", "x")
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await bench.get(f"{site.url}/a")
 
     assert site.hits["/a"] == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import RobotsDisallowed
 from longline.http.archive.warc import open_warc
 from longline.http.ban_patterns import find_block
+from longline.http.errors import RobotsDisallowed
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.http.archived import answer, files_of
 from tests.http.blocked_pages import BLOCKED

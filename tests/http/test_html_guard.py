@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadAnswer, FailureKind, UnexpectedShape
+from longline.core.errors import FailureKind, UnexpectedShape
 from longline.core.model import ItemState, Usage
+from longline.http.errors import BadAnswer
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe, Probe, is_suspicious

@@ -12,19 +12,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.core.errors import (
-    BadAnswer,
-    BodyCut,
-    ConnectFailed,
-    FailureKind,
-    FetchError,
-    Postponed,
-    TimedOut,
-    UnknownHost,
-)
+from longline.core.errors import ConnectFailed, FailureKind, FetchError
 from longline.core.model import Usage
+from longline.http.errors import BadAnswer, BodyCut, TimedOut, UnknownHost
 from longline.http.messages import Page, Request
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.errors import Deferred
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 
@@ -112,11 +105,11 @@ async def test_a_request_that_may_not_leave_is_not_written(
     site: ScriptedSite, transport: HttpTransport
 ) -> None:
     async def refuse() -> None:
-        raise Postponed(site.url, 0.0, "rests", FailureKind.OVERLOAD)
+        raise Deferred(site.url, 0.0, "rests", FailureKind.OVERLOAD)
 
     site.says("/a", "hello")
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await transport(Request(f"{site.url}/a", before_write=refuse), Usage())
 
     assert site.hits["/a"] == 0

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from longline.config.secrets import SecretRef
-from longline.core.errors import AuthFailed
 from longline.core.model import Usage
+from longline.http.errors import AuthFailed
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import IdentityMiddleware

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from longline.core.errors import ConnectFailed, TimedOut
+from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
+from longline.http.errors import TimedOut
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.coalescing import CoalescingMiddleware

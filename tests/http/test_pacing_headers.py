@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from longline.core.errors import Postponed
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
+from longline.limits.errors import Deferred
 from longline.limits.limiter import Grant, RateLimiter
 from longline.sandbox.limits import TokenBucket
 from tests.virtual import VirtualClock, VirtualLoop
@@ -103,7 +103,7 @@ async def test_a_pause_of_a_month_is_obeyed_for_a_day_and_parks_the_item(
     )
     await pacing(Request(URL), Usage())
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await pacing(Request(URL), Usage())
 
     assert caught.value.until == pytest.approx(clock.now() + 86_400)

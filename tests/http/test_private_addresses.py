@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic import ValidationError
 
 from longline.config.job_spec import JobSpec
-from longline.core.errors import BadAnswer, FailureKind, FetchError, PrivateAddress
+from longline.core.errors import FailureKind, FetchError
 from longline.core.model import Usage
 from longline.http.address_policy import (
     Address,
@@ -22,6 +22,7 @@ from longline.http.address_policy import (
     Scope,
     scope_of,
 )
+from longline.http.errors import BadAnswer, PrivateAddress
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import RedirectMiddleware

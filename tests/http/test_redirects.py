@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longline.core.errors import BadAnswer
 from longline.core.model import Usage
+from longline.http.errors import BadAnswer
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import RedirectMiddleware

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from longline.core.errors import Postponed
 from longline.core.model import ItemState, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.limits.backends.memory import MemoryCells
+from longline.limits.errors import Deferred
 from longline.limits.limiter import RateLimiter, Refusals, is_about_address, note
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
@@ -90,7 +90,7 @@ async def test_an_address_that_is_refused_alone_defers_only_itself(clock: Virtua
     await ask(link, BAD, *GOOD)
     rested = clock.now()
 
-    with pytest.raises(Postponed) as raised:
+    with pytest.raises(Deferred) as raised:
         await ask(link, BAD)
     await ask(link, *GOOD)
 
@@ -176,7 +176,7 @@ async def test_processes_share_what_was_refused(clock: VirtualClock) -> None:
     await clock.sleep(1)
     await ask(two, *GOOD)
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await ask(two, BAD)
 
 

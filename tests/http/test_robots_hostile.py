@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from longline.core.errors import RobotsDisallowed
+from longline.http.errors import RobotsDisallowed
 from longline.http.robots_rules import LARGEST, MOST_RULES, Rules, explain
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.http.robots_bench import Bench, Calendar

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from longline.core.errors import BadAnswer, RobotsDisallowed
+from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Request
 from longline.http.robots_rules import RobotsText
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from longline.core.errors import RobotsDisallowed
 from longline.core.model import Usage
+from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.robots import RobotsMiddleware

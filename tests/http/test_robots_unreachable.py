@@ -6,19 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from longline.core.errors import (
-    CircuitOpen,
-    ConnectFailed,
-    FailureKind,
-    Postponed,
-    RobotsDisallowed,
-    RobotsUnreachable,
-)
+from longline.core.errors import ConnectFailed, FailureKind, RobotsUnreachable
 from longline.core.model import Usage
+from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.robots import pause_after
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.errors import CircuitOpen, Deferred
 from tests.http.robots_bench import CLOSED, DAY, Bench, Calendar
 from tests.scripted_site import ScriptedSite, drop
 
@@ -46,7 +41,7 @@ async def test_a_server_error_puts_the_host_off(
 ) -> None:
     bench.site.says("/robots.txt", status=status)
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await bench.get(bench.link(), "/a")
 
     assert caught.value.until == pytest.approx(bench.clock.now() + 60)
@@ -59,7 +54,7 @@ async def test_a_server_error_puts_the_host_off(
 async def test_no_connection_puts_the_host_off(bench: Bench) -> None:
     bench.site.answers["/robots.txt"] = drop
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await bench.get(bench.link(), "/a")
 
     assert caught.value.kind is FailureKind.NETWORK
@@ -78,10 +73,10 @@ async def test_a_failure_that_passes_at_once_is_hardly_noticed(bench: Bench) -> 
 async def test_nobody_asks_while_a_host_is_put_off(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=500)
     robots = bench.link()
-    with pytest.raises(Postponed) as first:
+    with pytest.raises(Deferred) as first:
         await bench.get(robots, "/a")
 
-    with pytest.raises(Postponed) as second:
+    with pytest.raises(Deferred) as second:
         await bench.get(robots, "/b")
 
     assert first.value.until == second.value.until
@@ -94,7 +89,7 @@ async def test_the_pause_doubles_while_a_host_stays_unreachable(bench: Bench) ->
     pauses = []
 
     for _ in range(3):
-        with pytest.raises(Postponed) as caught:
+        with pytest.raises(Deferred) as caught:
             await bench.get(robots, "/a")
         pauses.append(caught.value.until - bench.clock.now())
         await bench.clock.sleep(pauses[-1])
@@ -110,7 +105,7 @@ async def test_a_host_that_comes_back_is_asked_again_at_once(bench: Bench) -> No
     bench.site.says_in_turn("/robots.txt", 500, 500, 500, 200)
     bench.site.says("/a", "back")
     robots = bench.link()
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await bench.get(robots, "/a")
 
     await bench.clock.sleep(60)
@@ -122,7 +117,7 @@ async def test_a_pause_that_the_site_asks_for_is_kept(bench: Bench) -> None:
     bench.site.says("/robots.txt", status=503, headers={"Retry-After": "900"})
     robots = bench.link()
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await bench.get(robots, "/a")
 
     assert caught.value.until == pytest.approx(bench.clock.now() + 900)
@@ -177,7 +172,7 @@ async def waits_until_given_up(bench: Bench, robots: Middleware) -> tuple[int, R
     for waits in range(100):
         try:
             await bench.get(robots, "/a")
-        except (Postponed, CircuitOpen) as error:
+        except (Deferred, CircuitOpen) as error:
             bench.clock.skipped += max(0.0, error.until - bench.clock.now())
         except RobotsUnreachable as error:
             return waits, error
@@ -199,7 +194,7 @@ async def test_a_host_that_was_given_up_costs_no_further_attempts(bench: Bench) 
     inner = Dead(bench.clock)
     robots = bench.link(inner=inner)
     for _ in range(3):
-        with pytest.raises((Postponed, RobotsUnreachable)):
+        with pytest.raises((Deferred, RobotsUnreachable)):
             await bench.get(robots, "/a")
         bench.clock.skipped += 200
     bench.clock.skipped -= 200

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.clock import SystemClock
-from longline.core.errors import BudgetSpent, CircuitOpen, ConnectFailed, FailureKind
+from longline.core.errors import ConnectFailed, FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.middleware.subrequests import Subrequests
@@ -15,6 +15,7 @@ from longline.limits.backends.memory import MemoryCells
 from longline.limits.breaker import BreakerPolicy
 from longline.limits.budget import Budget, Budgets
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import BudgetSpent, CircuitOpen
 from longline.limits.limiter import RateLimiter
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite

@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from longline.config.auth import KINDS as AUTH_KINDS
+from longline.config.errors import UnknownSecret
 from longline.config.manifests.api import PAGINATIONS as API_PAGES
 from longline.config.manifests.api import Step
 from longline.config.manifests.html import KINDS as HTML_PAGES
-from longline.core.errors import UnknownSecret
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.sandbox.sites.errands import Mood, mood_of
+from longline.sandbox.sites.edge_cases import Mood, mood_of
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.storage.records.records import RecordQuery
 from tests.http.browsing import skip_without_browser

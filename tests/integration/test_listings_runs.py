@@ -11,7 +11,7 @@ import pytest
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
-from longline.sandbox.sites.listings_ads import SITES
+from longline.sandbox.sites.listings.ads import SITES
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.storage.records.records import RecordQuery
 from tests.virtual import VirtualClock

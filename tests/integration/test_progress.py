@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import BadOption, NotResumable, UnknownCheckpoint, UnknownJob
+from longline.core.errors import BadOption
 from longline.core.model import ItemState, JobState
+from longline.engine.errors import UnknownCheckpoint
 from longline.engine.progress import Progress, ProgressTracker
 from longline.engine.report import JobReport
-from longline.orchestrator import Orchestrator
+from longline.orchestrator import NotResumable, Orchestrator
+from longline.storage.errors import UnknownJob
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from longline.core.errors import ConnectFailed, Refused, ServerFailed, TimedOut
+from longline.core.errors import ConnectFailed, Refused, ServerFailed
 from longline.core.model import ItemState, JobState
+from longline.http.errors import TimedOut
 from longline.limits.retry import RetryHandler
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite, drop

@@ -8,15 +8,8 @@ from typing import Any
 
 import orjson
 
-from longline.core.errors import (
-    BadAnswer,
-    Gone,
-    Refused,
-    RobotsDisallowed,
-    ServerFailed,
-    Throttled,
-    TimedOut,
-)
+from longline.core.errors import Gone, Refused, ServerFailed, Throttled
+from longline.http.errors import BadAnswer, RobotsDisallowed, TimedOut
 from longline.http.messages import Page
 from tests.judge.client import basic
 

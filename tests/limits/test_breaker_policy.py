@@ -8,20 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.errors import (
-    BadAnswer,
     BadOption,
     Blocked,
-    BudgetSpent,
-    CircuitOpen,
     ConnectFailed,
     FailureKind,
     Gone,
-    Postponed,
     Refused,
     ServerFailed,
     Throttled,
-    TimedOut,
 )
+from longline.http.errors import BadAnswer, TimedOut
 from longline.limits.breaker import (
     BreakerPolicy,
     BreakerState,
@@ -32,6 +28,7 @@ from longline.limits.breaker import (
     record,
     reset,
 )
+from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 
 NOW = 1_800_000_000.0
 POLICY = BreakerPolicy()
@@ -161,7 +158,7 @@ def test_a_reset_closes_the_breaker_and_is_in_its_history() -> None:
         (BadAnswer(URL, "too large"), Health.UP),
         (ZeroDivisionError(), Health.UNKNOWN),
         (CircuitOpen(URL, NOW), Health.UNKNOWN),
-        (Postponed(URL, NOW, "busy", FailureKind.OVERLOAD), Health.UNKNOWN),
+        (Deferred(URL, NOW, "busy", FailureKind.OVERLOAD), Health.UNKNOWN),
         (asyncio.CancelledError(), Health.UNKNOWN),
         (ConnectFailed(URL, "refused"), Health.DOWN),
         (TimedOut(URL, 30), Health.DOWN),

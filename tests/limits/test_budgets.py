@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.clock import Clock
-from longline.core.errors import BudgetSpent
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells
 from longline.limits.backends.sqlite import SqliteCells
 from longline.limits.budget import Budget, Budgets, Spent, exceeded
+from longline.limits.errors import BudgetSpent
 from tests.virtual import VirtualClock
 
 URL = "https://a.test/1"

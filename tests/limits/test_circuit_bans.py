@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import Blocked, CircuitOpen, ConnectFailed, FailureKind
+from longline.core.errors import Blocked, ConnectFailed, FailureKind
 from longline.limits.backends.sqlite import SqliteBreakerBackend
 from longline.limits.breaker import BreakerPolicy, Phase
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"

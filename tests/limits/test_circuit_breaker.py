@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import CircuitOpen, ConnectFailed, Gone
+from longline.core.errors import ConnectFailed, Gone
 from longline.limits.backends.base import BreakerBackend
 from longline.limits.backends.memory import MemoryBreakerBackend
 from longline.limits.backends.sqlite import SqliteBreakerBackend
@@ -20,6 +20,7 @@ from longline.limits.breaker import (
     Successes,
 )
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"

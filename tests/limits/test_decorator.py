@@ -12,9 +12,10 @@ import pytest
 import requests
 
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, CircuitOpen, Postponed, Throttled
+from longline.core.errors import BadOption, Throttled
 from longline.limits.circuit import CircuitBreaker
 from longline.limits.decorator import resilient
+from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.limiter import RateLimiter
 from tests.virtual import VirtualClock
 
@@ -143,7 +144,7 @@ async def test_a_pause_too_long_to_sit_out_is_told(clock: VirtualClock) -> None:
     async def ask() -> str:
         return failing()
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await ask()
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import Postponed
 from longline.limits import learning
 from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
 from longline.limits.backends.sqlite import SqliteRateLimitBackend
+from longline.limits.errors import Deferred
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import BucketState, RateLimit
@@ -57,7 +57,7 @@ async def test_a_rest_is_kept_by_an_unlimited_process_that_begins_later(
 ) -> None:
     await RateLimiter(None, clock=clock, backend=backend).penalise(SITE, 300)
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await RateLimiter(None, clock=clock, backend=backend).acquire(SITE)
 
     assert caught.value.is_for_domain

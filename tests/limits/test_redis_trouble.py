@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from longline.core.clock import SystemClock
-from longline.core.errors import BadOption, RedisUnreachable
+from longline.core.errors import BadOption
 from longline.limits.backends.redis import (
     RedisBreakerBackend,
     RedisConcurrencyBackend,
@@ -22,6 +22,7 @@ from longline.limits.backends.redis import (
 )
 from longline.limits.backends.redis_connection import RedisConnection
 from longline.limits.breaker import BreakerPolicy, Health
+from longline.limits.errors import RedisUnreachable
 from longline.limits.rate_limit import RateLimit
 from tests.redis_given import new_prefix, server_of_its_own
 from tests.servers import RedisServer, free_port

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from longline.core.clock import SystemClock
-from longline.core.errors import CircuitOpen
 from longline.limits.backends.redis import RedisBackends, open_redis_backends
 from longline.limits.breaker import BreakerPolicy, Health, Phase
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen
 from longline.limits.rate_limit import RateLimit
 from tests.redis_given import new_prefix
 from tests.servers import RedisServer

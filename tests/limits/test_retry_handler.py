@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import pytest
 
 from longline.core.errors import (
-    CircuitOpen,
     ConnectFailed,
     FailureKind,
     Gone,
-    Postponed,
     Refused,
     ServerFailed,
     Throttled,
 )
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.retry import RetryHandler, RetryPolicy
 from tests.virtual import EPOCH, VirtualClock
 
@@ -121,7 +120,7 @@ async def test_the_site_is_given_the_pause_it_asks_for(
 async def test_a_pause_too_long_to_sit_out_is_handed_to_the_queue(
     handler: RetryHandler, clock: VirtualClock
 ) -> None:
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await handler.execute(Site(Throttled(URL, 503, 120)).visit)
 
     assert caught.value.until == pytest.approx(EPOCH + 120)
@@ -140,7 +139,7 @@ async def test_attempts_before_the_pause_count(handler: RetryHandler) -> None:
 
 
 async def test_a_ban_is_sat_out_in_the_queue(handler: RetryHandler) -> None:
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await handler.execute(Site(Banned(URL, 403)).visit)
 
     assert caught.value.kind is FailureKind.BLOCKED
@@ -148,9 +147,9 @@ async def test_a_ban_is_sat_out_in_the_queue(handler: RetryHandler) -> None:
 
 
 async def test_a_decision_made_further_in_passes_through(handler: RetryHandler) -> None:
-    inner = Postponed(URL, EPOCH + 60, "busy", FailureKind.OVERLOAD)
+    inner = Deferred(URL, EPOCH + 60, "busy", FailureKind.OVERLOAD)
 
-    with pytest.raises(Postponed) as caught:
+    with pytest.raises(Deferred) as caught:
         await handler.execute(Site(inner).visit)
 
     assert caught.value is inner

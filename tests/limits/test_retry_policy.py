@@ -8,17 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.errors import (
-    BadAnswer,
     BadOption,
-    BodyCut,
-    CircuitOpen,
     ConnectFailed,
     FailureKind,
-    Postponed,
-    TimedOut,
     UnexpectedShape,
     bad_status,
 )
+from longline.http.errors import BadAnswer, BodyCut, TimedOut
+from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.retry import LONGEST_RETRY_AFTER, Decision, RetryPolicy, Step, is_retryable
 
 URL = "http://site.test/"
@@ -124,7 +121,7 @@ def test_trouble_on_the_way_may_pass(error: Exception) -> None:
         UnexpectedShape("title", "missing"),
         KeyError("bug"),
         CircuitOpen(URL, 0),
-        Postponed(URL, 0, "busy", FailureKind.OVERLOAD),
+        Deferred(URL, 0, "busy", FailureKind.OVERLOAD),
     ],
 )
 def test_these_errors_stay(error: Exception) -> None:

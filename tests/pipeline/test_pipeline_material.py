@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from longline.pipeline.material import material_of
+from longline.pipeline.material import unpack_material
 
 
 def test_rows_of_older_versions_are_read() -> None:
-    material = material_of({"page": {"title": "Flat"}, "format": {"of": "paper"}})
+    material = unpack_material({"page": {"title": "Flat"}, "format": {"of": "paper"}})
 
     assert material.results == {"page": {"title": "Flat"}, "format": {"of": "paper"}}
     assert material.layers == {"page": "ok", "format": "ok"}
@@ -18,4 +18,4 @@ def test_rows_of_older_versions_are_read() -> None:
 
 @pytest.mark.parametrize("raw", [None, [], "x", {}])
 def test_a_row_without_material_has_none(raw: Any) -> None:
-    assert material_of(raw).results == {}
+    assert unpack_material(raw).results == {}

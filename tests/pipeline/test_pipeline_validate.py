@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from longline.core.errors import BadFile, BadOption, ValidationFailed
+from longline.core.errors import BadFile, BadOption
+from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
 

@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from longline.config.manifests.kinds import make_manifest, read_manifest
 from longline.config.manifests.pipeline import with_files
-from longline.core.errors import BadFile, BadSource, NothingToStore, StageFailed, ValidationFailed
+from longline.core.errors import BadFile, BadSource, NothingToStore
 from longline.core.model import Item, Note, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.currency import CurrencyEnricher
+from longline.pipeline.errors import StageFailed, ValidationFailed
 from longline.pipeline.filter import Filter
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material

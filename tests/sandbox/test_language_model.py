@@ -8,8 +8,7 @@ import pytest
 from aiohttp import ClientError, ClientSession
 from jsonschema import Draft202012Validator
 
-from longline.sandbox.language_answers import fitting
-from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
+from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions, fitting
 from tests.virtual import VirtualClock
 
 SCHEMA: dict[str, Any] = {

@@ -7,7 +7,7 @@ import re
 import pytest
 from aiohttp import ClientSession
 
-from longline.sandbox.sites.listings_ads import SITES
+from longline.sandbox.sites.listings.ads import SITES
 from longline.sandbox.web import PracticeWeb
 from tests.asking import status_at
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from longline.core.errors import BadOption
-from longline.sandbox.sites.listings import SITES, Ad, changes, make_ads
-from longline.sandbox.sites.listings_board import Board
-from longline.sandbox.sites.listings_properties import Property, make_property
-from longline.sandbox.sites.listings_words import plain_name
+from longline.sandbox.sites.listings.board import Board
+from longline.sandbox.sites.listings.properties import Property, make_property
+from longline.sandbox.sites.listings.rounds import SITES, Ad, changes, make_ads
+from longline.sandbox.sites.listings.words import plain_name
 
 FACTS = ("city", "rooms", "floor", "floors", "building_type", "year")
 EXACT = ("city", "year", "floor", "floors", "rooms", "building_type")

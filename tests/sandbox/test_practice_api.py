@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, encode_basic_auth
 
-from longline.sandbox.sites.doors import CLIENT, CLIENT_SECRET, KEY, PASSWORD, TOKEN, USER
-from longline.sandbox.sites.errands import Mood, mood_of
+from longline.sandbox.sites.authentication import CLIENT, CLIENT_SECRET, KEY, PASSWORD, TOKEN, USER
+from longline.sandbox.sites.edge_cases import Mood, mood_of
 from longline.sandbox.web import PracticeWeb
 from tests.virtual import VirtualClock
 

@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 from selectolax.lexbor import LexborHTMLParser
 
 from longline.sandbox.sites.formats import written_date, written_money
-from longline.sandbox.sites.looks import Frame, Look, Pager
+from longline.sandbox.sites.generated import Frame, Look, Pager
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.asking import status_at
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from longline.sandbox.catalogue import Form
+from longline.sandbox.templates.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.asking import status_at
 from tests.virtual import VirtualClock

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession
 
 from longline.core.errors import BadFile
-from longline.sandbox.corpus import CorpusShelf
+from longline.sandbox.templates.corpus import CorpusShelf
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.virtual import VirtualClock
 

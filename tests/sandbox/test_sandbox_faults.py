@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 
 from longline.sandbox.faults import Fault, FaultPlan
-from longline.sandbox.titles import is_cyrillic
+from longline.sandbox.templates.titles import is_cyrillic
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.asking import open_client
 from tests.virtual import VirtualClock

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.sandbox.markdown import to_html, to_text
+from longline.sandbox.templates.pages import to_html, to_text
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.asking import status_at
 from tests.virtual import VirtualClock

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.sandbox.answers import detail_answer, encode
-from longline.sandbox.generated import GeneratedShelf
-from longline.sandbox.oddities import Oddity, oddities_of
+from longline.sandbox.templates.generated import GeneratedShelf
+from longline.sandbox.templates.oddities import Oddity, oddities_of
+from longline.sandbox.templates.responses import detail_answer, encode
 from longline.sandbox.web import PracticeWeb, WebOptions
 
 

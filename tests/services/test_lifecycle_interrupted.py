@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from longline.core.errors import HomeUnwritable
+from longline.config.errors import HomeUnwritable
 from longline.services.processes import Launch, launch, living
 from longline.services.record import Record
 from longline.services.running import cluster_running

@@ -11,8 +11,9 @@ import sys
 import psycopg
 import pytest
 
-from longline.core.errors import BadOption, StartFailed
+from longline.core.errors import BadOption
 from longline.core.files import exposed_in
+from longline.services.errors import StartFailed
 from longline.services.postgres import PostgresService
 from longline.services.processes import living
 from longline.storage.jobs import NewJob

@@ -16,14 +16,10 @@ import psutil
 import pytest
 from redis import Redis
 
-from longline.core.errors import (
-    BadOption,
-    BrokerRefuses,
-    HomeUnwritable,
-    LifecycleBusy,
-    NotAnswering,
-    StoreUnreachable,
-)
+from longline.config.errors import HomeUnwritable
+from longline.core.errors import BadOption, StoreUnreachable
+from longline.distributed.errors import BrokerUnusable
+from longline.services.errors import ServicesBusy, ServiceUnreachable
 from longline.services.processes import living
 from longline.services.record import Entry, Record, alone_in
 from longline.services.redis import problem_of
@@ -132,7 +128,7 @@ def test_a_server_that_the_settings_name_is_used_and_never_stopped(
 
 
 def test_a_server_that_the_settings_name_is_not_started(home: Home) -> None:
-    with pytest.raises(NotAnswering) as failed:
+    with pytest.raises(ServiceUnreachable) as failed:
         home.up(redis_url="redis://:secret@127.0.0.1:1/0")
 
     assert failed.value.address == "redis://:***@127.0.0.1:1/0"
@@ -255,7 +251,7 @@ def test_two_at_once_do_not_meet(home: Home) -> None:
 
     with (
         alone_in(home.path),
-        pytest.raises(LifecycleBusy) as busy,
+        pytest.raises(ServicesBusy) as busy,
         alone_in(home.path, patience=0.01),
     ):
         pytest.fail("both are in")
@@ -340,7 +336,7 @@ def test_a_server_that_refuses_the_password_is_not_called_silent(
     server = RedisServer(tmp_path, options=("--requirepass", "right"))
     server.start()
     try:
-        with pytest.raises(BrokerRefuses, match="password") as refused:
+        with pytest.raises(BrokerUnusable, match="password") as refused:
             home.up(broker_url=server.url.replace("redis://", "redis://:wrong@"))
     finally:
         server.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings
-from longline.core.errors import StartFailed
+from longline.services.errors import StartFailed
 from longline.services.workers import variables_of
 from tests.servers import RedisServer, free_port
 from tests.services.homes import Home, working_for

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import LifecycleBusy, NotCopied
 from longline.core.model import Record as Made
 from longline.services.doctor.base import Ground, Verdict
 from longline.services.doctor.database import database
 from longline.services.doctor.doctor import examine
+from longline.services.errors import ServicesBusy
 from longline.services.moving import Move, move
 from longline.services.record import Record, alone_in
+from longline.storage.errors import NotCopied
 from longline.storage.store import open_store
 from tests.servers import free_port
 from tests.services.homes import Home
@@ -79,7 +80,7 @@ async def test_no_worker_is_started_while_a_home_is_moved(home: Home, tmp_path: 
     told: list[str] = []
 
     def start(_table: str, _rows: int) -> None:
-        with pytest.raises(LifecycleBusy) as busy, alone_in(home.path, patience=0.1):
+        with pytest.raises(ServicesBusy) as busy, alone_in(home.path, patience=0.1):
             pass
         told.append(str(busy.value))
 

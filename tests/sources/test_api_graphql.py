@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.core.errors import Rejected
+from longline.http.errors import Rejected
 from tests.sources.api_bench import ApiSite, Bench
 
 

@@ -8,8 +8,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from longline.core.errors import Gone, Postponed, UnexpectedShape
+from longline.core.errors import Gone, UnexpectedShape
 from longline.core.model import Item, OutcomeAction
+from longline.limits.errors import Deferred
 from tests.sources.api_bench import ApiSite, Bench
 
 
@@ -406,5 +407,5 @@ async def test_an_error_among_many_lists_comes_as_itself(api: ApiSite, bench: Be
     api.says("/products", {"items": [{"id": n} for n in range(4)]})
     child = "  sizes: {parent: products, path: 'http://127.0.0.1:9/{parent.id}', key: id}"
 
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await bench.find(f"hosts: ['127.0.0.1:9']\n{listing('collect: false')}{child}")

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import FailureKind, Postponed, Refused, Rejected, ServerFailed, SkipItem
+from longline.core.errors import FailureKind, Refused, ServerFailed, SkipItem
 from longline.core.model import OutcomeAction, Usage
+from longline.http.errors import Rejected
 from longline.http.messages import Page, Request
+from longline.limits.errors import Deferred
 from longline.sources.api.requests import Asker, Call
 from longline.sources.visit import Visit
 from tests.scripted_site import ScriptedSite
@@ -74,7 +76,7 @@ async def test_a_long_wait_is_left_to_the_queue(
 ) -> None:
     api.says("/products", BUSY)
 
-    with pytest.raises(Postponed) as told:
+    with pytest.raises(Deferred) as told:
         await found(bench, listing(IF_BUSY + "wait, after: 15m}"))
 
     assert told.value.until == pytest.approx(clock.now() + 900, abs=1)
@@ -86,7 +88,7 @@ async def test_a_list_that_is_put_off_again_and_again_is_given_up(
 ) -> None:
     api.says("/products", BUSY)
     _, collector = bench.open(listing(IF_BUSY + "wait, after: 1m, attempts: 2}"))
-    with pytest.raises(Postponed):
+    with pytest.raises(Deferred):
         await bench.discover(collector)
     await clock.sleep(60)
 

@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import (
-    BadOption,
-    ConnectFailed,
-    DiscoveryFailed,
-    RobotsDisallowed,
-    UnexpectedShape,
-)
+from longline.core.errors import BadOption, ConnectFailed, DiscoveryFailed, UnexpectedShape
 from longline.core.model import Cursor, Usage
+from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.sources.catalogue.n8n.source import N8n
 from longline.sources.visit import Visit

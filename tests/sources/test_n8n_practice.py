@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import Gone, RobotsDisallowed
+from longline.core.errors import Gone
+from longline.http.errors import RobotsDisallowed
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import StatusMiddleware
 from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.pipeline.quality import score
-from longline.sandbox.catalogue import Form
+from longline.sandbox.templates.catalogue import Form
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.sandbox.youtube import VideoOutcome, find_video
 from longline.sources.catalogue.n8n.source import N8n

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.core.errors import StoreReadOnly, StoreUnreachable
+from longline.core.errors import StoreUnreachable
+from longline.storage.errors import StoreReadOnly
 from longline.storage.store import open_store
 from tests.storage.given import record
 

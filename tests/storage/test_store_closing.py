@@ -10,10 +10,10 @@ import threading
 import pytest
 from sqlalchemy import Connection, make_url
 
-from longline.core.errors import StoreGone
 from longline.core.threads import Threads
 from longline.storage import transactions
 from longline.storage.database import Database
+from longline.storage.errors import StoreGone
 from longline.storage.sqlite import SqliteBackend
 from longline.storage.transactions import ReconnectPolicy, ReconnectWait
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import FailureKind, LeaseLost
+from longline.core.errors import FailureKind
 from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
-from longline.pipeline.material import Material, material_of
+from longline.pipeline.material import Material, unpack_material
+from longline.storage.errors import LeaseLost
 from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.storage.given import ended, item, leased, queued, record, stored
@@ -221,7 +222,7 @@ async def test_what_a_try_was_made_of_is_kept_whole_and_changes_no_reason(
 
     (held,) = await store.quarantine.held(job.id)
     assert (held.state.value, held.reason) == (_ENDS[verdict], "its price")
-    assert material_of(held.raw).results == {"page": {"odd": value}}
+    assert unpack_material(held.raw).results == {"page": {"odd": value}}
 
 
 async def test_a_changed_record_that_is_no_data_keeps_the_one_before(store: Store) -> None:

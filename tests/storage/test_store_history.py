@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longline.core.errors import BadOption, UnknownRecord
+from longline.core.errors import BadOption
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.differences import differences, value_at
 from longline.storage.records.history import History
 from longline.storage.records.selecting import RecordQuery

@@ -120,7 +120,7 @@ async def test_what_a_link_tells_becomes_an_event_of_the_item(store: Store) -> N
     job = await queued(store, "a")
     (lease,) = await leased(store, job)
     usage = Usage()
-    usage.tell("breaker.opened", domain="shop.test")
+    usage.add_event("breaker.opened", domain="shop.test")
 
     await store.queue.finish(_with(stored(lease), usage))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from longline.core.errors import UnknownRecord
 from longline.storage.database import Database
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.matches import Deposit, Entry, Matches, Pair
 from longline.storage.store import Store
 from tests.storage.given import record

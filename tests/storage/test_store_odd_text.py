@@ -21,7 +21,7 @@ def an_account() -> Usage:
     usage.failures.append(
         Failure(EPOCH, HALF, FailureKind.NETWORK, f"{HALF} failed", "failed", 0.1, None)
     )
-    usage.tell("request.odd", url=HALF, seen=[{HALF: HALF}])
+    usage.add_event("request.odd", url=HALF, seen=[{HALF: HALF}])
     return usage
 
 

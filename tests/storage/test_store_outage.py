@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from longline.core.errors import StoreGone
 from longline.core.model import ItemState, Usage
 from longline.storage.database import open_database
+from longline.storage.errors import StoreGone
 from longline.storage.records.records import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer, postgres_running

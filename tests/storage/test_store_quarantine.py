@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from longline.core.errors import BadOption, FailureKind, LeaseLost
+from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction
 from longline.storage.database import Database
+from longline.storage.errors import LeaseLost
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import UNENDED, Held, Mended, Quarantine

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection
 
-from longline.core.errors import LeaseLost, StoreUnreachable
+from longline.core.errors import StoreUnreachable
 from longline.core.model import Item, ItemState, OutcomeAction, Usage
 from longline.storage.database import Database
+from longline.storage.errors import LeaseLost
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.queue.outcomes import Completion

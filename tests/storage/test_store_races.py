@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from longline.core.errors import LeaseLost
 from longline.core.model import ItemState, JobState
+from longline.storage.errors import LeaseLost
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.records.records import RecordQuery

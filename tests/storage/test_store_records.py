@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from longline.core.errors import UnknownRecord
 from longline.core.model import Quality
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.records import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, record, stored

@@ -25,18 +25,20 @@ from longline.analysis.reextract import missing_answer, source_for
 from longline.config.job_spec import make_spec
 from longline.config.manifests.base import Manifest
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, ConfigError, LeaseLost, NotArchived
+from longline.core.errors import BadOption, ConfigError
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
 from longline.drift.watch import Drifting
 from longline.engine.extractor import Collector, refusal
 from longline.http.archive.base import Archive
+from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
 from longline.http.transports.replay import build_replay
-from longline.pipeline.material import Material, material_of
+from longline.pipeline.material import Material, unpack_material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.storage.columns import kept_key
+from longline.storage.errors import LeaseLost
 from longline.storage.events import event_row
 from longline.storage.queue.quarantine import UNENDED, Held, Mended
 from longline.storage.store import Store
@@ -279,7 +281,7 @@ class _Replayer:
                 return mended
         elif _manifest_of(self._source) is not None and not self._is_read_as_before:
             return await self._look_at_record(held)
-        material = material_of(held.raw)
+        material = unpack_material(held.raw)
         missing = [name for name in self._needed if name not in material.results]
         if not missing:
             return Mended(held, self._made(held, material))

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longline.core.clock import Clock
-from longline.core.errors import LonglineError, NotArchived, StoreError
+from longline.core.errors import LonglineError, StoreError
 from longline.core.model import Item, Job
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
 from longline.http.archive.base import Archive
+from longline.http.errors import NotArchived
 from longline.http.transports.replay import build_replay
 from longline.sources.base import Source
 from longline.sources.visit import Visit

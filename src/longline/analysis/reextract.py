@@ -26,10 +26,11 @@ from longline.analysis.rediscovery import (
 from longline.config.job_spec import make_spec
 from longline.config.run_files import SUFFIXES, read_file
 from longline.core.clock import Clock
-from longline.core.errors import LonglineError, NotArchived, NothingArchived
+from longline.core.errors import ConfigError, LonglineError
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, OutcomeAction, Record
 from longline.engine.extractor import Collector, Extraction
 from longline.http.archive.base import Archive
+from longline.http.errors import NotArchived
 from longline.http.transports.replay import MISSING, build_replay
 from longline.sources.base import Source
 from longline.sources.loader import load_source
@@ -38,6 +39,15 @@ from longline.storage.columns import kept_key
 from longline.storage.events import event_row
 from longline.storage.records.records import RecordQuery
 from longline.storage.store import Store
+
+
+class NothingArchived(ConfigError):
+    """A job has no archived responses to extract from."""
+
+    job: str
+    message = "job {job} has no archived responses"
+    hint = "Run it with --archive to be able to extract again."
+
 
 # ---------------- What extracting again came to: item by item, field by field
 

@@ -133,13 +133,13 @@ def _own_server_away(error: Exception, context: click.Context) -> str | None:
     from longline.cli.options import settings_used  # noqa: PLC0415
     from longline.config.settings import read_services  # noqa: PLC0415
     from longline.core.errors import StoreUnreachable  # noqa: PLC0415
-    from longline.core.server_urls import without_password  # noqa: PLC0415
+    from longline.core.redaction import redact_url  # noqa: PLC0415
 
     settings = settings_used(context)
     if not isinstance(error, StoreUnreachable) or settings is None or settings.database_url:
         return None
     own = read_services(settings.home).database_url
-    if own is None or without_password(own) != error.address:
+    if own is None or redact_url(own) != error.address:
         return None
     return f"the PostgreSQL of this home is away ({error.problem}); `longline up` starts it"
 

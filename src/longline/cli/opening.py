@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from longline.cli.options import settings_of
+from longline.config.errors import HomeUnwritable
 from longline.config.settings import Settings, is_read_only, prepare_home
-from longline.core.errors import HomeUnwritable, UnknownRecord
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store, open_store
 

@@ -14,11 +14,11 @@ from longline.cli.display import line
 from longline.cli.format import SafeLive, echo_line, error_console, note, plain_console
 from longline.cli.options import print_json
 from longline.cli.tables import Fitting, SiteRow, site_row, sites_table
-from longline.core.errors import BadOption, LonglineError, NotBegun, Unexpected
+from longline.core.errors import BadOption, LonglineError, Unexpected
 from longline.core.threads import use_daemon_threads
 from longline.engine.progress import Progress
 from longline.engine.report import INTERRUPTED
-from longline.orchestrator import Orchestrator, SiteEnd
+from longline.orchestrator import NotStarted, Orchestrator, SiteEnd
 
 _LINE_EVERY = 10.0  # seconds between two plain lines of one site
 _WORST_FIRST = (INTERRUPTED, 2, 1, 4, 3)
@@ -175,7 +175,7 @@ def _print_ends(ends: Sequence[SiteEnd]) -> None:
 
 
 def _row(end: SiteEnd) -> SiteRow:
-    if end.report is None and not isinstance(end.error, NotBegun):
+    if end.report is None and not isinstance(end.error, NotStarted):
         return SiteRow(_short(end.source), "failed")
     return site_row(_short(end.source), end.report.progress if end.report else None)
 

@@ -13,11 +13,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.auth import check_address
 from longline.config.documents import check, read_document
+from longline.config.errors import UnknownSecret
 from longline.config.manifests.base import names_in
 from longline.config.manifests.pipeline import Currency, Enrichers, Geocode, Language
 from longline.config.secrets import SecretRef
 from longline.config.written import Written, wrong
-from longline.core.errors import BadFile, UnknownSecret
+from longline.core.errors import BadFile
 
 Dialect = Literal["ollama", "openai"]
 _BRACES = re.compile(r"\{\{|\}\}|\{[A-Za-z_][A-Za-z0-9_.]*\}|([{}])")

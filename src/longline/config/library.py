@@ -20,12 +20,13 @@ from longline.config.documents import (
     read_document,
     written_as,
 )
+from longline.config.errors import UnknownSecret
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.manifests.base import Manifest
 from longline.config.manifests.kinds import KEY, manifest_in
 from longline.config.secrets import SecretRef
 from longline.config.settings import Explained, Settings, load_settings, settings_file
-from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra, UnknownSecret
+from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra
 
 # ---------------- What two configurations say differently, value by value
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from longline.config.documents import Document, read_document
+from longline.config.errors import SourceIsAddress
 from longline.config.job_spec import JobSpec, make_spec, read_spec
 from longline.config.manifests.kinds import KEY, manifest_in
 from longline.config.manifests.pipeline import below, with_files
-from longline.core.errors import SourceIsAddress
-from longline.core.server_urls import without_password
+from longline.core.redaction import redact_url
 
 SUFFIXES = (".yaml", ".yml")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -27,7 +27,7 @@ def check_reference(reference: str) -> None:
         SourceIsAddress: it is one.
     """
     if _ADDRESS.match(reference):
-        raise SourceIsAddress(without_password(reference))
+        raise SourceIsAddress(redact_url(reference))
     is_file = reference.endswith((*SUFFIXES, ".py")) or Path(reference).exists()
     if _HOST.fullmatch(reference) and not is_file:
         raise SourceIsAddress(f"https://{reference}")

@@ -21,8 +21,9 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 from yarl import URL
 
+from longline.config.errors import UnknownSecret
 from longline.config.written import wrong
-from longline.core.errors import MissingExtra, UnknownSecret
+from longline.core.errors import MissingExtra
 
 # ---------------- Secrets in the keyring of the system, with the optional library `keyring`
 

@@ -21,11 +21,12 @@ from pydantic_settings import (
 )
 
 from longline.config.documents import Document, check, nearest, read_document
+from longline.config.errors import HomeUnwritable
 from longline.config.identity import PrivateHosts
 from longline.config.written import Written
-from longline.core.errors import BadFile, BadOption, HomeReadOnly, HomeUnwritable, StoreFull
+from longline.core.errors import BadFile, BadOption, StoreFull
 from longline.core.files import make_private_folder
-from longline.core.server_urls import shown_address, without_password
+from longline.core.redaction import redact_server_url, redact_url
 
 # ---------------- Settings in layers: defaults, a file, a profile of it, the environment, the
 
@@ -108,7 +109,7 @@ def explained(settings: BaseSettings, layers: Layers) -> list[Explained]:
 
 def _explained(name: str, value: Any) -> Any:
     is_server = name.endswith("_url") and isinstance(value, str)
-    return shown_address(value) if is_server else shown(value)
+    return redact_server_url(value) if is_server else shown(value)
 
 
 def shown(value: Any) -> Any:
@@ -117,7 +118,7 @@ def shown(value: Any) -> Any:
         return [shown(one) for one in value]
     if isinstance(value, Path):
         return str(value)
-    return without_password(value) if isinstance(value, str) else value
+    return redact_url(value) if isinstance(value, str) else value
 
 
 def settings_file() -> Path | None:
@@ -384,5 +385,4 @@ def unwritable(path: Path, error: OSError) -> HomeUnwritable | StoreFull:
     """Return why something in a home cannot be written: there is no right to, or no room."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(str(path))
-    kind = HomeReadOnly if error.errno == errno.EROFS else HomeUnwritable
-    return kind(str(path), error.strerror or str(error))
+    return HomeUnwritable(str(path), error.strerror or str(error))

@@ -257,8 +257,8 @@ class Usage:
         while self.promises:
             await self.promises.pop()
 
-    def tell(self, kind: str, **data: Any) -> None:
-        """Have something remembered as an event of the job."""
+    def add_event(self, kind: str, **data: Any) -> None:
+        """Add an event of the job."""
         self.events.append(PendingEvent(kind, data))
 
     def as_counts(self) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""Threads that a process does not wait for when it ends: for blocking calls and long computing."""
+"""Daemon threads for blocking calls, long computations and event loops.
+
+A process does not wait for them when it ends.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -22,10 +26,9 @@ LARGE_BYTES = 1_000_000
 async def off_loop(
     size_bytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call a function that computes; in a daemon thread if what it reads is large.
+    """Call a function that computes; in a daemon thread if its input is large.
 
-    The event loop goes on meanwhile, since Python switches threads every few milliseconds. Neither
-    a task that is cancelled nor a process that ends waits for the thread.
+    The event loop continues meanwhile: Python switches threads every few milliseconds.
     """
     if size_bytes < LARGE_BYTES:
         return function(*args, **kwargs)
@@ -38,16 +41,16 @@ async def off_loop(
 
 
 def use_daemon_threads() -> None:
-    """Run what this event loop runs in threads in daemon threads.
+    """Make daemon threads the default executor of this event loop.
 
-    A loop waits for its own threads when it is closed: a blocking call that hangs would keep the
-    process.
+    A loop waits for its own threads when it is closed, so a blocking call that hangs would keep the
+    process alive.
     """
     asyncio.get_running_loop().set_default_executor(Threads(_DEFAULT_THREADS, "longline-default"))
 
 
 def have_ended(threads: Iterable[threading.Thread], within: float | None) -> bool:
-    """Say whether all threads end within so many seconds; None: wait until they have."""
+    """Join all threads; return False if one still runs after `within` seconds (None: no limit)."""
     deadline = None if within is None else time.monotonic() + within
     for thread in threads:
         thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -55,11 +58,11 @@ def have_ended(threads: Iterable[threading.Thread], within: float | None) -> boo
 
 
 class Threads(ThreadPoolExecutor):
-    """Runs functions in so many threads at most, each begun when it is first needed.
+    """Executor with at most `count` daemon threads, each started when it is first needed.
 
-    Those of Python's own are joined when the interpreter ends: one that waits for a server which
-    says nothing would keep the process for as long. It is a ThreadPoolExecutor since a loop takes
-    no other kind for its own.
+    Python joins its own executor threads when the interpreter ends, so one that waits for a silent
+    server would keep the process alive. A subclass of ThreadPoolExecutor because a loop accepts no
+    other default executor.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -94,7 +97,7 @@ class Threads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
-        """Finish what is queued, but let nobody wait for it: `have_ended` does, if asked."""
+        """Finish what is queued without waiting for it; `have_ended` waits."""
         del wait, cancel_futures
         with self._lock:
             if self._is_open:
@@ -103,7 +106,7 @@ class Threads(ThreadPoolExecutor):
                     self._waiting.put(None)
 
     def have_ended(self, within: float | None) -> bool:
-        """Say whether all of them end within so many seconds; None: wait until they have."""
+        """Join all threads; return False if one still runs after `within` seconds."""
         return have_ended(self._begun, within)
 
     def _begin(self) -> None:
@@ -115,37 +118,39 @@ class Threads(ThreadPoolExecutor):
     def _serve(self) -> None:
         while (work := self._waiting.get()) is not None:
             work()
-            del work  # what it holds would live until the next one comes
+            del work  # it would keep its arguments alive until the next one
             self._idle.release()
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for code without one; a context manager."""
+    """An event loop in a daemon thread, for code that has none; a context manager."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        asyncio.run_coroutine_threadsafe(_wind_up(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self.close()
 
-    def run(self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None]) -> T:
-        """Run a coroutine and return its result.
+    def run(
+        self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
+    ) -> T:
+        """Run a coroutine on the loop and return its result.
 
-        ctrl-c calls `on_interrupt` in the loop and waits until the work has ended; a second one
-        cancels it.
+        ctrl-c calls `on_interrupt` on the loop and waits until the work has ended; a second one
+        cancels it. Without `on_interrupt`, the first one cancels it.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
+            if on_interrupt is None:
+                future.cancel()
+                raise
             self._loop.call_soon_threadsafe(on_interrupt)
             try:
                 wait([future])
@@ -154,9 +159,18 @@ class LoopThread:
                 raise
             raise
 
+    def close(self, timeout: float | None = None) -> None:
+        """Cancel what still runs and end the thread; give up after `timeout` seconds."""
+        with suppress(TimeoutError):
+            ending = asyncio.run_coroutine_threadsafe(_cancel_all_tasks(), self._loop)
+            ending.result(timeout)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout)
+        if not self._loop.is_running():
+            self._loop.close()
 
-async def _wind_up() -> None:
-    """Let what was cancelled come to its end before the loop is closed."""
+
+async def _cancel_all_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,18 +1,16 @@
-"""A page to play with: fetched politely, with the tools to look at it, for a prompt."""
+"""Fetch pages at a Python prompt, within the limits of a home."""
 
 from __future__ import annotations
 
-import asyncio
 import pydoc
 import tempfile
-import threading
 import webbrowser
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from html import escape
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborNode
@@ -22,26 +20,25 @@ from longline.config.settings import Settings
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.model import Usage
-from longline.devtools.bench import open_page_link
-from longline.devtools.exchanges import Watching
+from longline.core.threads import LoopThread
+from longline.devtools.session import ExchangeLog, open_page_chain
 from longline.http.messages import Page, Request
 
-T = TypeVar("T")
-_ANY_ANSWER = frozenset(range(400, 600))
+_ANY_STATUS = frozenset(range(400, 600))
 WORDS = {
-    "page": "the answer: page.status, page.headers, page.text, page.css(…)",
-    "fetch(url)": "another page, politely; it becomes `page`; url may be relative to `page`",
+    "page": "the response: page.status, page.headers, page.text, page.css(…)",
+    "fetch(url)": "fetch another page as `page`; url may be relative to `page`",
     "css(selector)": "the elements that match",
     "text(selector)": "the text of each of them",
-    "json": "the answer as JSON; None when it is none",
-    "view()": "the page in a web browser, as it was received",
+    "json": "the response as JSON; None when it is not JSON",
+    "view()": "open the page in a web browser, as it was received",
     "help": "this list; help(thing) explains a Python object",
 }
-"""What there is at the prompt, and what it is for."""
+"""The names at the prompt."""
 
 
 class Help:
-    """The `help` of the prompt: shows what there is; called with an object, explains it."""
+    """The `help` of the prompt: lists its names; called with an object, explains it."""
 
     def __repr__(self) -> str:
         return "\n".join(f"  {name:16} {about}" for name, about in WORDS.items())
@@ -50,17 +47,17 @@ class Help:
         if things:
             pydoc.help(*things)
         else:
-            print(self)  # noqa: T201  # the answer of a prompt
+            print(self)  # noqa: T201  # the output of a prompt
 
 
 class PageShell:
-    """Fetches pages for a person, who need not know of event loops: they run in a thread.
+    """Fetches pages for code without an event loop.
 
     Args:
-        settings: the home, whose limits are shared.
-        spec: the source whose manners count, or SINGLE for none.
-        clock: what time it is.
-        show: opens an address for the person to see.
+        settings: the home, whose limits apply.
+        spec: the source whose settings apply, or NO_SOURCE.
+        clock: the time.
+        show: opens an address for the user.
     """
 
     def __init__(
@@ -75,10 +72,8 @@ class PageShell:
         self._spec = spec
         self._clock = clock or SystemClock()
         self._show = show
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._ends = AsyncExitStack()
-        self._link: Watching | None = None
+        self._link: ExchangeLog | None = None
         self.names: dict[str, Any] = {
             "fetch": self.fetch,
             "css": self.css,
@@ -86,15 +81,15 @@ class PageShell:
             "view": self.view,
             "help": Help(),
         }
-        """What the prompt knows; `page` and `json` change with every page."""
+        """The names at the prompt; `page` and `json` change with every page."""
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop = LoopThread("longline-shell")
         try:
-            opening = open_page_link(self._settings, self._spec, self._clock)
-            self._link = self._wait(self._ends.enter_async_context(opening))
+            opening = open_page_chain(self._settings, self._spec, self._clock)
+            self._link = self._loop.run(self._ends.enter_async_context(opening))
         except BaseException:
-            self._end()
+            self._loop.close()
             raise
         return self
 
@@ -105,9 +100,9 @@ class PageShell:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._wait(self._ends.aclose())
+            self._loop.run(self._ends.aclose())
         finally:
-            self._end()
+            self._loop.close()
 
     @property
     def page(self) -> Page:
@@ -117,24 +112,24 @@ class PageShell:
             LookupError: none was fetched yet.
         """
         if "page" not in self.names:
-            message = "there is no page yet: fetch(url) one"
+            message = "no page was fetched; use fetch(url)"
             raise LookupError(message)
         page: Page = self.names["page"]
         return page
 
     def fetch(self, url: str) -> Page:
-        """Return a page, whatever its status; it becomes `page`.
+        """Fetch a page as `page`, with any status.
 
         Args:
             url: an address, or one that is relative to the last page.
 
         Raises:
             BadOption: it is not an http or https address.
-            FetchError: there is no answer, or robots.txt does not allow to ask.
+            FetchError: there is no response, or robots.txt disallows the address.
         """
         assert self._link is not None  # noqa: S101  # the shell is open
-        request = Request(self._address(url), accept=_ANY_ANSWER)
-        page = self._wait(self._link(request, Usage()))
+        request = Request(self._address(url), accept=_ANY_STATUS)
+        page = self._loop.run(self._link(request, Usage()))
         self.names["page"] = page
         self.names["json"] = _json_of(page)
         return page
@@ -148,9 +143,9 @@ class PageShell:
         return [" ".join(node.text(separator=" ").split()) for node in self.css(selector)]
 
     def view(self) -> str:
-        """Open the page in a web browser, as it was received; return where it was put."""
+        """Open the page in a web browser, as it was received; return the address of the file."""
         page = self.page
-        # With its address, so that styles and pictures are found.
+        # With its address, so that relative links to styles and images work.
         base = f'<base href="{escape(page.url)}">'
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", suffix=".html", prefix="longline-", delete=False
@@ -171,15 +166,6 @@ class PageShell:
             problem = f"{url!r} is not an address of a page; write https://example.com/page"
             raise BadOption("URL", problem)
         return address
-
-    def _wait(self, task: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(task, self._loop).result()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
 
 def _json_of(page: Page) -> Any:

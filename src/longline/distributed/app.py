@@ -17,8 +17,10 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption, BrokerRefuses, BrokerUnreachable
-from longline.limits.backends.redis_connection import REDIS_URL, lasting_cause, shown
+from longline.core.errors import BadOption
+from longline.core.redaction import redact_server_url
+from longline.distributed.errors import BrokerUnreachable, BrokerUnusable
+from longline.limits.backends.redis_connection import REDIS_URL, lasting_cause
 
 PREFIX = "longline:broker:"
 """What the name of every key of the broker begins with."""
@@ -167,7 +169,7 @@ class Messages:
         # Whoever sends is told soon; Kombu by itself would try for six seconds.
         app.conf.broker_transport_options |= {"max_retries": 1, "interval_max": 0.2}
         self._app = app
-        self._address = shown(str(app.conf.broker_url))
+        self._address = redact_server_url(str(app.conf.broker_url))
         self._setting = setting_of_broker(settings)
 
     async def discover(self, job: str) -> None:
@@ -240,6 +242,6 @@ def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnrea
     cause = error if isinstance(error, RedisError) else error.__cause__
     problem = lasting_cause(cause, setting) if isinstance(cause, RedisError) else None
     if problem is not None:
-        return BrokerRefuses(address, problem, setting)
+        return BrokerUnusable(address, problem, setting)
     told = " ".join(str(error).split()).removesuffix(".")
     return BrokerUnreachable(address, told or type(error).__name__, setting)

@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 
 from longline.config.settings import Settings
 from longline.core.clock import Clock, sleep_or_wake
-from longline.core.errors import BrokerUnreachable, StoreGone, UnknownJob
 from longline.core.model import FINAL_STATES, ItemState, Job, JobState
 from longline.distributed.app import Messages
+from longline.distributed.errors import BrokerUnreachable
 from longline.distributed.registry import Presences
 from longline.distributed.supervisor import is_lasting
 from longline.engine.discovery import WAITED
 from longline.engine.owner import in_words
+from longline.storage.errors import StoreGone, UnknownJob
 from longline.storage.queue.standing import ClusterJobStatus
 from longline.storage.queue.tasks import Task
 from longline.storage.store import Store

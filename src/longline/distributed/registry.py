@@ -11,11 +11,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption, BrokerRefuses, BrokerUnreachable
+from longline.core.errors import BadOption
 from longline.core.model import JobState
+from longline.core.redaction import redact_server_url
 from longline.distributed.app import broker_of, setting_of_broker, unreachable
+from longline.distributed.errors import BrokerUnreachable, BrokerUnusable
 from longline.engine.sites import SiteProgress, SiteStatus
-from longline.limits.backends.redis_connection import shown
 
 WORKER = "longline:worker:"
 """Before the name of a worker: a hash with the fields of `Presence`."""
@@ -57,7 +58,7 @@ class Presences:
     def __init__(self, redis: Redis, address: str, setting: str) -> None:
         """Take a connection; `setting` is where a person wrote its address."""
         self._redis = redis
-        self._address = shown(address)
+        self._address = redact_server_url(address)
         self._setting = setting
 
     @classmethod
@@ -100,7 +101,7 @@ class Presences:
                 f"it is version {version}, and {OLDEST} is the oldest that will do; "
                 f"name a newer one in {self._setting}"
             )
-            raise BrokerRefuses(self._address, problem, self._setting) from RedisError(problem)
+            raise BrokerUnusable(self._address, problem, self._setting) from RedisError(problem)
         await self._check_writing()
 
     async def _check_writing(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from longline.core.errors import UnknownJob
 from longline.engine.owner import own_among
+from longline.storage.errors import UnknownJob
 from longline.storage.queue.leases import MOST_DEATHS, Reclaim
 from longline.storage.store import Store
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.clock import Clock
-from longline.core.errors import BrokerUnreachable, LonglineError, StoreError
+from longline.core.errors import LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.distributed.app import FETCH, OUTPUT, PROCESS, QUEUES, Messages
+from longline.distributed.errors import BrokerUnreachable
 from longline.distributed.task_runner import free_among
 from longline.engine.discovery import LEASE
 from longline.engine.options import options_of

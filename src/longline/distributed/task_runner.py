@@ -13,7 +13,7 @@ from longline.engine.discovery import HEARTBEAT, LEASE
 from longline.engine.extractor import is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among, killed_among, this_child
 from longline.engine.tasks import in_time, in_words, tell_finished
-from longline.export.tasks import ExportEnd, wish_of, write_job
+from longline.export.tasks import ExportOutcome, export_job, request_of
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import Store
 
@@ -89,17 +89,17 @@ class TaskRunner:
         end = await self._written(order)
         if end.reason is not None:
             self._say(f"{order.job} was not exported: {end.reason}")
-        await self._store.orders.done(order, end.as_fact(order.job, self._clock.now()))
+        await self._store.orders.done(order, end.as_event(order.job, self._clock.now()))
 
-    async def _written(self, order: Task) -> ExportEnd:
+    async def _written(self, order: Task) -> ExportOutcome:
         try:
-            job, wish = await self._store.jobs.get(order.job), wish_of(order)
+            job, wish = await self._store.jobs.get(order.job), request_of(order)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # what cannot be read is no better next time
             problem = str(error) if isinstance(error, LonglineError) else _NEWER.format(error)
-            return ExportEnd(str(order.what.get("output", "")), reason=problem)
-        return await write_job(self._store, job, wish, is_after_end=order.is_after_end)
+            return ExportOutcome(str(order.what.get("output", "")), reason=problem)
+        return await export_job(self._store, job, wish, is_after_end=order.is_after_end)
 
     async def tell_source(self, order: Task) -> None:
         """Tell a source that its job is complete; its journal tells if that went wrong.

@@ -7,12 +7,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Self, TypeVar
 
 from longline.config.settings import Settings
-from longline.core.errors import BrokerUnreachable, LonglineError, StoreError, UnknownJob
+from longline.core.errors import LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.distributed.app import Messages
 from longline.distributed.celery_process import Drain
 from longline.distributed.clock import SharedClock
 from longline.distributed.crew import Crew
+from longline.distributed.errors import BrokerUnreachable
 from longline.distributed.open_jobs import Opened, OpenJobs
 from longline.distributed.release import give_back, hand_back
 from longline.distributed.reports import Reports
@@ -20,6 +21,7 @@ from longline.distributed.sweeper import offer
 from longline.distributed.task_runner import TaskRunner
 from longline.engine.discovery import LEASE
 from longline.engine.owner import this_child
+from longline.storage.errors import UnknownJob
 from longline.storage.queue.chunks import Take, TakeMore, Taken
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store

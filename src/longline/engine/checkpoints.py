@@ -15,8 +15,9 @@ from typing import Any
 import orjson
 
 from longline.core.clock import utc_datetime
-from longline.core.errors import StoreFull, UnknownCheckpoint
+from longline.core.errors import StoreFull
 from longline.core.files import make_private_file, make_private_folder
+from longline.engine.errors import UnknownCheckpoint
 from longline.engine.progress import Progress
 
 _KEPT = 100

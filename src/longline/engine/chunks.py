@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from longline.core.clock import Clock
-from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError, RobotsDisallowed
+from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError
 from longline.core.model import ItemState, Job, JobState, Lease, Outcome, OutcomeAction
 from longline.drift.watch import Drifting
 from longline.engine.committer import Committer, completion_of, first_of
@@ -25,6 +25,7 @@ from longline.engine.extractor import Collector
 from longline.engine.options import RunOptions
 from longline.engine.pause_policy import GRACE, TimeLimit, rest_or_pause
 from longline.engine.time_limits import StopSignal, Try, beat
+from longline.http.errors import RobotsDisallowed
 from longline.storage.events import event_row
 from longline.storage.queue.chunks import TakeMore, Taken, Turn
 from longline.storage.queue.outcomes import Completion, spent_on

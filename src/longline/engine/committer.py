@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from longline.core.clock import sleep_or_wake
-from longline.core.errors import LeaseLost, LonglineError, Unexpected
+from longline.core.errors import LonglineError, Unexpected
 from longline.core.model import ItemState, Lease
 from longline.engine.extractor import Extraction
+from longline.storage.errors import LeaseLost
 from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.queue import Queue
 

@@ -11,26 +11,32 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from longline.core.clock import Clock, WaitTimer
-from longline.core.errors import (
-    BudgetSpent,
-    CircuitOpen,
-    DiscoveryFailed,
-    FailureKind,
-    LonglineError,
-    Postponed,
-    RobotsDisallowed,
-    StoreError,
-    discovery_failure,
-)
+from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError, StoreError
 from longline.core.model import Cursor, Item
 from longline.engine.committer import beside
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
+from longline.http.errors import RobotsDisallowed
+from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.sources.visit import Visit
 from longline.storage.events import event_row
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store
+
+
+def _discovery_failure(source: str, error: BaseException) -> DiscoveryFailed:
+    """Return the failure of a discovery that raised `error`, which is its cause.
+
+    A `DiscoveryFailed` is returned unchanged: wrapping it would repeat the sentence.
+    """
+    if isinstance(error, DiscoveryFailed):
+        return error
+    problem = str(error) if isinstance(error, LonglineError) else repr(error)
+    failure = DiscoveryFailed(source, problem)
+    failure.__cause__ = error
+    return failure
+
 
 # ---------------- Discovery as a stream of chunks: what a source finds is queued soon, and many
 
@@ -203,12 +209,12 @@ class Discovery:
             await self._queue(job, Chunk(), visit, shortfall=problem)
         except RobotsDisallowed as error:
             self.failure = error
-        except (CircuitOpen, Postponed) as error:
+        except (CircuitOpen, Deferred) as error:
             return await self._is_sat_out(job, error)
         except BaseException as error:  # whatever a source raises ends its discovery
             if is_of_the_process(error):
                 raise
-            self.failure = discovery_failure(self._collector.source.name, error)
+            self.failure = _discovery_failure(self._collector.source.name, error)
         finally:
             await self._close_discovery(job, visit)
         return False
@@ -236,14 +242,14 @@ class Discovery:
     def _is_time_up(self) -> bool:
         return self._time_limit is not None and self._time_limit.left(self._clock.now()) <= 0
 
-    async def _is_sat_out(self, job: str, error: CircuitOpen | Postponed) -> bool:
+    async def _is_sat_out(self, job: str, error: CircuitOpen | Deferred) -> bool:
         """Wait until the site may be asked again; False when that is not worth waiting for."""
         wait = error.until - self._clock.now()
         is_banned = error.kind is FailureKind.BLOCKED
         if is_banned or wait > self._patience:
             self.failure = error
             return False
-        is_silent = isinstance(error, Postponed) and error.kind in _SILENT
+        is_silent = isinstance(error, Deferred) and error.kind in _SILENT
         if is_silent and not sum((await self._store.queue.counts(job)).values()):
             # A site that has never said anything may as well be a wrong address.
             self.failure = DiscoveryFailed(self._collector.source.name, str(error))

@@ -16,24 +16,21 @@ from typing import Any
 from longline.core.clock import Clock
 from longline.core.errors import (
     Blocked,
-    BudgetSpent,
-    CircuitOpen,
     ExtractError,
     FailureKind,
     FetchError,
     LayerFailed,
     LonglineError,
-    NoFields,
     NothingToStore,
-    Postponed,
     StoreError,
-    StrayCancellation,
     kind_of,
     text_of,
 )
 from longline.core.model import Failure, Item, Outcome, OutcomeAction, Record, Usage
+from longline.engine.errors import NoFields, StrayCancellation
 from longline.http.messages import origin_of
 from longline.http.middleware.base import Middleware
+from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source
@@ -294,7 +291,7 @@ def _parked(error: BaseException, tries: int, visit: Visit, *, is_own_ban: bool)
     if isinstance(error, CircuitOpen) and not is_own_ban:
         # The domain rests: nobody's fault, however often.
         return _later(error, visit, is_for_domain=True)
-    if isinstance(error, Postponed) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
+    if isinstance(error, Deferred) and (error.is_for_domain or tries < _MOST_POSTPONEMENTS):
         return _later(error, visit, is_for_domain=error.is_for_domain)
     return None
 
@@ -303,12 +300,12 @@ def _is_to_be_had_later(error: BaseException, item: Item, tries: int) -> bool:
     """Say whether an optional part is missing only for now: the budget is spent, its site rests."""
     if isinstance(error, BudgetSpent):
         return True
-    if not isinstance(error, (CircuitOpen, Postponed)) or not _is_of(item, error):
+    if not isinstance(error, (CircuitOpen, Deferred)) or not _is_of(item, error):
         return False
     return isinstance(error, CircuitOpen) or tries < _MOST_POSTPONEMENTS
 
 
-def _later(error: CircuitOpen | Postponed, visit: Visit, *, is_for_domain: bool) -> Outcome:
+def _later(error: CircuitOpen | Deferred, visit: Visit, *, is_for_domain: bool) -> Outcome:
     # An item may ask several hosts: only its own one's rest says something about its neighbours.
     is_own = _is_of(visit.item, error)
     return Outcome(

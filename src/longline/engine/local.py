@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from longline.core.clock import Clock, sleep_or_wake
-from longline.core.errors import DiscoveryFailed, LonglineError, RobotsDisallowed
+from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease, Usage
 from longline.drift.watch import Drifting
 from longline.engine.committer import Committer, completion_of, first_of
@@ -22,6 +22,7 @@ from longline.engine.extractor import Collector
 from longline.engine.options import RunOptions, tuned_memory
 from longline.engine.owner import dead_among, this_run
 from longline.engine.pause_policy import GRACE, TimeLimit, is_given_up, leave_open, pause_reason
+from longline.http.errors import RobotsDisallowed
 from longline.storage.queue.leases import BY_HAND, Claim
 from longline.storage.queue.outcomes import Completion, spent_on
 from longline.storage.store import Store

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from longline.core.errors import BudgetSpent, FailureKind
+from longline.core.errors import FailureKind
 from longline.core.model import JobState
 from longline.engine.domain_queues import DomainRests
 from longline.engine.options import RunOptions
 from longline.limits.budget import Budget, Spent, exceeded
+from longline.limits.errors import BudgetSpent
 from longline.storage.queue.queue import Waiting
 from longline.storage.store import Store
 

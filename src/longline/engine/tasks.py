@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from longline.core.clock import Clock
-from longline.core.errors import LonglineError, StoreError, TookTooLong
+from longline.core.errors import LonglineError, StoreError
 from longline.core.model import OPEN_STATES, Job
+from longline.engine.errors import TookTooLong
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among
 from longline.engine.report import JobReport
-from longline.export.destinations.base import Wish
-from longline.export.tasks import for_later, order_of, write_job
+from longline.export.request import ExportRequest
+from longline.export.tasks import export_job, export_task, prepare_for_task
 from longline.sources.base import Source
 from longline.storage.columns import kept_text
 from longline.storage.events import event_row
@@ -62,7 +63,7 @@ async def _exports(store: Store, job: Job, output: str | None) -> list[Task]:
 # ---------------- The records of a job that is run with an export: written at its end, here or by
 
 
-def wish_for(output: str | None, engine: str) -> Wish | None:
+def wish_for(output: str | None, engine: str) -> ExportRequest | None:
     """Return the wish to write records there, an absolute path if it is one; None: nowhere.
 
     Raises:
@@ -70,16 +71,18 @@ def wish_for(output: str | None, engine: str) -> Wish | None:
     """
     if output is None:
         return None
-    return for_later(Wish(output), option="--export", by_worker=engine == "celery")
+    return prepare_for_task(ExportRequest(output), option="--export", by_worker=engine == "celery")
 
 
-async def order_export(store: Store, job: Job, wish: Wish) -> None:
+async def order_export(store: Store, job: Job, wish: ExportRequest) -> None:
     """Have a worker write the records of a job once that has ended."""
     at = await store.now()
-    await store.orders.place(order_of(wish, job.id, at, is_after_end=True))
+    await store.orders.place(export_task(wish, job.id, at, is_after_end=True))
 
 
-async def exported(store: Store, report: JobReport, wish: Wish, *, engine: str) -> JobReport:
+async def exported(
+    store: Store, report: JobReport, wish: ExportRequest, *, engine: str
+) -> JobReport:
     """Return a report that tells where the records are, or will be; they are written if need be.
 
     Raises:
@@ -90,8 +93,8 @@ async def exported(store: Store, report: JobReport, wish: Wish, *, engine: str) 
     if report.state in OPEN_STATES:
         return replace(report, unwritten="the job has not ended: its records are not written yet")
     job = await store.jobs.get(report.job)
-    end = await write_job(store, job, wish, is_after_end=True)
-    await store.event_log.append(end.as_fact(job.id, await store.now()))
+    end = await export_job(store, job, wish, is_after_end=True)
+    await store.event_log.append(end.as_event(job.id, await store.now()))
     return replace(report, unwritten=end.reason) if end.reason else report.with_output(end.output)
 
 

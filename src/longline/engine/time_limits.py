@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind, UnknownJob
+from longline.core.errors import FailureKind
 from longline.core.model import OVERRAN, Failure, JobState, Lease, Outcome, OutcomeAction, Usage
 from longline.engine.discovery import HEARTBEAT, LEASE, STATE_LOOK
+from longline.storage.errors import UnknownJob
 from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 

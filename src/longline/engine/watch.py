@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from longline.core.clock import Clock
-from longline.core.errors import StoreGone
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.progress import Progress, ProgressTracker, rest_after
+from longline.storage.errors import StoreGone
 from longline.storage.events import EventLog, event_row
 
 _CHECKPOINT_ITEMS = 50

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from longline.config.enrichment import AnyTask, LocalTask
-from longline.core.errors import BadAnswer
 from longline.core.model import Note
-from longline.enrichment.base import Answer, Enricher
-from longline.enrichment.prompts import named, wish_of
+from longline.enrichment.enricher import Answer, Enricher
+from longline.enrichment.prompts import question_for, with_id
+from longline.http.errors import BadAnswer
+from longline.pipeline.enrich import make_enricher
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.base import Enricher as PipelineEnricher
-from longline.pipeline.enrichers.making import make_enricher
 from longline.storage.records.enrichment import LOCAL_MODEL, Question, Wish
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -47,7 +47,7 @@ class LocalEnricher(Enricher):
         return True
 
 
-def opened(task: LocalTask) -> LocalEnricher:
+def open_local(task: LocalTask) -> LocalEnricher:
     """Return the enricher that a task names.
 
     Raises:
@@ -56,7 +56,7 @@ def opened(task: LocalTask) -> LocalEnricher:
     return LocalEnricher(make_enricher(task.name, task.options))
 
 
-def local_wish_of(task: LocalTask, version: str, row: Mapping[str, Any]) -> Wish:
+def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) -> Wish:
     """Return what an enricher of this version is asked about a record, or why nothing is."""
     fields = {name: row["data"].get(name) for name in task.reads}
     missing = [name for name in fields if fields[name] in _EMPTY]
@@ -74,7 +74,7 @@ def local_wish_of(task: LocalTask, version: str, row: Mapping[str, Any]) -> Wish
         system=task.options.model_dump_json(exclude={"table", "file"}),
         schema={"type": "object"},
     )
-    return Wish(row["id"], row["version"], named(question, reason), reason or None)
+    return Wish(row["id"], row["version"], with_id(question, reason), reason or None)
 
 
 def _answer(addition: Addition) -> Answer:
@@ -93,12 +93,12 @@ def _json(value: Any) -> str:
 # ---------------- What a task asks about its records, be it of a model or of an enricher here
 
 
-def wishes_of(task: AnyTask) -> Callable[[Mapping[str, Any]], Wish]:
+def question_maker(task: AnyTask) -> Callable[[Mapping[str, Any]], Wish]:
     """Return what makes a question, or a reason for none, of a record.
 
     Raises:
         ConfigError: the enricher of the task cannot be made.
     """
     if isinstance(task, LocalTask):
-        return partial(local_wish_of, task, opened(task).version)
-    return partial(wish_of, task)
+        return partial(local_question_for, task, open_local(task).version)
+    return partial(question_for, task)

@@ -15,14 +15,13 @@ from longline.core.errors import (
     FailureKind,
     FetchError,
     LonglineError,
-    Postponed,
     UnexpectedShape,
     kind_of,
 )
 from longline.core.model import QuestionState
-from longline.enrichment.answers import read_answer
-from longline.enrichment.base import Answer, Enricher
+from longline.enrichment.enricher import Answer, Enricher, read_answer
 from longline.http.messages import origin_of
+from longline.limits.errors import Deferred
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryPolicy
 from longline.storage.records.enrichment import (
@@ -40,7 +39,7 @@ _SHORTEST_REST = 1.0
 
 
 @dataclass(slots=True)
-class Patience:
+class OutageTimer:
     """How long a server has not given any answer, and how long we put up with it."""
 
     seconds: float
@@ -90,7 +89,7 @@ _LONGEST_SAID = 4_000  # characters of a bad answer that are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class AttemptResult:
     """How a try ended, and what it means for all others.
 
     A `reason` stops the whole run, for no other question would fare better; nor would one before
@@ -102,7 +101,7 @@ class Trial:
     rests_until: float = 0.0
 
 
-class Trying:
+class QuestionAsker:
     """Asks questions one by one and decides what follows; it never stores anything itself."""
 
     def __init__(
@@ -112,18 +111,18 @@ class Trying:
         self._enricher = enricher
         self._clock = clock
         self._limiter = limiter
-        self._patience = Patience(task.patience)
+        self._patience = OutageTimer(task.patience)
         self._policy = RetryPolicy(max_attempts=task.attempts)
         self._troubles: Counter[str] = Counter()
 
-    async def attempt(self, question: Question, owner: str) -> Trial:
+    async def attempt(self, question: Question, owner: str) -> AttemptResult:
         """Ask a question once, and say what becomes of it."""
         try:
             answer = await self._enricher.ask(question)
         except FetchError as error:
             return await self._unanswered(question, owner, error)
         self._patience.answered()
-        return Trial(self._judged(question, owner, answer))
+        return AttemptResult(self._judged(question, owner, answer))
 
     def _judged(self, question: Question, owner: str, answer: Answer) -> Settled:
         now = self._clock.now()
@@ -147,26 +146,26 @@ class Trying:
         reason = f"no answer of {tries} could be used; the last: {attempt.problem}"
         return Settled(tried, owner, attempt.at, QuestionState.FAILED, reason=reason)
 
-    async def _unanswered(self, question: Question, owner: str, error: FetchError) -> Trial:
+    async def _unanswered(self, question: Question, owner: str, error: FetchError) -> AttemptResult:
         now, kind = self._clock.now(), kind_of(error)
         if kind is FailureKind.INVALID:  # the server is well; it is this question that it refuses
             self._patience.answered()
-            return Trial(self._bad(question, owner, Attempt(now, str(error))))
+            return AttemptResult(self._bad(question, owner, Attempt(now, str(error))))
         back = Settled(question, owner, now, QuestionState.QUEUED, reason=str(error))
         if kind in _NOT_FOR_US:
-            return Trial(back, reason=str(error))
-        if isinstance(error, Postponed):
-            return Trial(back, rests_until=error.until)
+            return AttemptResult(back, reason=str(error))
+        if isinstance(error, Deferred):
+            return AttemptResult(back, rests_until=error.until)
         self._patience.failed(now)
         if kind is not FailureKind.OVERLOAD and await self._is_hopeless(question):
-            return Trial(self._given_up(question, owner, error))
+            return AttemptResult(self._given_up(question, owner, error))
         if self._patience.is_over(now):
             seconds = self._task.patience
-            return Trial(back, reason=f"no answer for {seconds:g} s and more: {error}")
+            return AttemptResult(back, reason=f"no answer for {seconds:g} s and more: {error}")
         if kind is FailureKind.NETWORK:
             await self._let_rest(self._patience.rest(now))
         wait = self._policy.backoff(max(self._troubles[question.id], 1))
-        return Trial(replace(back, due=now + wait))
+        return AttemptResult(replace(back, due=now + wait))
 
     async def _is_hopeless(self, question: Question) -> bool:
         """Say whether it is this question that the server breaks down at, and no other."""
@@ -295,7 +294,7 @@ class Phase:
         self._owner = owner
         self._dead_among = dead_among
         self._on_progress = on_progress
-        self._trying = Trying(task, enricher, clock, limiter)
+        self._trying = QuestionAsker(task, enricher, clock, limiter)
         self._purse = PhaseUsage()
         self._started = clock.now()
         self._reason: str | None = None

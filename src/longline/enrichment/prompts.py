@@ -21,7 +21,7 @@ _AGAIN = (
 _LONGEST_SAID = 2_000  # characters of a bad answer that its author is shown again
 
 
-def wish_of(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
+def question_for(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
     """Return what is asked about a record, or why nothing is."""
     values = {name: _text(_value(row["data"], name)) for name in names_in(task.prompt)}
     missing = [name for name in task.needed if not values[name].strip()]
@@ -62,10 +62,10 @@ def _question(task: EnrichTask, text: str, reason: str = "") -> Question:
         system=task.system,
         schema=task.answer,
     )
-    return named(question, reason)
+    return with_id(question, reason)
 
 
-def named(question: Question, reason: str = "") -> Question:
+def with_id(question: Question, reason: str = "") -> Question:
     """Return a question with its id: the same for the same, whichever task and record asks it.
 
     One that is not asked for a `reason` is that of its task alone.

@@ -12,7 +12,7 @@ from longline.config.documents import nearest
 from longline.config.enrichment import AnyTask
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
-from longline.enrichment.local import wishes_of
+from longline.enrichment.local import question_maker
 from longline.enrichment.prompts import has_field
 from longline.storage.records.enrichment import Questions
 from longline.storage.records.records import Records, Row
@@ -125,7 +125,7 @@ async def queue_records(
         ConfigError: the task cannot be about the records that are here, or its enricher cannot be
             made; nothing was changed.
     """
-    queries, wish_of = queries_of(task), wishes_of(task)
+    queries, wish_of = queries_of(task), question_maker(task)
     warnings = await check_task(task, records, queries)
     # Before any record is read, so that what another run queues meanwhile is not among them.
     gone = await questions.open_links(task.enrich)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 
-from longline.config.enrichment import ModelServer
-from longline.core.errors import BadAnswer, FailureKind, FetchError, Rejected, bad_status, kind_of
+from longline.config.enrichment import AnyTask, EnrichTask, LocalTask, ModelServer
+from longline.core.clock import Clock
+from longline.core.errors import FailureKind, FetchError, bad_status, kind_of
 from longline.core.model import Usage
-from longline.enrichment.base import Answer, Enricher
+from longline.enrichment.enricher import Answer, Enricher
+from longline.enrichment.local import open_local
 from longline.enrichment.prompts import messages_of
 from longline.http.auth.base import cleaned
+from longline.http.errors import BadAnswer, Rejected
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
+from longline.http.middleware.rate_limit import RateLimitMiddleware
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
+from longline.limits.backends.base import RateLimitBackend
+from longline.limits.backends.cells import Cells
+from longline.limits.learning import Learned
+from longline.limits.limiter import RateLimiter
 from longline.storage.records.enrichment import Question
 
 # ---------------- Speaking HTTP with a model's server: JSON there, JSON back, failures in our
@@ -24,7 +34,7 @@ _OK = 200
 _OF_THE_QUESTION = frozenset({400, 413, 422})
 
 
-class Speaker:
+class ModelClient:
     """Asks one server. `link` keeps its pace and its rests."""
 
     def __init__(self, server: ModelServer, link: Middleware) -> None:
@@ -85,7 +95,7 @@ _PATH = "/api/chat"
 class OllamaEnricher(Enricher):
     """Asks by Ollama's own API, which holds a model to the schema while it writes."""
 
-    def __init__(self, speaker: Speaker) -> None:
+    def __init__(self, speaker: ModelClient) -> None:
         self._speaker = speaker
 
     async def ask(self, question: Question) -> Answer:
@@ -129,7 +139,7 @@ class OpenAiEnricher(Enricher):
     `root` stands before the paths; it is empty when the server's address ends with it already.
     """
 
-    def __init__(self, speaker: Speaker, *, root: str = "/v1") -> None:
+    def __init__(self, speaker: ModelClient, *, root: str = "/v1") -> None:
         self._speaker = speaker
         self._root = root
 
@@ -165,3 +175,53 @@ class OpenAiEnricher(Enricher):
 def _first(choices: Any) -> dict[str, Any]:
     first = choices[0] if isinstance(choices, list) and choices else None
     return first if isinstance(first, dict) else {}
+
+
+# ---------------- A task in, somebody to ask out: the dialect that it names, at the pace that it
+
+_ROOT = "/v1"
+
+
+def task_limiter(
+    task: AnyTask,
+    clock: Clock,
+    backend: RateLimitBackend | None = None,
+    learned: Cells[Learned] | None = None,
+) -> RateLimiter:
+    """Return what keeps the pace of the task's server; with a keeper, in all processes."""
+    rate = None if task.rate == "unlimited" else task.rate
+    return RateLimiter(rate, task.concurrency, clock=clock, backend=backend, learned=learned)
+
+
+@asynccontextmanager
+async def open_enricher(
+    task: AnyTask, limiter: RateLimiter, clock: Clock
+) -> AsyncIterator[Enricher]:
+    """Open connections to the model that a task asks, or make the enricher that it names.
+
+    Raises:
+        UnknownSecret: the key of the server cannot be read.
+        ConfigError: the enricher lacks its table or its library.
+    """
+    if isinstance(task, LocalTask):
+        yield open_local(task)
+        return
+    async with _connected(task, limiter, clock) as enricher:
+        yield enricher
+
+
+@asynccontextmanager
+async def _connected(
+    task: EnrichTask, limiter: RateLimiter, clock: Clock
+) -> AsyncIterator[Enricher]:
+    options = HttpOptions(timeout=task.server.timeout)
+    transport = HttpTransport(options, clock)
+    speaker = ModelClient(task.server, RateLimitMiddleware(transport, limiter, clock))
+    try:
+        if task.server.dialect == "ollama":
+            yield OllamaEnricher(speaker)
+        else:
+            has_root = task.server.url.rstrip("/").endswith(_ROOT)
+            yield OpenAiEnricher(speaker, root="" if has_root else _ROOT)
+    finally:
+        await transport.close()

@@ -1,4 +1,4 @@
-"""Columns: what a table has of a record, and what can stand in each."""
+"""The columns of an exported table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 
 from longline.core.errors import BadOption
 from longline.core.json_text import as_text
-from longline.export.base import Row
-from longline.export.rows import OWN_COLUMNS
+from longline.export.rows import OWN_COLUMNS, Row
 from longline.storage.records.records import ENRICHMENTS
 
-_INNER = ("notes", "provenance")  # of ours too, but only in a table when asked for
+_NESTED = ("notes", "provenance")  # own columns that are only in a table when chosen
 _ANSWER = "answer"
-_TOLD = ("state", "model", "prompt_version", "answered_at")  # beside each answer
+_ANSWER_METADATA = ("state", "model", "prompt_version", "answered_at")
 
 
-class Kind(StrEnum):
-    """What all values of a column are; where they differ, each is written as JSON."""
+class ColumnType(StrEnum):
+    """The type of all values of a column; values of different types are written as JSON."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"  # of 64 bits
@@ -30,13 +29,13 @@ class Kind(StrEnum):
     JSON = "json"
 
 
-_OWN_KINDS = {
-    "version": Kind.INTEGER,
-    "score": Kind.NUMBER,
-    "first_seen_at": Kind.TIMESTAMP,
-    "changed_at": Kind.TIMESTAMP,
-    "notes": Kind.JSON,
-    "provenance": Kind.JSON,
+_OWN_TYPES = {
+    "version": ColumnType.INTEGER,
+    "score": ColumnType.NUMBER,
+    "first_seen_at": ColumnType.TIMESTAMP,
+    "changed_at": ColumnType.TIMESTAMP,
+    "notes": ColumnType.JSON,
+    "provenance": ColumnType.JSON,
 }
 
 
@@ -44,79 +43,81 @@ _OWN_KINDS = {
 class Column:
     """One column; `path` leads through the record as JSON Lines shows it.
 
-    `is_nested` says that all its values are lists and objects; `about` what a reader should know.
+    `is_nested` says that all its values are lists and objects; `about` describes it in the schema.
     """
 
     name: str
     path: tuple[str, ...]
-    kind: Kind = Kind.TEXT
+    type: ColumnType = ColumnType.TEXT
     is_nullable: bool = True
     is_nested: bool = False
     about: str = ""
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it is known without a look at the records what stands in it."""
+    def is_own(self) -> bool:
+        """Whether longline defines its type, and not the records."""
         return self.path[0] != "data" and self.path[2:3] != (_ANSWER,)
 
     def raw(self, row: Row) -> Any:
-        """Return what the record has here; None when it has nothing."""
+        """Return the value of a record unchanged; None when it has none."""
         found: Any = row
         for step in self.path:
-            found = _inside(found, step)
+            found = _child(found, step)
         return finite(found)
 
     def value(self, row: Row) -> Any:
-        """Return what is written: None, or what `kind` promises."""
+        """Return the value of a record in the type of the column, or None."""
         found = self.raw(row)
         if found is None:
             return None
-        if self.kind is Kind.JSON:
+        if self.type is ColumnType.JSON:
             return as_text(found)
-        return float(found) if self.kind is Kind.NUMBER else found
+        return float(found) if self.type is ColumnType.NUMBER else found
 
 
 def own_columns(names: Iterable[str] = OWN_COLUMNS) -> tuple[Column, ...]:
-    """Return columns of ours."""
-    optional = {"score", "grade"}
+    """Return columns that longline adds to the data."""
+    nullable = {"score", "grade"}
     return tuple(
-        Column(name, (name,), _OWN_KINDS.get(name, Kind.TEXT), name in optional, name in _INNER)
+        Column(
+            name, (name,), _OWN_TYPES.get(name, ColumnType.TEXT), name in nullable, name in _NESTED
+        )
         for name in names
     )
 
 
 def answer_column(task: str, field: str, about: str = "") -> Column:
-    """Return the column of what machines said in a field of their answers."""
+    """Return the column of a field of the answers of a task."""
     return Column(f"{ENRICHMENTS}.{task}.{field}", (ENRICHMENTS, task, _ANSWER, field), about=about)
 
 
-def told_columns(task: str) -> tuple[Column, ...]:
-    """Return the columns of who said that, when, and whether it is there."""
-    return tuple(_told(task, name) for name in _TOLD)
+def answer_metadata_columns(task: str) -> tuple[Column, ...]:
+    """Return the columns of the state, the model, the prompt and the time of an answer."""
+    return tuple(_answer_metadata_column(task, name) for name in _ANSWER_METADATA)
 
 
-def chosen_columns(names: Sequence[str], tasks: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Return the columns that a user asked for, in that order.
+def parse_columns(names: Sequence[str], tasks: Sequence[str] = ()) -> tuple[Column, ...]:
+    """Return the columns that a user chose, in that order.
 
-    One of ours goes by its name, with or without an `@` before it; anything else is a field of
-    the data, with dots between the steps of a nested one (`photos.0`). `data.` before a name means
-    a field of the data in any case. Of these tasks, `enrichments.TASK.FIELD` is what machines said,
-    and `enrichments.TASK.@model` (or another of those) who said it.
+    An own column is named with or without a leading `@`; any other name is a field of the data,
+    with dots between the steps of a nested one (`photos.0`). `data.` before a name always means a
+    field of the data. `enrichments.TASK.FIELD` is a field of the answers of one of these tasks, and
+    `enrichments.TASK.@model` (and the like) the metadata.
 
     Raises:
-        BadOption: a name is empty, not one of ours, or there twice.
+        BadOption: a name is empty, unknown or given twice.
     """
-    columns = tuple(_chosen(name.strip(), tasks) for name in names)
+    columns = tuple(_parse_column(name.strip(), tasks) for name in names)
     twice = {one.name for one in columns if [other.name for other in columns].count(one.name) > 1}
     if twice:
-        raise BadOption("--columns", f"{min(twice)!r} is there twice")
+        raise BadOption("--columns", f"{min(twice)!r} is given twice")
     return columns
 
 
 def data_columns(fields: Iterable[str], others: Iterable[str] = ()) -> list[Column]:
     """Return a column for each field of the data.
 
-    A field that has the name of one of our own columns, or of the others, gets `data.` before it.
+    A field with the name of an own column, or of one of the others, gets the prefix `data.`.
     """
     found = list(fields)
     reserved = {*OWN_COLUMNS, *others}
@@ -131,67 +132,66 @@ def data_columns(fields: Iterable[str], others: Iterable[str] = ()) -> list[Colu
     return columns
 
 
-def distinct(names: Iterable[str], *, longest: int | None = None) -> list[str]:
-    """Return names that differ by more than their case, of at most `longest` bytes each.
+def distinct_names(names: Iterable[str], *, max_bytes: int | None = None) -> list[str]:
+    """Return names that differ by more than case, each of at most `max_bytes`.
 
-    Databases take Title and title for one, and cut what is too long without a word.
+    Databases treat Title and title as one name, and cut long names silently.
     """
     taken: set[str] = set()
-    made = []
+    distinct = []
     for name in names:
-        number, unique = 1, _cut(name or "_", longest)
+        number, unique = 1, _cut(name or "_", max_bytes)
         while unique.lower() in taken:
             number += 1
             ending = f"_{number}"
-            unique = _cut(name, longest - len(ending) if longest else None) + ending
+            unique = _cut(name, max_bytes - len(ending) if max_bytes else None) + ending
         taken.add(unique.lower())
-        made.append(unique)
-    return made
+        distinct.append(unique)
+    return distinct
 
 
 def finite(value: Any) -> Any:
-    """Return a value, or None for a number that is none."""
-    # JSON knows no other number either, so that every format holds the same.
+    """Return a value; None for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _cut(name: str, longest: int | None) -> str:
+def _cut(name: str, max_bytes: int | None) -> str:
     name = name.replace("\x00", "")
-    return name if longest is None else name.encode()[:longest].decode(errors="ignore")
+    return name if max_bytes is None else name.encode()[:max_bytes].decode(errors="ignore")
 
 
-def _told(task: str, name: str) -> Column:
-    kind = Kind.TIMESTAMP if name == "answered_at" else Kind.TEXT
+def _answer_metadata_column(task: str, name: str) -> Column:
+    kind = ColumnType.TIMESTAMP if name == "answered_at" else ColumnType.TEXT
     return Column(f"{ENRICHMENTS}.{task}.@{name}", (ENRICHMENTS, task, name), kind)
 
 
-def _chosen(name: str, tasks: Sequence[str]) -> Column:
-    ours = (*OWN_COLUMNS, *_INNER)
-    if name.removeprefix("@") in ours:
+def _parse_column(name: str, tasks: Sequence[str]) -> Column:
+    own = (*OWN_COLUMNS, *_NESTED)
+    if name.removeprefix("@") in own:
         return own_columns([name.removeprefix("@")])[0]
     if name.startswith("@"):
-        raise BadOption("--columns", f"{name!r} is none of @{', @'.join(ours)}")
+        raise BadOption("--columns", f"{name!r} is none of @{', @'.join(own)}")
     steps = tuple(name.removeprefix("data.").split("."))
     if not all(steps):
-        raise BadOption("--columns", f"{name!r} is no field, such as title or price.amount")
+        raise BadOption("--columns", f"{name!r} is not a field, such as title or price.amount")
     if tasks and steps[0] == ENRICHMENTS and not name.startswith("data."):
-        return _chosen_enrichment(name, steps[1:], tasks)
+        return _parse_enrichment(name, steps[1:], tasks)
     return Column(name, ("data", *steps))
 
 
-def _chosen_enrichment(name: str, steps: Sequence[str], tasks: Sequence[str]) -> Column:
+def _parse_enrichment(name: str, steps: Sequence[str], tasks: Sequence[str]) -> Column:
     known = ", ".join(f"{ENRICHMENTS}.{task}.FIELD" for task in tasks)
     if len(steps) <= 1 or steps[0] not in tasks:
         raise BadOption("--columns", f"{name!r} is none of {known}")
     task, *fields = steps
     if not fields[0].startswith("@"):
         return Column(name, (ENRICHMENTS, task, _ANSWER, *fields))
-    if len(fields) > 1 or fields[0][1:] not in _TOLD:
-        raise BadOption("--columns", f"{name!r} ends in none of @{', @'.join(_TOLD)}")
-    return _told(task, fields[0][1:])
+    if len(fields) > 1 or fields[0][1:] not in _ANSWER_METADATA:
+        raise BadOption("--columns", f"{name!r} ends in none of @{', @'.join(_ANSWER_METADATA)}")
+    return _answer_metadata_column(task, fields[0][1:])
 
 
-def _inside(value: Any, step: str) -> Any:
+def _child(value: Any, step: str) -> Any:
     if isinstance(value, dict):
         return value.get(step)
     if isinstance(value, list) and step.isascii() and step.isdigit():

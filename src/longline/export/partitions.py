@@ -1,4 +1,4 @@
-"""Partitions: records of one value of a field together, in folders as Hive names them."""
+"""Partitioned exports: a folder for each value of a field, named as Hive does."""
 
 from __future__ import annotations
 
@@ -13,149 +13,159 @@ from urllib.parse import quote
 
 from longline.core.errors import BadOption, DestinationUnwritable
 from longline.core.json_text import as_text
-from longline.export.base import Row, Rows, beside, check_folder, unwritable, written_whole
-from longline.export.columns import Column, Kind
-from longline.export.compressed import packed
-from longline.export.schema import schema_of_documents, schema_of_table
-from longline.export.spool import Part, Spool
-from longline.export.tables import Survey, Table
-from longline.export.writing import TABLES, Form, Written, missing, shaped, writer_of
+from longline.export.atomic_files import (
+    atomic_write,
+    check_parent_folder,
+    destination_error,
+    temporary_sibling,
+)
+from longline.export.columns import Column, ColumnType
+from longline.export.formats.registry import (
+    TABLES,
+    FileFormat,
+    WriteResult,
+    compressed,
+    document_exporter,
+    select_columns,
+    survey_notes,
+)
+from longline.export.rows import Row, Rows
+from longline.export.schema import document_schema, table_schema
+from longline.export.table import FieldSurvey, Spool, SpoolPart, Table
 
-ABSENT = "__HIVE_DEFAULT_PARTITION__"  # what readers of such folders take for null
-SCHEMA_FILE = "_schema.json"  # they pass over what begins with an underscore
-_MOST = 10_000
-_LONGEST = 240  # bytes; file systems take 255 in a name
+ABSENT = "__HIVE_DEFAULT_PARTITION__"  # null, for readers of such folders
+SCHEMA_FILE = "_schema.json"  # such readers ignore names that begin with an underscore
+_MAX_PARTS = 10_000
+_MAX_NAME = 240  # bytes; file systems allow 255
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux
 _HERE = -100  # AT_FDCWD
 
 
-class Partitions:
-    """Records on disk, and which of them belong together."""
+def write_partitions(
+    folder: Path, file_format: FileFormat, column: Column, rows: Rows, chosen: Sequence[Column]
+) -> tuple[WriteResult, int]:
+    """Write a file for each value of a column; return the result and the number of files.
 
-    def __init__(self, column: Column, spool: Spool) -> None:
-        self._column = column
-        self._spool = spool
-        self.parts: dict[str, Part] = {}
+    In tables only the folder has the value, as readers of such folders expect; the column stays
+    where its values differ in type, since a folder cannot distinguish 5 from "5".
 
-    def fill(self, rows: Iterable[Row]) -> None:
-        """Lay each record where it belongs.
-
-        Raises:
-            BadOption: the field has too many values, or one that is too long for a folder.
-        """
-        for row in rows:
-            name = folder_name(self._column.name, self._column.raw(row))
-            if name not in self.parts:
-                self._begin(name)
-            self.parts[name].add(row)
-
-    def _begin(self, name: str) -> None:
-        if len(self.parts) >= _MOST:
-            problem = f"{self._column.name} has more than {_MOST:,} different values"
-            raise BadOption("--partition", problem)
-        self.parts[name] = Part(self._spool)
-
-
-def write_parts(
-    folder: Path, form: Form, column: Column, rows: Rows, chosen: Sequence[Column]
-) -> tuple[Written, int]:
-    """Write a file for each value of a column; return what was written, and how many files.
-
-    In tables the folder alone says the value, as readers of such folders expect; only where the
-    values differ in type does the column stay, since a folder cannot tell 5 from "5".
+    Raises:
+        BadOption: the field has too many values, or one that is too long for a folder.
     """
-    survey = Survey(chosen)
+    survey = FieldSurvey(chosen)
     notes: dict[str, None] = {}
     with Spool(folder) as spool:
-        partitions = Partitions(column, spool)
-        partitions.fill(survey.watch(rows()))
+        parts = _split(survey.watch(rows()), column, spool)
         columns = [
-            one for one in survey.columns() if one.path != column.path or one.kind is Kind.JSON
+            one
+            for one in survey.columns()
+            if one.path != column.path or one.type is ColumnType.JSON
         ]
-        for name, part in partitions.parts.items():
+        for name, part in parts.items():
             (folder / name).mkdir()
-            with written_whole(folder / name / f"part-0.{form.ending}") as target:
-                notes |= dict.fromkeys(_write(form, part, target, columns, survey))
-    is_table = form.name in TABLES
-    schema = schema_of_table(columns, form.name) if is_table else schema_of_documents(survey)
-    written = Written(survey.records, schema, (*notes, *missing(survey)))
-    return written, len(partitions.parts)
+            with atomic_write(folder / name / f"part-0.{file_format.ending}") as target:
+                notes |= dict.fromkeys(_write_part(file_format, part, target, columns, survey))
+    is_table = file_format.name in TABLES
+    schema = table_schema(columns, file_format.name) if is_table else document_schema(survey)
+    return WriteResult(survey.records, schema, (*notes, *survey_notes(survey))), len(parts)
 
 
-def _write(
-    form: Form, part: Part, target: BinaryIO, columns: Sequence[Column], survey: Survey
+def _split(rows: Iterable[Row], column: Column, spool: Spool) -> dict[str, SpoolPart]:
+    """Write records to a spool; return the part of each folder."""
+    parts: dict[str, SpoolPart] = {}
+    for row in rows:
+        name = folder_name(column.name, column.raw(row))
+        if name not in parts:
+            if len(parts) >= _MAX_PARTS:
+                problem = f"{column.name} has more than {_MAX_PARTS:,} different values"
+                raise BadOption("--partition", problem)
+            parts[name] = SpoolPart(spool)
+        parts[name].add(row)
+    return parts
+
+
+def _write_part(
+    file_format: FileFormat,
+    part: SpoolPart,
+    target: BinaryIO,
+    columns: Sequence[Column],
+    survey: FieldSurvey,
 ) -> list[str]:
-    with packed(target, form.packing) as file:
-        if form.name in TABLES:
-            return TABLES[form.name](Table(tuple(columns), part), file)
-        writer_of(form.name)(lambda: shaped((row for row, _ in part.sized()), survey.chosen), file)
+    with compressed(target, file_format.compression) as file:
+        if file_format.name in TABLES:
+            return TABLES[file_format.name](Table(tuple(columns), part), file)
+        write = document_exporter(file_format.name)
+        write(lambda: select_columns((row for row, _ in part.sized()), survey.chosen), file)
         return []
 
 
 def folder_name(field: str, value: Any) -> str:
-    """Return the folder of a value: field=value, with whatever a path must not hold escaped.
+    """Return the folder of a value: field=value, escaped.
 
     Raises:
         BadOption: it is too long for a folder.
     """
     text = ABSENT if value is None else value if isinstance(value, str) else as_text(value)
     name = f"{quote(field, safe='')}={quote(text, safe=' ')}"
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_NAME:
         raise BadOption("--partition", f"{field} has values that are too long for a folder")
     return name
 
 
 @contextmanager
-def folder_written_whole(
+def atomic_folder(
     path: Path, field: str, *, may_replace: bool = True, makes_folder: bool = False
 ) -> Iterator[Path]:
-    """Give a folder beside `path`, and put it in place when all of it is on disk.
+    """Create a temporary folder next to `path`, and rename it to `path` at the end.
 
     Raises:
-        DestinationUnwritable: it cannot be written, or what is there is no such folder.
-        DestinationFull: there is no room for it.
+        DestinationUnwritable: it cannot be written, or `path` is not an earlier export.
+        DestinationFull: no disk space is left.
     """
     place = path.resolve()
     try:
-        _check(path, field, may_replace=may_replace)
-        check_folder(path, makes_folder=makes_folder)
-        with beside(place, is_folder=True) as made:
-            yield made
-            _put(made, place)
+        _check_replaceable(path, field, may_replace=may_replace)
+        check_parent_folder(path, makes_folder=makes_folder)
+        with temporary_sibling(place, is_folder=True) as temporary:
+            yield temporary
+            _replace_folder(temporary, place)
     except OSError as error:
-        raise unwritable(str(path), error) from error
+        raise destination_error(str(path), error) from error
 
 
-def _check(path: Path, field: str, *, may_replace: bool) -> None:
+def _check_replaceable(path: Path, field: str, *, may_replace: bool) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise DestinationUnwritable(str(path), "it is there, and not a folder")
-    # The whole folder is replaced, so nothing but an earlier export may stand in it.
+        raise DestinationUnwritable(str(path), "it exists, and is not a folder")
+    # The whole folder is replaced, so it may contain only an earlier export.
     beginning = folder_name(field, "")
-    strange = [
+    foreign = [
         one.name
         for one in path.iterdir()
         if one.name != SCHEMA_FILE and not one.name.startswith(beginning)
     ]
-    if strange or not may_replace:
-        problem = f"{min(strange)} in it is no part of such an export" if strange else "it is there"
+    if foreign or not may_replace:
+        problem = (
+            f"it contains {min(foreign)}, which is not part of an export"
+            if foreign
+            else "it exists"
+        )
         raise DestinationUnwritable(str(path), problem)
 
 
-def _put(made: Path, place: Path) -> None:
-    """Put a folder in place of another, which is then where the first one was."""
+def _replace_folder(new: Path, place: Path) -> None:
     if not place.exists():
-        made.rename(place)
-    elif not _exchanged(made, place):
-        aside = made.with_suffix(".old")
-        place.rename(aside)
-        made.rename(place)
-        shutil.rmtree(aside)
+        new.rename(place)
+    elif not _exchange(new, place):
+        old = new.with_suffix(".old")
+        place.rename(old)
+        new.rename(place)
+        shutil.rmtree(old)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, where the system can."""
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders atomically; False where the system cannot."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False

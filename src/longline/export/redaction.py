@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from longline.config.documents import read_document
+from longline.config.errors import HomeUnwritable, UnknownSecret
 from longline.config.library import written_files
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Settings
-from longline.core.errors import HomeUnwritable, MissingExtra, UnknownSecret
+from longline.core.errors import MissingExtra
 from longline.core.model import Job
-from longline.export.base import Row, beside
+from longline.export.atomic_files import temporary_sibling
+from longline.export.rows import Row
 
 # ---------------- What secrets, e-mail addresses and telephone numbers look like, in texts and in
 
@@ -320,7 +322,7 @@ def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
     return KnownSecrets(frozenset(found), tuple(unreadable))
 
 
-def stand_in_key(home: Path) -> bytes:
+def pseudonym_key(home: Path) -> bytes:
     """Return what the stand-ins of a home are made with, the same in every export.
 
     Raises:
@@ -336,7 +338,7 @@ def stand_in_key(home: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    with beside(path) as made:
+    with temporary_sibling(path) as made:
         made.chmod(0o600)
         made.write_bytes(secrets.token_bytes(_KEY_BYTES))
         with suppress(FileExistsError):  # of two exports, one makes it

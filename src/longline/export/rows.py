@@ -1,19 +1,26 @@
-"""What a record looks like outside: the shape every format writes."""
+"""Records as every export format writes them."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from longline.core.clock import utc_datetime
 from longline.storage.records.records import ENRICHMENTS
 
+Row = dict[str, Any]
+Rows = Callable[[], Iterable[Row]]
+"""Reads the records from the start on each call; a format may need two passes."""
+
 OWN_COLUMNS = ("source", "key", "url", "version", "score", "grade", "first_seen_at", "changed_at")
+OUTDATED = "outdated"
+"""The state of an answer about an earlier version of the record."""
+_BITS = 2**31 - 1  # negative marks fit the integer column of every database
 
 
-def outward(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored record as people and programs get it: moments as ISO 8601, data as it is."""
+def export_row(row: Mapping[str, Any]) -> Row:
+    """Return a stored record as users get it, with times in ISO 8601."""
     about = row["about"]
     return {
         "source": row["source"],
@@ -30,28 +37,21 @@ def outward(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# ---------------- What machines said about records, beside what was collected and never among it
+def export_enrichments(row: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return the enrichment of a record by task; None for a task without a question.
 
-OUTDATED = "outdated"
-"""The state of what was said about another version of the record than the one that is shown."""
-_BITS = 2**31 - 1  # below zero, what the column of marks holds in every database
-
-
-def outward_enrichments(row: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    """Return by task what a record as the store yields it was asked; None: it never was.
-
-    An answer is there only when it is about this very version of the record.
+    The answer is null unless it is about this version of the record.
     """
-    said = {one["task"]: one for one in row[ENRICHMENTS]}
-    return {task: _outward(said[task], row) if task in said else None for task in tasks}
+    by_task = {one["task"]: one for one in row[ENRICHMENTS]}
+    return {task: _export_answer(by_task[task], row) if task in by_task else None for task in tasks}
 
 
-def mark_of(row: Mapping[str, Any], tasks: Sequence[str]) -> int:
-    """Return a number that differs when the version does, or any answer about it.
+def version_mark(row: Mapping[str, Any], tasks: Sequence[str]) -> int:
+    """Return a number that changes with the version of a record and with any answer about it.
 
-    It is the version itself while there is no answer, and below zero from the first one on.
+    It is the version itself without an answer, and negative with one.
     """
-    # An answer never changes; another one stands under another question.
+    # An answer never changes; another one has another question.
     answers = [
         f"{one['task']} {one['question']}"
         for one in row.get(ENRICHMENTS, ())
@@ -60,25 +60,26 @@ def mark_of(row: Mapping[str, Any], tasks: Sequence[str]) -> int:
     version: int = row["version"]
     if not answers:
         return version
-    told = "\n".join([str(version), *sorted(answers)])
-    return -1 - (zlib.crc32(told.encode()) & _BITS)
+    identity = "\n".join([str(version), *sorted(answers)])
+    return -1 - (zlib.crc32(identity.encode()) & _BITS)
 
 
-def is_answer(said: Mapping[str, Any], version: int) -> bool:
-    """Return whether it is an answer, and about this version of the record."""
-    return said["answered_at"] is not None and said["record_version"] == version
+def is_answer(enrichment: Mapping[str, Any], version: int) -> bool:
+    """Return whether there is an answer about this version of the record."""
+    return enrichment["answered_at"] is not None and enrichment["record_version"] == version
 
 
-def _outward(said: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    is_about_this = said["record_version"] == row["version"]
-    is_shown = is_answer(said, row["version"])
-    answer = said["answer"]
+def _export_answer(enrichment: Mapping[str, Any], row: Mapping[str, Any]) -> Row:
+    is_current = enrichment["record_version"] == row["version"]
+    has_answer = is_answer(enrichment, row["version"])
+    answer = enrichment["answer"]
     fields = answer if isinstance(answer, dict) else {"answer": answer}
+    answered_at = utc_datetime(enrichment["answered_at"]).isoformat() if has_answer else None
     return {
-        "state": said["state"] if is_about_this else OUTDATED,
-        "answer": fields if is_shown else None,
-        "made_by": said["made_by"],
-        "model": said["model"],
-        "prompt_version": said["prompt_version"],
-        "answered_at": utc_datetime(said["answered_at"]).isoformat() if is_shown else None,
+        "state": enrichment["state"] if is_current else OUTDATED,
+        "answer": fields if has_answer else None,
+        "made_by": enrichment["made_by"],
+        "model": enrichment["model"],
+        "prompt_version": enrichment["prompt_version"],
+        "answered_at": answered_at,
     }

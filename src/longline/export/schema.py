@@ -1,69 +1,70 @@
-"""The schema beside the data: what a row is, as JSON Schema says it."""
+"""The JSON Schema of exported records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from longline.export.columns import Column, Kind, own_columns, told_columns
-from longline.export.tables import Said, Seen, Survey
+from longline.export.columns import Column, ColumnType, answer_metadata_columns, own_columns
+from longline.export.table import AnswerStatistics, FieldStatistics, FieldSurvey
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_KINDS: dict[Kind, dict[str, Any]] = {
-    Kind.BOOLEAN: {"type": "boolean"},
-    Kind.INTEGER: {"type": "integer"},
-    Kind.NUMBER: {"type": "number"},
-    Kind.TEXT: {"type": "string"},
-    Kind.TIMESTAMP: {"type": "string", "format": "date-time"},
-    Kind.JSON: {"type": "string", "contentMediaType": "application/json"},
+_TYPES: dict[ColumnType, dict[str, Any]] = {
+    ColumnType.BOOLEAN: {"type": "boolean"},
+    ColumnType.INTEGER: {"type": "integer"},
+    ColumnType.NUMBER: {"type": "number"},
+    ColumnType.TEXT: {"type": "string"},
+    ColumnType.TIMESTAMP: {"type": "string", "format": "date-time"},
+    ColumnType.JSON: {"type": "string", "contentMediaType": "application/json"},
 }
 _NOTE = {"type": "object", "properties": {"field": {"type": "string"}, "text": {"type": "string"}}}
-_INNER: dict[str, dict[str, Any]] = {
+_NESTED: dict[str, dict[str, Any]] = {
     "notes": {"type": "array", "items": _NOTE},
     "provenance": {"type": "object", "additionalProperties": {"type": "string"}},
 }
 
 
-def schema_of_table(columns: Sequence[Column], form: str) -> dict[str, Any]:
-    """Return what a line of a table is in a format."""
-    if form == "csv":  # where types differ it has each value plain, as readers of CSV expect
+def table_schema(columns: Sequence[Column], format_name: str) -> dict[str, Any]:
+    """Return the schema of a line of a table."""
+    if format_name == "csv":  # it has values of different types plain, as readers of CSV expect
         columns = [
-            one if one.is_nested or one.kind is not Kind.JSON else replace(one, kind=Kind.TEXT)
+            one
+            if one.is_nested or one.type is not ColumnType.JSON
+            else replace(one, type=ColumnType.TEXT)
             for one in columns
         ]
-    return {"$schema": _DIALECT, **_object({one.name: _of_column(one) for one in columns})}
+    return {"$schema": _DIALECT, **_object({one.name: _column_schema(one) for one in columns})}
 
 
-def schema_of_documents(survey: Survey) -> dict[str, Any]:
-    """Return what an object of JSON or JSON Lines is, by the records that went by."""
+def document_schema(survey: FieldSurvey) -> dict[str, Any]:
+    """Return the schema of an object of JSON or JSON Lines."""
     if survey.chosen:
-        names = {one.name: _of_chosen(one, survey) for one in survey.chosen}
-        return {"$schema": _DIALECT, **_object(names)}
+        chosen = {one.name: _chosen_schema(one, survey) for one in survey.chosen}
+        return {"$schema": _DIALECT, **_object(chosen)}
     data = {
         "type": "object",
-        "properties": {name: _of_field(seen) for name, seen in survey.fields.items()},
+        "properties": {name: _field_schema(one) for name, one in survey.fields.items()},
         "required": sorted(
-            name for name, seen in survey.fields.items() if seen.present == survey.records
+            name for name, one in survey.fields.items() if one.present == survey.records
         ),
     }
-    own = {one.name: _of_column(one) for one in own_columns()}
-    added = {"enrichments": _of_enrichments(survey.said)} if survey.said else {}
-    return {"$schema": _DIALECT, **_object({**own, "data": data, **_INNER, **added})}
+    properties = {one.name: _column_schema(one) for one in own_columns()}
+    properties |= {"data": data, **_NESTED}
+    if survey.answers:
+        tasks = {task: _task_schema(task, answers) for task, answers in survey.answers.items()}
+        properties["enrichments"] = _object(tasks)
+    return {"$schema": _DIALECT, **_object(properties)}
 
 
-def _of_enrichments(tasks: Mapping[str, Said]) -> dict[str, Any]:
-    return _object({task: _of_task(task, said) for task, said in tasks.items()})
-
-
-def _of_task(task: str, said: Said) -> dict[str, Any]:
+def _task_schema(task: str, answers: AnswerStatistics) -> dict[str, Any]:
     answer = {
         "type": ["object", "null"],
-        "properties": {name: _of_field(seen) for name, seen in said.fields.items()},
+        "properties": {name: _field_schema(one) for name, one in answers.fields.items()},
     }
-    told = {one.path[-1]: _of_column(one) for one in told_columns(task)}
-    entry = _object({**told, "answer": answer, "made_by": {"const": "machine"}})
-    return {**entry, "type": ["object", "null"], "description": said.about}
+    metadata = {one.path[-1]: _column_schema(one) for one in answer_metadata_columns(task)}
+    entry = _object({**metadata, "answer": answer, "made_by": {"const": "machine"}})
+    return {**entry, "type": ["object", "null"], "description": answers.about}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -75,26 +76,25 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_column(column: Column) -> dict[str, Any]:
-    said = _KINDS[column.kind]
+def _column_schema(column: Column) -> dict[str, Any]:
+    schema = _TYPES[column.type]
     if column.is_nullable:
-        said = said | {"type": [said["type"], "null"]}
-    return said | {"description": column.about} if column.about else said
+        schema = schema | {"type": [schema["type"], "null"]}
+    return schema | {"description": column.about} if column.about else schema
 
 
-def _of_chosen(column: Column, survey: Survey) -> dict[str, Any]:
-    if column.path[0] == "data":
-        return _of_field(survey.fields[column.name], survey.records)
-    if not column.is_ours:
-        said = _of_field(survey.fields[column.name], survey.records)
-        return said | {"description": survey.about(column)}
-    return _INNER.get(column.name) or _of_column(column)
+def _chosen_schema(column: Column, survey: FieldSurvey) -> dict[str, Any]:
+    if column.is_own:
+        return _NESTED.get(column.name) or _column_schema(column)
+    schema = _field_schema(survey.fields[column.name], survey.records)
+    return schema if column.path[0] == "data" else schema | {"description": survey.about(column)}
 
 
-def _of_field(seen: Seen, records: int | None = None) -> dict[str, Any]:
-    expected = seen.present if records is None else records
-    types = sorted(seen.types | ({"null"} if seen.filled < expected else set())) or ["null"]
-    said: dict[str, Any] = {"type": types if len(types) > 1 else types[0]}
-    if seen.kind() is Kind.TIMESTAMP:
-        said["format"] = "date-time"
-    return said
+def _field_schema(statistics: FieldStatistics, records: int | None = None) -> dict[str, Any]:
+    expected = statistics.present if records is None else records
+    null = {"null"} if statistics.filled < expected else set()
+    types = sorted(statistics.types | null) or ["null"]
+    schema: dict[str, Any] = {"type": types if len(types) > 1 else types[0]}
+    if statistics.column_type() is ColumnType.TIMESTAMP:
+        schema["format"] = "date-time"
+    return schema

@@ -1,4 +1,4 @@
-"""Exports of a job's records that are written later, by whoever comes to it."""
+"""Exports of the records of a job as durable tasks, which another process may carry out."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 from longline.config.secrets import SecretRef
 from longline.core.errors import BadOption, LonglineError, StoreError
 from longline.core.model import Job, JobState
-from longline.export.base import check_folder
-from longline.export.columns import chosen_columns
-from longline.export.destinations.base import STDOUT, Wish, check
+from longline.export.atomic_files import check_parent_folder
+from longline.export.columns import parse_columns
 from longline.export.destinations.postgres import SCHEMES
-from longline.export.files import export
-from longline.export.writing import form_of
+from longline.export.export import export
+from longline.export.formats.registry import parse_format
+from longline.export.request import STDOUT, ExportRequest, check_request
 from longline.storage.events import EventRow, event_row
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.records.selecting import RecordQuery
@@ -27,46 +27,46 @@ _WITHOUT_RESULT = (JobState.CANCELLED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class ExportEnd:
-    """What came of an export: so many records at `output`, or none for a `reason`."""
+class ExportOutcome:
+    """The number of records written to `output`, or the `reason` why none was."""
 
     output: str
     records: int = 0
     reason: str | None = None
 
-    def as_fact(self, job: str, at: float) -> EventRow:
+    def as_event(self, job: str, at: float) -> EventRow:
         """Return it as an event of the job."""
         if self.reason is not None:
             return event_row(job, at, "export.failed", output=self.output, reason=self.reason)
         return event_row(job, at, "export.written", output=self.output, records=self.records)
 
 
-def for_later(wish: Wish, *, option: str, by_worker: bool) -> Wish:
-    """Return a wish as it is understood from anywhere: the path of a file is made absolute.
+def prepare_for_task(request: ExportRequest, *, option: str, by_worker: bool) -> ExportRequest:
+    """Check a request that is carried out later, and make the path of a file absolute.
 
-    What is written `by_worker` stands in the database until then, where no password belongs.
+    A request for a worker is stored in the database, so it must not contain a password.
 
     Raises:
-        BadOption: it cannot be written, or not without whoever asked for it.
-        DestinationUnwritable: the folder of a file that is written here does not exist.
+        BadOption: it cannot be carried out by another process.
+        DestinationUnwritable: the folder of a file on this machine does not exist.
     """
-    if wish.output == STDOUT:
-        raise BadOption(option, "it is written later, so standard output is no place: name a file")
-    scheme = check(wish, option=option)
-    chosen_columns(wish.columns, wish.tasks or ())
+    if request.output == STDOUT:
+        raise BadOption(option, "standard output is not possible for a later export: name a file")
+    scheme = check_request(request, option=option)
+    parse_columns(request.columns, request.tasks or ())
     if scheme not in SCHEMES:
-        name = Path(urlsplit(wish.output).path if scheme else wish.output).name
-        form_of(name, wish.form, option=option)
-    if not scheme and not by_worker and not wish.makes_folder:
-        check_folder(Path(wish.output), makes_folder=False)
-    if scheme and by_worker and _has_password(wish.output):
-        problem = "workers take no password from an address; say --secret env:NAME, or set"
-        raise BadOption(option, f"{problem} PGPASSWORD where they run")
-    return replace(wish, output=from_anywhere(wish.output))
+        name = Path(urlsplit(request.output).path if scheme else request.output).name
+        parse_format(name, request.format, option=option)
+    if not scheme and not by_worker and not request.makes_folder:
+        check_parent_folder(Path(request.output), makes_folder=False)
+    if scheme and by_worker and _has_password(request.output):
+        problem = "workers do not accept a password in the address; use --secret env:NAME, or set"
+        raise BadOption(option, f"{problem} PGPASSWORD on the workers")
+    return replace(request, output=absolute_output(request.output))
 
 
-def from_anywhere(output: str) -> str:
-    """Return a place as it is understood from anywhere: the path of a file is made absolute."""
+def absolute_output(output: str) -> str:
+    """Return a destination that does not depend on the working folder."""
     scheme, is_address, _ = output.partition("://")
     return output if scheme and is_address else str(Path(output).absolute())
 
@@ -76,60 +76,66 @@ def _has_password(address: str) -> bool:
     return bool(parts.password) or "password" in parse_qs(parts.query)
 
 
-def order_of(wish: Wish, job: str, at: float, *, is_after_end: bool) -> Task:
-    """Return the order to write the records of a job, now or once it has ended."""
-    return Task(job, TaskKind.EXPORT, at, _written_down(wish), is_after_end=is_after_end)
+def export_task(request: ExportRequest, job: str, at: float, *, is_after_end: bool) -> Task:
+    """Return the task to export the records of a job, now or once it has ended."""
+    return Task(job, TaskKind.EXPORT, at, _encode_request(request), is_after_end=is_after_end)
 
 
-def wish_of(order: Task) -> Wish:
-    """Return what an order asks for."""
-    said: dict[str, Any] = dict(order.what)
-    if secret := said.pop("secret", None):
-        said["secret"] = SecretRef.parse(secret)
+def request_of(task: Task) -> ExportRequest:
+    """Return the request of a task."""
+    values: dict[str, Any] = dict(task.what)
+    if "form" in values:
+        values["format"] = values.pop("form")
+    if secret := values.pop("secret", None):
+        values["secret"] = SecretRef.parse(secret)
     for name in ("columns", "tasks"):
-        if name in said:
-            said[name] = tuple(said[name])
-    return Wish(**said)
+        if name in values:
+            values[name] = tuple(values[name])
+    return ExportRequest(**values)
 
 
-def _written_down(wish: Wish) -> Mapping[str, Any]:
-    names = ("form", "partition", "table", "endpoint")
-    said = {name: getattr(wish, name) for name in names if getattr(wish, name) is not None}
-    if wish.makes_folder:
-        said["makes_folder"] = True
-    if wish.secret is not None:
-        said["secret"] = str(wish.secret)
-    if wish.columns:
-        said["columns"] = list(wish.columns)
-    if wish.tasks is not None:
-        said["tasks"] = list(wish.tasks)
-    if not wish.has_schema:
-        said["has_schema"] = False
-    return {"output": wish.output, **said}
+def _encode_request(request: ExportRequest) -> Mapping[str, Any]:
+    """Return a request as JSON, without defaults."""
+    values: dict[str, Any] = {
+        "output": request.output,
+        "form": request.format,  # the stored name
+        "partition": request.partition,
+        "table": request.table,
+        "endpoint": request.endpoint,
+        "makes_folder": request.makes_folder or None,
+        "secret": None if request.secret is None else str(request.secret),
+        "columns": list(request.columns) or None,
+        "tasks": None if request.tasks is None else list(request.tasks),
+        "has_schema": None if request.has_schema else False,
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
-async def write_job(store: Store, job: Job, wish: Wish, *, is_after_end: bool) -> ExportEnd:
-    """Write the records of a job, whole or not at all.
+async def export_job(
+    store: Store, job: Job, request: ExportRequest, *, is_after_end: bool
+) -> ExportOutcome:
+    """Export the records of a job.
 
-    With `is_after_end` a job that was cancelled or failed, and has none, leaves what is there.
+    With `is_after_end`, a cancelled or failed job without records leaves the destination unchanged.
 
     Raises:
         StoreError: the database does not answer.
     """
     query = RecordQuery(job=job.id)
     if is_after_end and job.state in _WITHOUT_RESULT and not await store.records.count(query):
-        return ExportEnd(wish.output, reason=f"the job is {job.state.value} and has no records")
+        reason = f"the job is {job.state.value} and has no records"
+        return ExportOutcome(request.output, reason=reason)
     try:
-        # In a thread, and from one moment of the database, however long it takes.
-        done = await asyncio.to_thread(
+        # In a thread, and from one snapshot of the database.
+        result = await asyncio.to_thread(
             export,
-            wish,
-            lambda: store.records.stream(query, with_enrichments=wish.tasks is not None),
+            request,
+            lambda: store.records.stream(query, with_enrichments=request.tasks is not None),
         )
     except StoreError:
         raise
     except LonglineError as error:
-        return ExportEnd(wish.output, reason=str(error))
-    except Exception as error:  # noqa: BLE001  # of libraries that write; it would fail again
-        return ExportEnd(wish.output, reason=f"it could not be written: {error!r}")
-    return ExportEnd(done.path, done.records)
+        return ExportOutcome(request.output, reason=str(error))
+    except Exception as error:  # noqa: BLE001  # of a library that writes; it would fail again
+        return ExportOutcome(request.output, reason=f"it could not be written: {error!r}")
+    return ExportOutcome(result.path, result.records)

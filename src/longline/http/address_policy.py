@@ -25,8 +25,8 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from longline.config.identity import Network, network_of, normalized
-from longline.core.errors import PrivateAddress
 from longline.core.model import Usage
+from longline.http.errors import PrivateAddress
 from longline.http.messages import Page, Request, origin_of
 from longline.http.middleware.base import Middleware
 from longline.limits.backends.cells import Cells

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from longline.core.errors import BadOption, CircuitOpen, FailureKind, Postponed, Throttled, kind_of
+from longline.core.backoff import backoff
+from longline.core.errors import BadOption, FailureKind, Throttled, kind_of
+from longline.limits.errors import CircuitOpen, Deferred
 
 # ---------------- How many of the last requests failed: counts by slots of time, so that old ones
 
@@ -335,7 +337,7 @@ def health_of(error: BaseException | None) -> Health:
     """
     if error is None:
         return Health.UP
-    if isinstance(error, (CircuitOpen, Postponed)):
+    if isinstance(error, (CircuitOpen, Deferred)):
         return Health.UNKNOWN  # nothing was asked, or it was counted before
     if isinstance(error, Throttled) and error.retry_after is not None:
         return Health.UNKNOWN
@@ -438,8 +440,7 @@ def _noted(
 
 
 def _doubled(first: float, times: int, longest: float) -> float:
-    # A float overflows past 2.0**1023, so the exponent stops long before.
-    return min(first * 2.0 ** min(times - 1, 32), max(first, longest))
+    return backoff(times, base=first, ceiling=max(first, longest))
 
 
 def _check(

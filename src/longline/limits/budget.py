@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from longline.core.clock import Clock
-from longline.core.errors import BudgetSpent
 from longline.limits.backends.cells import Cells
+from longline.limits.errors import BudgetSpent
 
 _PARTS = 64  # into which what is left is divided, to take one of them
 _MOST = 32  # requests taken at a time

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 from longline.core.clock import Clock, SystemClock
-from longline.core.errors import Blocked, CircuitOpen, FailureKind, StoreError
+from longline.core.errors import Blocked, FailureKind, StoreError
 from longline.limits.backends.base import BreakerBackend
 from longline.limits.backends.memory import MemoryBreakerBackend
 from longline.limits.breaker import (
@@ -24,6 +24,7 @@ from longline.limits.breaker import (
     admit,
     health_of,
 )
+from longline.limits.errors import CircuitOpen
 
 _LONGEST_REASON = 200
 _LONGEST_WAIT = 5.0  # seconds on the way back that are sat out; who waits longer is turned away

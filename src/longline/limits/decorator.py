@@ -6,7 +6,6 @@ import asyncio
 import atexit
 import functools
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, ConnectFailed
+from longline.core.threads import LoopThread
 from longline.limits.circuit import BreakerStatistics, CircuitBreaker
 from longline.limits.limiter import LimiterStatistics, RateLimiter
 from longline.limits.retry import RetryHandler, RetryPolicy, RetryStatistics, translated
@@ -231,27 +231,13 @@ async def _in_thread(once: Callable[[], Any]) -> Any:
 
 
 def _from_outside(running: Coroutine[Any, Any, Any]) -> Any:
-    """Run something of ours for code that has no event loop, or must not wait in its own."""
-    future = asyncio.run_coroutine_threadsafe(running, _background())
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # ctrl-c, say: nobody waits for it any more
-        raise
+    """Run a coroutine for code that has no event loop, or must not wait in its own."""
+    return _background().run(running)
 
 
 @functools.cache
-def _background() -> asyncio.AbstractEventLoop:
+def _background() -> LoopThread:
     # One for all: functions that share a limiter or a breaker must wait in the same loop.
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="longline-resilient", daemon=True)
-    thread.start()
-
-    def end() -> None:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_LONGEST_END)
-        if not loop.is_running():
-            loop.close()
-
-    atexit.register(end)
+    loop = LoopThread("longline-resilient")
+    atexit.register(loop.close, _LONGEST_END)
     return loop

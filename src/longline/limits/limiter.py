@@ -13,11 +13,12 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from longline.core.clock import Clock, SystemClock
-from longline.core.errors import BadOption, FailureKind, Postponed, StoreError
+from longline.core.errors import BadOption, FailureKind, StoreError
 from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
 from longline.limits.domain_limit import DomainLimit
+from longline.limits.errors import Deferred
 from longline.limits.learning import FASTEST, Learned
 from longline.limits.rate_limit import (
     BucketState,
@@ -199,7 +200,7 @@ class RateLimiter:
         """Wait for the turn of one request; the highest priority first, then as they came.
 
         Raises:
-            Postponed: when the domain asked for a rest too long to sit out; names the `url`.
+            Deferred: when the domain asked for a rest too long to sit out; names the `url`.
             StoreError: when the keeper cannot be asked.
         """
         asked_at = due = self._clock.now()
@@ -261,7 +262,7 @@ class RateLimiter:
         Lateness makes the margin grow.
 
         Raises:
-            Postponed: as `acquire` does.
+            Deferred: as `acquire` does.
             StoreError: when the keeper cannot be asked.
         """
         site = self._site(grant.domain)
@@ -345,7 +346,7 @@ class RateLimiter:
                 await self._backend.give_back(site.domain, slot)
                 problem = f"{site.domain} asked for a rest"
                 until = self._clock.now() + rest
-                raise Postponed(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
+                raise Deferred(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
             if slot.wait == 0 or await self._sit_out(site.domain, pace, slot):
                 return due
             await self._backend.give_back(site.domain, slot)

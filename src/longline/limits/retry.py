@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from longline.core.backoff import backoff
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import (
     BadOption,
     BadStatus,
-    CircuitOpen,
     FailureKind,
     LonglineError,
-    Postponed,
     RobotsUnreachable,
     bad_status,
     kind_of,
 )
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen, Deferred
 
 LONGEST_RETRY_AFTER = 86_400.0
 """A site that asks for more than a day is asked again after a day."""
@@ -89,8 +89,9 @@ class RetryPolicy:
 
     def backoff(self, attempt: int, random: float = 0.5) -> float:
         """Return the wait after attempt number `attempt`, from 1; `random` lies in 0 to 1."""
-        # A float overflows past 2.0**1023, so the exponent stops long before.
-        plain = min(self.base_delay * self.multiplier ** min(attempt - 1, 64), self.max_delay)
+        plain = backoff(
+            attempt, base=self.base_delay, ceiling=self.max_delay, multiplier=self.multiplier
+        )
         return min(plain * (1 + self.jitter * (2 * random - 1)), self.max_delay)
 
     def decide(
@@ -117,7 +118,7 @@ class RetryPolicy:
 
 def is_retryable(error: BaseException) -> bool:
     """Whether another attempt may help."""
-    if isinstance(error, (CircuitOpen, Postponed, RobotsUnreachable)):
+    if isinstance(error, (CircuitOpen, Deferred, RobotsUnreachable)):
         return False  # the decision was made: the item is parked, or fails
     if isinstance(error, BadStatus):
         return error.status in RETRIED_STATUSES
@@ -211,7 +212,7 @@ class RetryHandler:
 
         Raises:
             CircuitOpen: when the domain rests; it may begin to between two attempts.
-            Postponed: when the next attempt is too far ahead to wait for.
+            Deferred: when the next attempt is too far ahead to wait for.
             Exception: that of the last attempt, when nothing speaks for another.
         """
         attempt = attempts_made
@@ -224,7 +225,7 @@ class RetryHandler:
                 else:
                     async with self._breaker.guard(domain):
                         result = await operation()
-            except (CircuitOpen, Postponed):
+            except (CircuitOpen, Deferred):
                 raise  # decided before: the item is parked
             except Exception as error:
                 decision = self._decide(error, attempt)
@@ -261,9 +262,9 @@ class RetryHandler:
         self._tally.postponed += decision.step is Step.POSTPONE
         return decision
 
-    def _postponed(self, error: Exception, domain: str, seconds: float) -> Postponed:
+    def _postponed(self, error: Exception, domain: str, seconds: float) -> Deferred:
         until = self._clock.now() + seconds
-        return Postponed(getattr(error, "url", domain), until, str(error), kind_of(error))
+        return Deferred(getattr(error, "url", domain), until, str(error), kind_of(error))
 
 
 @dataclass(slots=True)

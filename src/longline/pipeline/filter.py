@@ -9,7 +9,7 @@ from typing import Any
 from longline.config.manifests.pipeline import Condition, Step
 from longline.config.patterns import user_pattern
 from longline.core.errors import NothingToStore, UnexpectedShape
-from longline.pipeline.map import look_up
+from longline.pipeline.map import find_in_data
 from longline.pipeline.stages import Draft, checked_step
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -55,7 +55,7 @@ def _objection(condition: Condition, data: Mapping[str, Any]) -> str | None:
     """Return why data does not pass a condition; None when it does."""
     if condition.field is None:
         return _untrue(condition.when or "", data)
-    value, test = look_up(condition.field, data), condition.tests[0]
+    value, test = find_in_data(condition.field, data), condition.tests[0]
     wanted, is_empty = getattr(condition, test), value in _EMPTY
     if test == "filled":
         state = "is empty" if is_empty else "is filled"
@@ -68,7 +68,7 @@ def _objection(condition: Condition, data: Mapping[str, Any]) -> str | None:
 
 
 def _untrue(path: str, data: Mapping[str, Any]) -> str | None:
-    found = look_up(path, data)
+    found = find_in_data(path, data)
     if found is None:
         return f"{path} cannot be told, since a value is missing"
     # As in jmespath: 0 is a value like others.

@@ -10,7 +10,7 @@ from longline.config.manifests.json_paths import compiled, find
 from longline.config.manifests.pipeline import REST, Step
 from longline.core.errors import UnexpectedShape
 from longline.core.model import Note
-from longline.pipeline.stages import Draft, checked_step, thawed
+from longline.pipeline.stages import Draft, checked_step, to_plain
 
 # ---------------- Paths (jmespath) into the data of a draft
 
@@ -20,14 +20,14 @@ _OF_FIRST = frozenset(
 )
 
 
-def look_up(path: str, data: Mapping[str, Any]) -> Any:
+def find_in_data(path: str, data: Mapping[str, Any]) -> Any:
     """Return what a path finds in data; None when there is nothing.
 
     Raises:
         ValueError: a function of the path was given what it cannot work with.
     """
     # Functions of jmespath tell types by the names of their classes, and know only plain ones.
-    return find(path, thawed(data) if _has_function(path) else data)
+    return find(path, to_plain(data) if _has_function(path) else data)
 
 
 @lru_cache(maxsize=4096)
@@ -103,7 +103,7 @@ class Map:
         if pick is None or pick.path is None:
             return pick and pick.value
         try:
-            return look_up(pick.path, draft.data)
+            return find_in_data(pick.path, draft.data)
         except ValueError as error:
             raise UnexpectedShape(f"item {draft.key}", f"{name}: {error}") from error
 

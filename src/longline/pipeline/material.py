@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from longline.core.errors import ValidationFailed, text_of
+from longline.core.errors import text_of
 from longline.core.model import Note
+from longline.pipeline.errors import ValidationFailed
 from longline.sources.plain import NoData, kind_of_value, to_json
 
 _FORMAT = 2  # the first had only the results, and no name for them
@@ -49,7 +50,7 @@ class Material:
         return raw
 
 
-def packed(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
+def pack_raw(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
     """Return what a try was made of as ASCII, which every database holds; None: even that fails.
 
     The library's own JSON writes half a surrogate pair and numbers of any size. What is no data is
@@ -61,7 +62,7 @@ def packed(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
         return None
 
 
-def material_of(raw: Any) -> Material:
+def unpack_material(raw: Any) -> Material:
     """Return the material that was kept with an item, in this format or in an older one."""
     if isinstance(raw, Mapping) and isinstance(raw.get("packed"), str):
         raw = json.loads(raw["packed"], object_hook=_unpacked)

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from longline.config.manifests.pipeline import Step
-from longline.core.errors import BadSource, LonglineError, StageFailed, ValidationFailed, text_of
+from longline.core.errors import BadSource, LonglineError, text_of
 from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
+from longline.pipeline.errors import StageFailed, ValidationFailed
 from longline.pipeline.filter import Filter
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material

@@ -44,11 +44,11 @@ def frozen(value: Any) -> Any:
     return value
 
 
-def thawed(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return a copy made of plain dicts and lists."""
     if isinstance(value, dict):
-        return {name: thawed(one) for name, one in value.items()}
-    return [thawed(one) for one in value] if isinstance(value, list) else value
+        return {name: to_plain(one) for name, one in value.items()}
+    return [to_plain(one) for one in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from longline.core.errors import ValidationFailed
+from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.stages import Draft
 from longline.sources.plain import to_json
 
@@ -58,7 +58,7 @@ def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str
 
 
 def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]]:
-    # Imported only where somebody writes a schema: most sources have none.
+    # jsonschema is slow to import, and most sources have no schema.
     from longline.config.manifests.json_schema import read_schema  # noqa: PLC0415
     from longline.pipeline.json_schema import SchemaCheck  # noqa: PLC0415  # the same
 

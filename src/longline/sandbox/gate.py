@@ -10,11 +10,10 @@ from typing import cast
 from aiohttp import web
 
 from longline.core.clock import Clock
-from longline.sandbox.faults import FaultPlan
+from longline.sandbox.faults import FaultPlan, spoil, status_under
 from longline.sandbox.limits import Limits
-from longline.sandbox.misbehaviour import spoil, status_under
-from longline.sandbox.site import reply
 from longline.sandbox.tally import Tally
+from longline.sandbox.templates.routes import reply
 from longline.sandbox.youtube import PREFIX as YOUTUBE_PREFIX
 
 FREE_PREFIX = "/__practice__/"

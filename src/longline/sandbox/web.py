@@ -11,16 +11,16 @@ from aiohttp import web
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption
-from longline.sandbox.catalogue import Catalogue
-from longline.sandbox.corpus import CorpusShelf
 from longline.sandbox.faults import FaultPlan
 from longline.sandbox.gate import FREE_PREFIX, Gate
-from longline.sandbox.generated import GeneratedShelf
 from longline.sandbox.limits import Limits
-from longline.sandbox.shelf import Shelf
-from longline.sandbox.site import Site, reply
 from longline.sandbox.sites.collection import Sites
 from longline.sandbox.tally import Tally
+from longline.sandbox.templates.catalogue import Catalogue
+from longline.sandbox.templates.corpus import CorpusShelf
+from longline.sandbox.templates.generated import GeneratedShelf
+from longline.sandbox.templates.routes import Site, reply
+from longline.sandbox.templates.template import Shelf
 from longline.sandbox.youtube import PREFIX as YOUTUBE_PREFIX
 from longline.sandbox.youtube import YouTube
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from longline.sandbox import words
-from longline.sandbox.draws import Picks, draw, stream
+from longline.sandbox.seeded import Picks, draw, stream
+from longline.sandbox.templates import words
 
 PREFIX = "/youtube"
 _KEY = "practice-key-0123456789"

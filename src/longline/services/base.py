@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
-from longline.core.errors import StartFailed
 from longline.core.files import make_private_folder, private_opener
+from longline.services.errors import StartFailed
 
 Told = Callable[[str, str], None]
 """Is given the name of a part and what happens to it, as it happens."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from longline.config.errors import HomeUnwritable
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import HomeUnwritable, LonglineError, StopFailed, StoreFull
+from longline.core.errors import LonglineError, StoreFull
 from longline.services import postgres, redis, workers
 from longline.services.base import Told
+from longline.services.errors import StopFailed
 from longline.services.processes import Ways, end, living
 from longline.services.record import Entry, RecordFile, alone_in
 from longline.services.signals import undisturbed
@@ -21,7 +23,7 @@ def down(settings: Settings, told: Told) -> tuple[Entry, ...]:
 
     Raises:
         StopFailed: one stays; the others are stopped nevertheless.
-        LifecycleBusy: another process starts or stops the same home.
+        ServicesBusy: another process starts or stops the same home.
         HomeUnwritable: the record belongs to another user.
     """
     prepare_home(settings)

@@ -11,13 +11,14 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from longline.config.settings import Settings, prepare_home
-from longline.core.errors import NotCopied, NothingYet, StoreUnreachable
-from longline.core.server_urls import without_password
+from longline.core.errors import NoJobsYet, StoreUnreachable
+from longline.core.redaction import redact_url
 from longline.engine.owner import dead_among
 from longline.services.needed import check_extra
 from longline.services.record import RecordFile, alone_in
 from longline.storage.copy import STOP, CellFile, Copied, Copying, Side
 from longline.storage.database import Database, open_database
+from longline.storage.errors import NotCopied
 
 OWN = ("postgres", "sqlite")
 """Words for the databases that a home can have of its own."""
@@ -57,10 +58,10 @@ async def move(
     uses such a target from then on.
 
     Raises:
-        NothingYet: there is no file to copy.
+        NoJobsYet: there is no file to copy.
         NotCopied: it cannot be done, and why; nothing was.
         StoreError: one of the two databases does not work.
-        LifecycleError: the server of the home does not start.
+        ServiceError: the server of the home does not start.
     """
     prepare_home(settings)
     with ExitStack() as ends:
@@ -97,7 +98,7 @@ def _opened(address: str, named: str | None, target: str) -> Database:
         if named is None or named in OWN or error.exit_code != NotCopied.exit_code:
             raise
         problem = f"{error.address} cannot be opened ({error.problem}); see that it is right"
-        raise NotCopied(without_password(target), problem) from error
+        raise NotCopied(redact_url(target), problem) from error
 
 
 def _refuse_workers(settings: Settings, target: str) -> None:
@@ -109,7 +110,7 @@ def _refuse_workers(settings: Settings, target: str) -> None:
     found = presences(settings.broker) or {}
     names = [told.get("name", key) for key, told in sorted(found.items()) if not is_over(told)]
     if names:
-        raise NotCopied(without_password(target), f"{', '.join(names)} wait for work; {STOP}")
+        raise NotCopied(redact_url(target), f"{', '.join(names)} wait for work; {STOP}")
 
 
 def _address(settings: Settings, file: RecordFile, named: str) -> str:
@@ -142,7 +143,7 @@ def _is_taken_up(settings: Settings, file: RecordFile, named: str, address: str)
 def _refuse_missing(address: str) -> None:
     file = _file(address)
     if file is not None and not file.exists():
-        raise NothingYet
+        raise NoJobsYet
 
 
 def _beside(address: str, otherwise: Path | None) -> Path | None:

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 
 from longline.config.settings import SERVICES_FILE, Settings
 from longline.core.errors import MissingExtra
-from longline.core.server_urls import without_password
+from longline.core.redaction import redact_url
 from longline.core.sqlite_files import undecodable_is_damage
 from longline.services.base import Part
 
@@ -46,7 +46,7 @@ def sqlite_part(settings: Settings) -> Part | None:
     """Return the database file of a home as a part; None when its database is a server."""
     if not settings.database.startswith("sqlite"):
         return None
-    address = without_password(settings.database)
+    address = redact_url(settings.database)
     file = Path(make_url(settings.database).database or "")
     if not file.exists():
         return Part(

@@ -18,8 +18,8 @@ import psycopg
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from longline.core.errors import StartFailed
 from longline.services.base import LOOPBACK, Part, last_lines, on_a_port
+from longline.services.errors import StartFailed
 from longline.services.processes import (
     PRIVATE,
     Launch,

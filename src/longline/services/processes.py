@@ -18,9 +18,10 @@ from typing import Any
 
 import psutil
 
-from longline.core.errors import MissingExtra, StartFailed, StopFailed
+from longline.core.errors import MissingExtra
 from longline.services.advisories import parse_version
 from longline.services.base import last_lines, open_log
+from longline.services.errors import StartFailed, StopFailed
 from longline.services.record import Entry, RecordFile
 
 _CLOCK_SET = (

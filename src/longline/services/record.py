@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 
+from longline.config.errors import HomeUnwritable
 from longline.config.settings import SERVICES_FILE, unwritable
-from longline.core.errors import BadFile, HomeUnwritable, LifecycleBusy
+from longline.core.errors import BadFile
+from longline.services.errors import ServicesBusy
 
 _PRIVATE = 0o600  # it holds passwords
 
@@ -128,7 +130,7 @@ def alone_in(home: Path, *, patience: float = _PATIENCE) -> Iterator[None]:
     """Hold the lock of a home; the system lets go of it when a process dies.
 
     Raises:
-        LifecycleBusy: another process has held it for longer than `patience`.
+        ServicesBusy: another process has held it for longer than `patience`.
         HomeUnwritable: the file belongs to another user.
         StoreFull: there is no room for it.
     """
@@ -150,5 +152,5 @@ def _lock(handle: int, home: Path, patience: float) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         if time.monotonic() > deadline:
-            raise LifecycleBusy(str(home), patience)
+            raise ServicesBusy(str(home), patience)
         time.sleep(_LOOK)

@@ -15,11 +15,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from longline.core.errors import BadOption, BrokerRefuses, NotAnswering
-from longline.core.server_urls import shown_address
+from longline.core.errors import BadOption
+from longline.core.redaction import redact_server_url
+from longline.distributed.errors import BrokerUnusable
 from longline.limits.backends.redis_connection import lasting_cause
 from longline.services.advisories import Version, parse_version
 from longline.services.base import LOOPBACK, Part, on_a_port
+from longline.services.errors import ServiceUnreachable
 from longline.services.processes import (
     PRIVATE,
     Launch,
@@ -151,8 +153,8 @@ def check_foreign(url: str, setting: str) -> None:
 
     Raises:
         BadOption: that is no address of Redis.
-        BrokerRefuses: it is there and does not let us in.
-        NotAnswering: nobody is there.
+        BrokerUnusable: it is there and does not let us in.
+        ServiceUnreachable: nobody is there.
     """
     try:
         with connected(url) as redis:
@@ -163,8 +165,8 @@ def check_foreign(url: str, setting: str) -> None:
     except (RedisError, OSError) as error:
         cause = lasting_cause(error, setting)
         if cause is not None:
-            raise BrokerRefuses(shown_address(url), cause, setting) from error
-        raise NotAnswering("Redis", shown_address(url), str(error)) from error
+            raise BrokerUnusable(redact_server_url(url), cause, setting) from error
+        raise ServiceUnreachable("Redis", redact_server_url(url), str(error)) from error
 
 
 def version_of(url: str) -> str | None:

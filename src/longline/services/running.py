@@ -29,8 +29,8 @@ def cluster_running(
     Raises:
         StartFailed: a part does not start; nothing is left of the others.
         StopFailed: a part stays.
-        NotAnswering: a server that the settings name does not answer.
-        LifecycleBusy: another process starts or stops the same home.
+        ServiceUnreachable: a server that the settings name does not answer.
+        ServicesBusy: another process starts or stops the same home.
     """
     with ending_in_order():
         started = up(settings, wish or Wish(), told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from longline.config.settings import Settings
-from longline.core.server_urls import shown_address
+from longline.core.redaction import redact_server_url
 from longline.services import postgres, redis
 from longline.services.base import Part
 from longline.services.needed import has_cluster, sqlite_part
@@ -102,7 +102,7 @@ def _foreign(name: str, url: str, problem: str | None, version: str | None) -> P
         name,
         is_healthy=problem is None,
         is_ours=False,
-        address=shown_address(url),
+        address=redact_server_url(url),
         version=version,
         note=problem,
     )

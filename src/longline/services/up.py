@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption
-from longline.core.server_urls import shown_address
+from longline.core.redaction import redact_server_url
 from longline.services import redis
 from longline.services.base import Service, Told
 from longline.services.down import stop_these
@@ -63,10 +63,10 @@ def up(settings: Settings, wish: Wish, told: Told) -> Started:
 
     Raises:
         StartFailed: a part does not start; with the end of its log.
-        NotAnswering: a server that the settings name does not answer.
-        BrokerRefuses: it answers and does not let us in.
+        ServiceUnreachable: a server that the settings name does not answer.
+        BrokerUnusable: it answers and does not let us in.
         BadOption: its address is none, or PostgreSQL is wanted for a home that has jobs elsewhere.
-        LifecycleBusy: another process starts or stops the same home.
+        ServicesBusy: another process starts or stops the same home.
         HomeUnwritable: the home belongs to another user.
         StoreError: the database cannot be used.
     """
@@ -119,7 +119,9 @@ class _Rise:
             if url is not None:
                 redis.check_foreign(url, f"LONGLINE_{name.upper()}")
         if self._settings.redis_url is not None:
-            self._told("redis", f"answers at {shown_address(self._settings.redis_url)}; not ours")
+            self._told(
+                "redis", f"answers at {redact_server_url(self._settings.redis_url)}; not ours"
+            )
             return self._settings.redis_url
         self._raise_service(RedisService(self._file))
         return str(self._file.read().redis_url)
@@ -130,7 +132,7 @@ class _Rise:
             self._raise_service(postgres)
             address = postgres.url
         with open_store(address):  # that brings its tables up to date
-            self._told("database", f"its tables are up to date at {shown_address(address)}")
+            self._told("database", f"its tables are up to date at {redact_server_url(address)}")
         if self._settings.database_url is None and postgres.has_data:
             self._file.write(replace(self._file.read(), database_url=_own(address)))
         return address

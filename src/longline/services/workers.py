@@ -14,9 +14,9 @@ import psutil
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.errors import StartFailed
 from longline.engine.owner import this_host
 from longline.services.base import Part, last_lines
+from longline.services.errors import StartFailed
 from longline.services.processes import Launch, end, launch, living, memory_of
 from longline.services.record import Entry, RecordFile
 from longline.services.redis import connected

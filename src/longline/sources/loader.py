@@ -17,7 +17,7 @@ from longline.config.manifests.kinds import KEY, make_manifest, manifest_in
 from longline.config.manifests.pipeline import with_files
 from longline.config.plugins import SOURCES, load_plugin, plugin_names
 from longline.config.run_files import SUFFIXES, check_reference
-from longline.core.errors import BadSource, MissingExtra, UnknownSource
+from longline.core.errors import BadSource, ConfigError, MissingExtra
 from longline.http.transports.browser.options import check_browser
 from longline.sources.adapters.existing import as_source
 from longline.sources.base import Source
@@ -35,6 +35,17 @@ _ADAPTERS = {
 }
 
 _VERSION = "__longline_version__"  # of a file that was executed: when it was written, and its size
+
+
+class UnknownSource(ConfigError):
+    """No source has this name."""
+
+    name: str
+    known: tuple[str, ...]
+    message = "no source is named {name!r}"
+    hint = (
+        "Known sources: {known}. A file (my_source.py, job.yaml) or package.module:Class works too."
+    )
 
 
 def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> type[Source]:

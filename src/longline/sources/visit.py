@@ -122,13 +122,13 @@ class Visit:
         """
         if reason not in self.cuts:
             self.cuts.append(reason)
-            self.usage.tell(CUT, reason=reason)
+            self.usage.add_event(CUT, reason=reason)
 
     def warn(self, text: str) -> None:
         """Report something doubtful that belongs in the job's summary; its state stays the same."""
         if text not in self.warnings:
             self.warnings.append(text)
-            self.usage.tell(WARNING, reason=text)
+            self.usage.add_event(WARNING, reason=text)
 
     def add(self, item: Item) -> None:
         """Queue another item; it is committed together with this item's outcome."""

@@ -33,11 +33,12 @@ from sqlalchemy import (
 )
 
 from longline.core.clock import SystemClock
-from longline.core.errors import NotCopied, StoreUnreachable
+from longline.core.errors import StoreUnreachable
 from longline.core.sqlite_files import transaction
 from longline.limits.backends.sqlite import SqliteCells
 from longline.storage.columns import Json
 from longline.storage.database import Database
+from longline.storage.errors import NotCopied
 from longline.storage.schema import cells, items, jobs, leaders, metadata, questions
 from longline.storage.store import Store
 

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, Engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from longline.core.errors import LonglineError, StoreUnreachable
-from longline.core.server_urls import shown_address, without_password
+from longline.core.redaction import redact_server_url, redact_url
 from longline.core.threads import Threads
 from longline.storage import postgres, sqlite
 from longline.storage.columns import DamagedValue
@@ -200,7 +200,7 @@ def _backend(url: URL, patience: float) -> Backend:
         return sqlite.SqliteBackend(url, patience)
     if url.drivername in postgres.DRIVERS:
         return postgres.PostgresBackend(url, patience)
-    shown = without_password(url.render_as_string(hide_password=True))
+    shown = redact_url(url.render_as_string(hide_password=True))
     raise StoreUnreachable(shown, "longline keeps its data in SQLite or PostgreSQL (psycopg)")
 
 
@@ -209,7 +209,7 @@ def _parsed(address: str) -> URL:
         return make_url(address)
     except (ArgumentError, ValueError):
         # Without the cause, whose text may hold the password.
-        raise StoreUnreachable(shown_address(address), "that is not an address") from None
+        raise StoreUnreachable(redact_server_url(address), "that is not an address") from None
 
 
 # ---------------- What there is to say about a database: what it is, how large, and how much is

@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, Row, exists, func, insert, or_, select, update
 
 from longline.core.clock import utc_datetime
-from longline.core.errors import FailureKind, UnknownJob
+from longline.core.errors import FailureKind
 from longline.core.model import (
     CUT,
     OPEN_STATES,
@@ -25,6 +25,7 @@ from longline.core.model import (
 )
 from longline.storage.columns import decoding, kept_text
 from longline.storage.database import Database
+from longline.storage.errors import UnknownJob
 from longline.storage.events import append, event_row
 from longline.storage.queue.queue import counts
 from longline.storage.queue.tasks import Task, TaskKind, place

@@ -17,7 +17,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from longline.core.errors import StoreReadOnly, StoreTooNew
+from longline.core.errors import StoreTooNew
+from longline.storage.errors import StoreReadOnly
 from longline.storage.schema import metadata, plumbing
 from longline.storage.transactions import Backend
 

@@ -17,7 +17,7 @@ from longline.core.errors import (
     StoreFull,
     StoreUnreachable,
 )
-from longline.core.server_urls import without_password
+from longline.core.redaction import redact_url
 from longline.storage.bulk import as_json
 from longline.storage.transactions import Backend, Disturbance
 
@@ -130,7 +130,7 @@ class PostgresBackend(Backend):
             StoreUnreachable: it names no database.
         """
         self._url = url.set(drivername="postgresql+psycopg")
-        self.address = without_password(self._url.render_as_string(hide_password=True))
+        self.address = redact_url(self._url.render_as_string(hide_password=True))
         self.patience = patience
         self._key = secrets.randbits(63)  # of the one who writes, among all who ever do
         self._name = f"{self._key:x}"

@@ -21,13 +21,13 @@ from longline.core.errors import (
     StoreDamaged,
     StoreError,
     StoreFull,
-    StoreReadOnly,
     StoreUnreachable,
 )
 from longline.core.files import make_private_file
-from longline.core.server_urls import without_password
+from longline.core.redaction import redact_url
 from longline.core.sqlite_files import is_damaged, undecodable_is_damage
 from longline.storage.bulk import as_json
+from longline.storage.errors import StoreReadOnly
 from longline.storage.transactions import Backend, Disturbance
 
 # ---------------- SQLite files on file systems that may only be read here: opened anew for every
@@ -94,7 +94,7 @@ class SqliteBackend(Backend):
         Raises:
             StoreUnreachable: it names no file.
         """
-        self.address = without_password(url.render_as_string(hide_password=True))
+        self.address = redact_url(url.render_as_string(hide_password=True))
         self.patience = patience
         self._url = url
         if url.host:

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from longline.core.errors import LonglineError, StoreGone
+from longline.core.errors import LonglineError
 from longline.storage.columns import DamagedValue
+from longline.storage.errors import StoreGone
 
 # ---------------- What a transaction does last: changes of rows that many processes want
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from longline.core.errors import StoreBusy, StoreGone
+from longline.core.errors import StoreBusy
 from longline.core.threads import have_ended
+from longline.storage.errors import StoreGone
 
 _LARGEST_GROUP = 512
 

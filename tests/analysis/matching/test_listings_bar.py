@@ -6,7 +6,7 @@ from itertools import combinations
 
 from longline.analysis.matching.clusters import clusters
 from longline.analysis.matching.search import find_duplicates
-from longline.sandbox.sites.listings import Ad, make_ads
+from longline.sandbox.sites.listings.rounds import Ad, make_ads
 from longline.storage.database import Database
 from longline.storage.records.matches import Matches
 from longline.storage.records.records import store_records

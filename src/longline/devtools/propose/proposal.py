@@ -19,7 +19,7 @@ from longline.devtools.propose.records import RecordList
 _WIDTH = 60
 
 
-class Kind(StrEnum):
+class ItemKind(StrEnum):
     """What the items of a proposal are."""
 
     PAGES = "pages"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 class Candidate:
     """What may be the items of a page, and the reasons for it."""
 
-    kind: Kind
+    kind: ItemKind
     count: int
     score: float
     reasons: Sequence[str]
@@ -58,7 +58,7 @@ class Candidate:
     @property
     def link(self) -> str | None:
         """Selector of the link to the item's page, inside of the element."""
-        if self.kind is Kind.PAGES and self.group is not None and self.group.link is not None:
+        if self.kind is ItemKind.PAGES and self.group is not None and self.group.link is not None:
             return self.group.link.css
         return None
 
@@ -77,7 +77,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class ProposalWarning:
     """Something about a proposal that did not hold when it was tried."""
 
     code: str
@@ -105,7 +105,7 @@ class Proposal:
     """Addresses of the pages that were read."""
     records: Sequence[Mapping[str, Any]] = ()
     """Records that the manifest gave when it was tried."""
-    warnings: Sequence[Warned] = ()
+    warnings: Sequence[ProposalWarning] = ()
     notes: Sequence[str] = field(default_factory=list)
 
     def having(self, **changes: Any) -> Proposal:
@@ -144,7 +144,7 @@ class Proposal:
 
 def manifest_text(proposal: Proposal) -> str:
     """Return the manifest as YAML, with comments on what was seen."""
-    is_api = proposal.candidate.kind is Kind.RECORDS
+    is_api = proposal.candidate.kind is ItemKind.RECORDS
     lines = _api_lines(proposal) if is_api else _html_lines(proposal)
     return "\n".join(lines) + "\n"
 
@@ -206,18 +206,18 @@ def _head(proposal: Proposal, kind: str) -> Iterator[str]:
 
 def _items(proposal: Proposal) -> Iterator[str]:
     candidate = proposal.candidate
-    if candidate.kind is Kind.PAGE:
+    if candidate.kind is ItemKind.PAGE:
         return
     yield ""
     sample = shortened(candidate.samples[0]) if candidate.samples else ""
     yield f"# {candidate.count} of them on the first page, such as: {sample}"
     yield "items:"
-    if candidate.kind is Kind.SCRIPT and candidate.records is not None:
+    if candidate.kind is ItemKind.SCRIPT and candidate.records is not None:
         yield f"  script: {_scalar(candidate.records.script)}  # JSON that the page carries"
         if candidate.records.after:
             yield f"  after: {_scalar(candidate.records.after)}"
         yield f"  records: {_scalar(candidate.records.path)}"
-    elif candidate.kind is Kind.ELEMENTS:
+    elif candidate.kind is ItemKind.ELEMENTS:
         yield f"  elements: {_scalar(candidate.selector)}  # each is a whole item"
     elif candidate.link:
         yield f"  elements: {_scalar(candidate.selector)}"
@@ -233,13 +233,13 @@ def _items(proposal: Proposal) -> Iterator[str]:
 
 
 def _key(proposal: Proposal) -> str:
-    if proposal.candidate.kind is Kind.SCRIPT:
+    if proposal.candidate.kind is ItemKind.SCRIPT:
         return _flow({"path": proposal.key})
     return _scalar(proposal.key)
 
 
 def _pages(proposal: Proposal) -> Iterator[str]:
-    if proposal.candidate.kind is Kind.PAGE:
+    if proposal.candidate.kind is ItemKind.PAGE:
         return
     yield ""
     if proposal.pages is None:

@@ -14,7 +14,7 @@ from longline.config.locales import is_known
 from longline.core.clock import Clock
 from longline.core.errors import FetchError, UnexpectedShape
 from longline.core.model import Usage
-from longline.devtools.propose.doubts import doubts
+from longline.devtools.propose.doubts import find_doubts
 from longline.devtools.propose.fields import (
     MOST_FIELDS,
     ProposedField,
@@ -25,7 +25,7 @@ from longline.devtools.propose.fields import (
 )
 from longline.devtools.propose.groups import Group, GroupFinder
 from longline.devtools.propose.pagination import find_pages
-from longline.devtools.propose.proposal import Candidate, Kind, Proposal, Warned
+from longline.devtools.propose.proposal import Candidate, ItemKind, Proposal, ProposalWarning
 from longline.devtools.propose.records import (
     RecordList,
     endpoints_in,
@@ -35,7 +35,7 @@ from longline.devtools.propose.records import (
     key_path,
     record_fields,
 )
-from longline.devtools.propose.trial import MemoryLink, judge, run_trial
+from longline.devtools.propose.trial import PageMemory, judge_trial, run_trial
 from longline.devtools.propose.values import source_name
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -54,7 +54,7 @@ Transport = Literal["http", "browser"]
 
 
 @dataclass(slots=True)
-class Survey:
+class PageSurvey:
     """What was found at an address: the page, and what may be its items, most likely first."""
 
     page: Page
@@ -76,13 +76,13 @@ class Proposer:
         clock: Clock,
         transport: Transport = "http",
     ) -> None:
-        self._link = MemoryLink(link)
+        self._link = PageMemory(link)
         self._url = url
         self._name = name or source_name(url)
         self._clock = clock
         self._transport = transport
 
-    async def survey(self) -> Survey:
+    async def survey(self) -> PageSurvey:
         """Fetch the page; return what may be its items.
 
         Raises:
@@ -91,7 +91,7 @@ class Proposer:
         """
         page = await self._fetch(self._url)
         if _is_json(page):
-            return Survey(page, _of_records(page))
+            return PageSurvey(page, _of_records(page))
         kind = page.headers.get("content-type", "").lower()
         if kind and not kind.startswith(_HTML):
             raise UnexpectedShape(page.url, f"a manifest is proposed for HTML and JSON, not {kind}")
@@ -107,23 +107,23 @@ class Proposer:
         if is_shell and not candidates:
             raise UnexpectedShape(page.url, _drawn(self._transport))
         candidates.append(_page_itself(page))
-        return Survey(page, candidates, is_shell)
+        return PageSurvey(page, candidates, is_shell)
 
-    async def propose(self, survey: Survey, candidate: Candidate) -> Proposal:
+    async def propose(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         """Return a manifest for these items, tried on further pages, with its warnings.
 
         Raises:
             UnexpectedShape: there is nothing to make fields of.
         """
-        if candidate.kind in {Kind.RECORDS, Kind.SCRIPT}:
+        if candidate.kind in {ItemKind.RECORDS, ItemKind.SCRIPT}:
             proposal = await self._of_json(survey, candidate)
         else:
             proposal = await self._of_html(survey, candidate)
         trial = await run_trial(proposal, self._link, self._clock)
-        judged = _with_doubts(judge(proposal, trial, survey.page), survey)
+        judged = _with_doubts(judge_trial(proposal, trial, survey.page), survey)
         return judged.having(tried=list(dict.fromkeys(self._link.addresses)))
 
-    async def best(self, survey: Survey) -> Proposal:
+    async def best(self, survey: PageSurvey) -> Proposal:
         """Return the proposal for the first candidate that holds; else the one that is best.
 
         Raises:
@@ -141,7 +141,7 @@ class Proposer:
                 continue
             if unread is not None and proposal.candidate.group is unread:
                 text = f"{problem}. The fields are those of the list."
-                warned = Warned("pages_unreadable", text)
+                warned = ProposalWarning("pages_unreadable", text)
                 proposal = proposal.having(warnings=[*proposal.warnings, warned])
             proposals.append(proposal)
             if not any(one.is_severe for one in proposal.warnings):
@@ -150,7 +150,7 @@ class Proposer:
             raise problem or UnexpectedShape(survey.page.url, "nothing was found to propose")
         return min(proposals, key=lambda one: sum(w.is_severe for w in one.warnings))
 
-    async def _of_html(self, survey: Survey, candidate: Candidate) -> Proposal:
+    async def _of_html(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         page = survey.page
         locale = _locale(page)
         group = candidate.group
@@ -158,7 +158,7 @@ class Proposer:
         listed: list[ProposedField] = []
         if group is None:
             fields = fields_of_pages([page.tree], locale)
-        elif candidate.kind is Kind.ELEMENTS:
+        elif candidate.kind is ItemKind.ELEMENTS:
             fields = _listed(group, locale)
         else:
             trees, notes = await self._item_pages(page, group)
@@ -193,12 +193,12 @@ class Proposer:
                     return {**pages, "html": name}
         return pages
 
-    async def _of_json(self, survey: Survey, candidate: Candidate) -> Proposal:
+    async def _of_json(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         records = candidate.records
         if records is None:
             raise UnexpectedShape(self._url, "there are no records")
         pages: Mapping[str, Any] | None = None
-        if candidate.kind is Kind.RECORDS:
+        if candidate.kind is ItemKind.RECORDS:
             pages = find_pagination(await self._fetch(candidate.url or self._url), records)
         elif survey.page.css("body"):
             pages = find_pages(survey.page, len(records.records))
@@ -209,8 +209,8 @@ class Proposer:
             pages,
             record_fields(records),
             key=key_path(records),
-            locale=_locale(survey.page) if candidate.kind is Kind.SCRIPT else None,
-            transport=self._transport if candidate.kind is Kind.SCRIPT else "http",
+            locale=_locale(survey.page) if candidate.kind is ItemKind.SCRIPT else None,
+            transport=self._transport if candidate.kind is ItemKind.SCRIPT else "http",
         )
 
     async def _item_pages(
@@ -304,14 +304,19 @@ def _of_group(group: Group) -> list[Candidate]:
         shared.append("in a menu, header or side column")
     count, samples = len(group.nodes), group.texts
     own = Candidate(
-        Kind.ELEMENTS, count, group.score * 0.9, [*shared, "no page of their own"], samples, group
+        ItemKind.ELEMENTS,
+        count,
+        group.score * 0.9,
+        [*shared, "no page of their own"],
+        samples,
+        group,
     )
     if group.link is None:
         return [own]
     where = f"each links to a page of its own ({group.link.css or 'the element'})"
-    paged = Candidate(Kind.PAGES, count, group.score, [*shared, where], samples, group)
+    paged = Candidate(ItemKind.PAGES, count, group.score, [*shared, where], samples, group)
     plain = Candidate(
-        Kind.ELEMENTS,
+        ItemKind.ELEMENTS,
         count,
         group.score * 0.9,
         [*shared, "without opening their pages"],
@@ -325,10 +330,10 @@ def _of_records(page: Page) -> list[Candidate]:
     found = find_records(page.json)
     if not found:
         raise UnexpectedShape(page.url, "this is JSON, but it has no list of objects")
-    return [_records(one, Kind.RECORDS, page.url) for one in found[:5]]
+    return [_records(one, ItemKind.RECORDS, page.url) for one in found[:5]]
 
 
-def _records(found: RecordList, kind: Kind, url: str | None = None) -> Candidate:
+def _records(found: RecordList, kind: ItemKind, url: str | None = None) -> Candidate:
     names = [str(name) for name in found.records[0]][:6]
     reasons = [f"{len(found.records)} objects at {found.path}", f"with {', '.join(names)}"]
     samples = [
@@ -339,19 +344,19 @@ def _records(found: RecordList, kind: Kind, url: str | None = None) -> Candidate
 
 
 def _embedded(found: RecordList) -> Candidate:
-    return _records(found, Kind.SCRIPT)
+    return _records(found, ItemKind.SCRIPT)
 
 
 def _behind(found: RecordList, url: str) -> Candidate:
-    return _records(found, Kind.RECORDS, url)
+    return _records(found, ItemKind.RECORDS, url)
 
 
 def _page_itself(page: Page) -> Candidate:
     title = page.first_text("h1") or page.first_text("title") or page.url
-    return Candidate(Kind.PAGE, 1, 0.0, ["the page itself, without a list"], [title])
+    return Candidate(ItemKind.PAGE, 1, 0.0, ["the page itself, without a list"], [title])
 
 
-def _with_rival(proposal: Proposal, survey: Survey) -> Proposal:
+def _with_rival(proposal: Proposal, survey: PageSurvey) -> Proposal:
     """Return the proposal with a warning when another list is nearly as likely."""
     chosen = proposal.candidate
     if chosen.group is None:
@@ -364,19 +369,25 @@ def _with_rival(proposal: Proposal, survey: Survey) -> Proposal:
                 f"Another list is nearly as likely: {other.count} elements {other.selector} "
                 f"(--candidate {survey.candidates.index(other) + 1})."
             )
-            return proposal.having(warnings=[*proposal.warnings, Warned("rival_list", text)])
+            return proposal.having(
+                warnings=[*proposal.warnings, ProposalWarning("rival_list", text)]
+            )
     return proposal
 
 
-def _with_doubts(proposal: Proposal, survey: Survey) -> Proposal:
+def _with_doubts(proposal: Proposal, survey: PageSurvey) -> Proposal:
     """Return the proposal with a warning for each reason to doubt that this is the list."""
     if proposal.candidate.group is None:
         return proposal
     others = [one.group for one in survey.candidates if one.group is not None]
-    found = doubts(survey.page, proposal.candidate.group, others)
+    found = find_doubts(survey.page, proposal.candidate.group, others)
     # Where the pages behind the links were read, and name the items, the links are enough.
-    is_read = proposal.candidate.kind is Kind.PAGES
-    warned = [Warned(code, text) for code, text in found if not (is_read and code == "only_links")]
+    is_read = proposal.candidate.kind is ItemKind.PAGES
+    warned = [
+        ProposalWarning(code, text)
+        for code, text in found
+        if not (is_read and code == "only_links")
+    ]
     return proposal.having(warnings=[*proposal.warnings, *warned])
 
 
@@ -405,7 +416,7 @@ def _is_within(text: str, known: set[str]) -> bool:
 def _key(candidate: Candidate, fields: Sequence[ProposedField]) -> str | None:
     """Return the place of an address that every element has and no two share."""
     group = candidate.group
-    if candidate.kind is not Kind.ELEMENTS or group is None:
+    if candidate.kind is not ItemKind.ELEMENTS or group is None:
         return None
     for one in fields:
         css = str(one.place.get("css", ""))

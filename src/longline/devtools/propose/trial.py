@@ -16,7 +16,7 @@ from longline.core.errors import LonglineError
 from longline.core.model import Item, Usage
 from longline.devtools.propose.fields import value_at
 from longline.devtools.propose.groups import Group
-from longline.devtools.propose.proposal import Kind, Proposal, Warned, manifest_text
+from longline.devtools.propose.proposal import ItemKind, Proposal, ProposalWarning, manifest_text
 from longline.engine.extractor import Collector
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -36,7 +36,7 @@ _HINTS = re.compile(
 )
 
 
-class MemoryLink(Middleware):
+class PageMemory(Middleware):
     """Passes requests on and keeps the answers: no page is requested twice for one proposal."""
 
     def __init__(self, inner: Middleware) -> None:
@@ -112,13 +112,13 @@ async def _list(trial: Trial, proposal: Proposal, collector: Collector) -> None:
 def _chosen(trial: Trial, proposal: Proposal) -> list[Item]:
     """Return the items to read: first, middle and last of the first page, some of the second."""
     first, second = trial.first, trial.second
-    if proposal.candidate.kind not in {Kind.PAGES, Kind.PAGE}:
+    if proposal.candidate.kind not in {ItemKind.PAGES, ItemKind.PAGE}:
         return [*first[:_MOST_ELEMENTS], *second]
     places = dict.fromkeys([0, len(first) // 2, len(first) - 1]) if first else {}
     return [*(first[place] for place in places), *second[:1]][:_MOST_PAGES]
 
 
-def judge(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
+def judge_trial(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
     """Return the proposal without the fields that did not hold, with a warning for what did not."""
     warnings = [*_about_items(proposal, trial), *_about_pages(proposal, trial, list_page)]
     kept, dropped = _kept(proposal, trial)
@@ -139,40 +139,44 @@ def judge(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
     return proposal.having(warnings=[*proposal.warnings, *warnings], records=list(trial.records))
 
 
-def _about_items(proposal: Proposal, trial: Trial) -> list[Warned]:
+def _about_items(proposal: Proposal, trial: Trial) -> list[ProposalWarning]:
     candidate = proposal.candidate
-    if candidate.kind is Kind.PAGE:
-        return [Warned("no_list", "No list was found: the page itself is the only item.")]
+    if candidate.kind is ItemKind.PAGE:
+        return [ProposalWarning("no_list", "No list was found: the page itself is the only item.")]
     if trial.problem is not None and not trial.first:
         return [
-            Warned("no_items", f"The items could not be listed: {trial.problem}", is_severe=True)
+            ProposalWarning(
+                "no_items", f"The items could not be listed: {trial.problem}", is_severe=True
+            )
         ]
     if len(trial.first) < 0.9 * candidate.count:
         text = (
             f"Only {len(trial.first)} of the {candidate.count} items of the first page are "
             "different from each other."
         )
-        return [Warned("repeated_items", text, is_severe=True)]
+        return [ProposalWarning("repeated_items", text, is_severe=True)]
     return []
 
 
-def _about_pages(proposal: Proposal, trial: Trial, page: Page) -> list[Warned]:
-    if proposal.candidate.kind is Kind.PAGE or not trial.first:
+def _about_pages(proposal: Proposal, trial: Trial, page: Page) -> list[ProposalWarning]:
+    if proposal.candidate.kind is ItemKind.PAGE or not trial.first:
         return []
     if trial.problem is not None:
-        return [Warned("second_page", f"The second page could not be read: {trial.problem}")]
+        return [
+            ProposalWarning("second_page", f"The second page could not be read: {trial.problem}")
+        ]
     if proposal.pages is not None and not trial.second and not _is_last(proposal, trial):
-        return [Warned("second_page", "The second page of the list brought no new item.")]
+        return [ProposalWarning("second_page", "The second page of the list brought no new item.")]
     if proposal.pages is None and _has_pages(page):
         text = "The page seems to have further pages, but no way to them was found."
-        return [Warned("pages_unknown", text)]
+        return [ProposalWarning("pages_unknown", text)]
     return []
 
 
 def _is_last(proposal: Proposal, trial: Trial) -> bool:
     """Return True if an API says that its first page is all there is."""
     del trial
-    return proposal.candidate.kind is Kind.RECORDS and "total_pages" in (proposal.pages or {})
+    return proposal.candidate.kind is ItemKind.RECORDS and "total_pages" in (proposal.pages or {})
 
 
 def _has_pages(page: Page) -> bool:
@@ -199,7 +203,7 @@ def _kept(proposal: Proposal, trial: Trial) -> tuple[list[Any], list[str]]:
         values = [orjson.dumps(record.get(one.name), default=str) for record in records]
         filled = [value for value in values if value not in (b"null", b"[]", b'""')]
         is_needed = len(records) < _FEWEST or one.is_required
-        is_api = proposal.candidate.kind in {Kind.RECORDS, Kind.SCRIPT}
+        is_api = proposal.candidate.kind in {ItemKind.RECORDS, ItemKind.SCRIPT}
         is_constant = len(set(filled)) <= 1 and len(filled) >= _ENOUGH and not is_api
         if is_needed or (filled and not is_constant) or (is_api and filled):
             kept.append(one)
@@ -208,34 +212,34 @@ def _kept(proposal: Proposal, trial: Trial) -> tuple[list[Any], list[str]]:
     return kept, dropped
 
 
-def _about_records(proposal: Proposal, trial: Trial) -> list[Warned]:
-    warnings: list[Warned] = []
-    if proposal.candidate.kind is Kind.PAGE:
+def _about_records(proposal: Proposal, trial: Trial) -> list[ProposalWarning]:
+    warnings: list[ProposalWarning] = []
+    if proposal.candidate.kind is ItemKind.PAGE:
         return warnings
     if trial.failures:
         share = f"{len(trial.failures)} of {len(trial.failures) + len(trial.records)}"
         text = f"{share} items that were tried gave no record: {trial.failures[0]}"
-        warnings.append(Warned("failed_items", text, is_severe=len(trial.records) <= 1))
+        warnings.append(ProposalWarning("failed_items", text, is_severe=len(trial.records) <= 1))
     if empty := sum(not any(_is_filled(v) for v in one.values()) for one in trial.records):
         text = f"{empty} of {len(trial.records)} items that were tried have no field at all."
-        warnings.append(Warned("empty_items", text, is_severe=True))
+        warnings.append(ProposalWarning("empty_items", text, is_severe=True))
     if len(trial.records) > 1:
         if not _differ(proposal, trial.records):
             text = "The records are alike: no field tells one item from the other."
-            warnings.append(Warned("records_alike", text, is_severe=True))
+            warnings.append(ProposalWarning("records_alike", text, is_severe=True))
         if (unlike := _unlike_list(proposal, trial)) is not None:
             warnings.append(unlike)
     if (repeated := _repeated_links(proposal, trial)) is not None:
         warnings.append(repeated)
     if len(proposal.all_fields) <= 1:
-        warnings.append(Warned("few_fields", "Fewer than two fields were found."))
+        warnings.append(ProposalWarning("few_fields", "Fewer than two fields were found."))
     return warnings
 
 
-def _repeated_links(proposal: Proposal, trial: Trial) -> Warned | None:
+def _repeated_links(proposal: Proposal, trial: Trial) -> ProposalWarning | None:
     """Return a warning when items of one page link to the same page: they may be two lists."""
     group = proposal.candidate.group
-    if proposal.candidate.kind is not Kind.ELEMENTS or group is None:
+    if proposal.candidate.kind is not ItemKind.ELEMENTS or group is None:
         return None
     name = _title_link(proposal, group)
     if name is None:
@@ -247,7 +251,7 @@ def _repeated_links(proposal: Proposal, trial: Trial) -> Warned | None:
     if len(filled) < _ENOUGH or not 0.1 * len(filled) <= repeated <= 0.4 * len(filled):
         return None
     text = f"{repeated} items link to the page of another: the page may have two lists of them."
-    return Warned("repeated_links", text)
+    return ProposalWarning("repeated_links", text)
 
 
 def _is_filled(value: Any) -> bool:
@@ -279,10 +283,10 @@ def _differ(proposal: Proposal, records: Sequence[Mapping[str, Any]]) -> bool:
     return False
 
 
-def _unlike_list(proposal: Proposal, trial: Trial) -> Warned | None:
+def _unlike_list(proposal: Proposal, trial: Trial) -> ProposalWarning | None:
     """Return a warning when the linked pages do not repeat what the list says of their items."""
     group = proposal.candidate.group
-    if proposal.candidate.kind is not Kind.PAGES or group is None or group.link is None:
+    if proposal.candidate.kind is not ItemKind.PAGES or group is None or group.link is None:
         return None
     texts = dict(zip(group.link.addresses, group.texts, strict=False))
     names = [one.name for one in proposal.fields]
@@ -298,7 +302,7 @@ def _unlike_list(proposal: Proposal, trial: Trial) -> Warned | None:
             "The linked pages do not name the items of the list: they may be categories or "
             "other pages."
         )
-        return Warned("pages_unlike_list", text, is_severe=True)
+        return ProposalWarning("pages_unlike_list", text, is_severe=True)
     return None
 
 

@@ -1,1 +1,1 @@
-"""Where exports go: files, S3, PostgreSQL."""
+"""Export destinations other than files: S3 and PostgreSQL."""

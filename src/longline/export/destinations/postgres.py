@@ -1,4 +1,4 @@
-"""PostgreSQL: a table that is filled aside and put in place in one transaction."""
+"""PostgreSQL: replace a table in one transaction."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
-from longline.export.columns import Kind, distinct
-from longline.export.formats.sqlite import quoted
-from longline.export.tables import Table, check_width
+from longline.core.redaction import redact_server_url
+from longline.export.columns import ColumnType, distinct_names
+from longline.export.formats.sqlite import quote_identifier
+from longline.export.table import Table, check_width
 
 SCHEMES = ("postgresql", "postgres")
-_MOST_COLUMNS = 1_600
-_LONGEST_NAME = 63
-_PATIENCE = 15  # seconds to reach the server, and to wait for those who hold the table
-_OURS = "written by longline export"
+_MAX_COLUMNS = 1_600
+_MAX_NAME = 63
+_TIMEOUT = 15  # seconds to connect, and to wait for locks on the table
+_COMMENT = "written by longline export"
 _TYPES = {
-    Kind.BOOLEAN: "boolean",
-    Kind.INTEGER: "bigint",
-    Kind.NUMBER: "double precision",
-    Kind.TEXT: "text",
-    Kind.TIMESTAMP: "timestamptz",
-    Kind.JSON: "json",  # as it was written; jsonb would refuse some texts
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.INTEGER: "bigint",
+    ColumnType.NUMBER: "double precision",
+    ColumnType.TEXT: "text",
+    ColumnType.TIMESTAMP: "timestamptz",
+    ColumnType.JSON: "json",  # unchanged; jsonb refuses some texts
 }
 
 
@@ -33,53 +34,59 @@ class PostgresTable:
 
     def __init__(self, address: str, name: str, password: str | None = None) -> None:
         self._address = address
-        self._schema, self._name = _parted(name)
+        self._schema, self._name = _split_name(name)
         self._password = password
-        self.shown = f"{hidden(address)} table {name}"
+        self.shown = f"{redact_server_url(address)} table {name}"
 
     def numbered(self) -> PostgresTable:
-        """Return the table of the next number that is not there yet."""
+        """Return the table with the next free number."""
         with self._connected() as connection:
             number = 1
-            while self._found(connection, f"{self._name}_{number:04}") is not None:
+            while self._comment_of(connection, f"{self._name}_{number:04}") is not None:
                 number += 1
-        return PostgresTable(self._address, self._full(f"{self._name}_{number:04}"), self._password)
+        return PostgresTable(
+            self._address, self._full_name(f"{self._name}_{number:04}"), self._password
+        )
 
     def fill(self, table: Table, *, may_replace: bool = True) -> list[str]:
-        """Write all lines, and replace what an earlier export left under this name.
+        """Write all lines, and replace the table of an earlier export.
 
         Raises:
-            DestinationUnwritable: the server says no, or the table there is not ours.
+            DestinationUnwritable: the server refuses, or another program made the table.
             MissingExtra: psycopg is not installed.
         """
-        check_width(table, _MOST_COLUMNS)
+        check_width(table, _MAX_COLUMNS)
         with self._connected() as connection:
-            known = (None, _OURS) if may_replace else (None,)
-            if self._found(connection, self._name) not in known:
-                raise DestinationUnwritable(self.shown, "another table of this name is there")
+            known = (None, _COMMENT) if may_replace else (None,)
+            if self._comment_of(connection, self._name) not in known:
+                raise DestinationUnwritable(
+                    self.shown, "a table of this name exists, and is not an export"
+                )
             return self._replace(connection, table)
 
     def _replace(self, connection: Any, table: Table) -> list[str]:
-        aside = f"longline_{secrets.token_hex(6)}"
-        names = distinct(table.names, longest=_LONGEST_NAME)
+        temporary = f"longline_{secrets.token_hex(6)}"
+        names = distinct_names(table.names, max_bytes=_MAX_NAME)
         columns = zip(names, table.columns, strict=True)
-        said = ", ".join(f"{quoted(name)} {_TYPES[column.kind]}" for name, column in columns)
-        place = self._quoted(aside)
-        mended = 0
-        # All of this is one transaction: readers see the old table until it is committed.
-        connection.execute(f"CREATE TABLE {place} ({said})")
+        definitions = ", ".join(
+            f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
+        )
+        place = self._quoted(temporary)
+        changed = 0
+        # One transaction: readers see the old table until it is committed.
+        connection.execute(f"CREATE TABLE {place} ({definitions})")
         with connection.cursor().copy(f"COPY {place} FROM STDIN") as copy:
             for line in table.lines():
-                fitting = [_without_nul(value) for value in line]
-                mended += fitting != line
-                copy.write_row(fitting)
+                values = [_without_nul(value) for value in line]
+                changed += values != line
+                copy.write_row(values)
         connection.execute(f"DROP TABLE IF EXISTS {self._quoted(self._name)}")
-        connection.execute(f"ALTER TABLE {place} RENAME TO {quoted(self._name)}")
-        connection.execute(f"COMMENT ON TABLE {self._quoted(self._name)} IS '{_OURS}'")
-        return [f"{mended} records had NUL characters, which PostgreSQL refuses"] if mended else []
+        connection.execute(f"ALTER TABLE {place} RENAME TO {quote_identifier(self._name)}")
+        connection.execute(f"COMMENT ON TABLE {self._quoted(self._name)} IS '{_COMMENT}'")
+        return [f"NUL characters were replaced in {changed} records"] if changed else []
 
-    def _found(self, connection: Any, name: str) -> str | None:
-        """Return the comment of what has this name, '' without one; None when nothing has it."""
+    def _comment_of(self, connection: Any, name: str) -> str | None:
+        """Return the comment of a table, '' without one; None when it does not exist."""
         found = connection.execute(
             "SELECT coalesce(obj_description(c, 'pg_class'), '') FROM to_regclass(%s) AS c "
             "WHERE c IS NOT NULL",
@@ -87,11 +94,15 @@ class PostgresTable:
         ).fetchone()
         return None if found is None else str(found[0])
 
-    def _full(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         return f"{self._schema}.{name}" if self._schema else name
 
     def _quoted(self, name: str) -> str:
-        return f"{quoted(self._schema)}.{quoted(name)}" if self._schema else quoted(name)
+        return (
+            f"{quote_identifier(self._schema)}.{quote_identifier(name)}"
+            if self._schema
+            else quote_identifier(name)
+        )
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -99,33 +110,25 @@ class PostgresTable:
             import psycopg  # noqa: PLC0415  # an extra
         except ImportError as error:
             raise MissingExtra("postgres", "PostgreSQL") from error
-        given: dict[str, Any] = {} if self._password is None else {"password": self._password}
+        login: dict[str, Any] = {} if self._password is None else {"password": self._password}
         try:
-            with psycopg.connect(self._address, connect_timeout=_PATIENCE, **given) as connection:
-                connection.execute(f"SET lock_timeout = '{_PATIENCE}s'")
+            with psycopg.connect(self._address, connect_timeout=_TIMEOUT, **login) as connection:
+                connection.execute(f"SET lock_timeout = '{_TIMEOUT}s'")
                 yield connection
         except psycopg.Error as error:
-            raise DestinationUnwritable(self.shown, self._told(error)) from error
+            raise DestinationUnwritable(self.shown, self._redacted(error)) from error
 
-    def _told(self, error: Exception) -> str:
-        text = " ".join(str(error).split()).replace(self._address, hidden(self._address))
+    def _redacted(self, error: Exception) -> str:
+        text = " ".join(str(error).split()).replace(self._address, redact_server_url(self._address))
         secret = self._password or urlsplit(self._address).password
         return text.replace(secret, "***") if secret else text
 
 
-def hidden(address: str) -> str:
-    """Return an address without its password, and without what may hold one."""
-    parts = urlsplit(address)
-    user, _, host = parts.netloc.rpartition("@")
-    shown = f"{user.partition(':')[0]}@{host}" if user else host
-    return urlunsplit((parts.scheme, shown, parts.path, "", ""))
-
-
-def _parted(name: str) -> tuple[str, str]:
+def _split_name(name: str) -> tuple[str, str]:
     schema, _, table = name.rpartition(".")
-    longest = _LONGEST_NAME - len("_0001")
-    if not table or len(table.encode()) > longest or "\x00" in name:
-        raise BadOption("--table", f"{name!r} is no name of a table, such as listings")
+    max_bytes = _MAX_NAME - len("_0001")
+    if not table or len(table.encode()) > max_bytes or "\x00" in name:
+        raise BadOption("--table", f"{name!r} is not the name of a table, such as listings")
     return schema, table
 
 

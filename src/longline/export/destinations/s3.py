@@ -1,4 +1,4 @@
-"""S3-compatible storage: a file that is uploaded whole; half of it is never to be seen."""
+"""S3-compatible storage."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
 
 SCHEME = "s3"
-_PART = 16_000_000  # bytes; the storage takes 10,000 parts, and the client makes them larger then
+_PART = 16_000_000  # bytes; S3 allows 10,000 parts, so the client enlarges them if needed
 _TIMEOUT = 60
 
 
 class S3Object:
     """One object in a bucket.
 
-    Without `login` (an id and a secret with a colon between), the usual variables and files of
-    AWS say who asks; AWS_ENDPOINT_URL says where.
+    Without `login` (`ID:SECRET`), the usual variables and files of AWS are used; AWS_ENDPOINT_URL
+    sets the address of the storage.
     """
 
     def __init__(
@@ -30,25 +30,25 @@ class S3Object:
         self.bucket = parts.netloc
         self.key = parts.path.lstrip("/") + (f"?{parts.query}" if parts.query else "")
         if not self.bucket or not self.key or "@" in self.bucket:
-            raise BadOption("--output", "an address of S3 is s3://bucket/name.ending")
+            raise BadOption("--output", "an S3 address has the form s3://bucket/name.ending")
         self.shown = f"s3://{self.bucket}/{self.key}"
         self._login = login
         self._endpoint = endpoint
 
     @property
     def name(self) -> str:
-        """The last part of the key, whose ending says the format."""
+        """The last part of the key."""
         return self.key.rpartition("/")[2]
 
     def renamed(self, name: str) -> S3Object:
-        """Return its neighbour of this name."""
+        """Return the object of this name in the same folder."""
         folder = self.key.rpartition("/")[0]
         key = f"{folder}/{name}" if folder else name
         address = f"s3://{self.bucket}/{key}"
         return S3Object(address, login=self._login, endpoint=self._endpoint)
 
     def neighbours(self, beginning: str) -> list[str]:
-        """Return the names beside it that begin so.
+        """Return the names in the same folder with this beginning.
 
         Raises:
             DestinationUnwritable: they cannot be listed.
@@ -62,16 +62,16 @@ class S3Object:
             ]
 
     def upload(self, path: Path) -> None:
-        """Put a file there, in parts when it is large; it is seen when all of them have arrived.
+        """Upload a file; the object appears once all of its parts have arrived.
 
         Raises:
-            DestinationUnwritable: the storage says no; nothing of it is kept.
+            DestinationUnwritable: the storage refuses; nothing is kept.
             MissingExtra: boto3 is not installed.
         """
         with self._client() as client:
             from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra
 
-            # Few at once: each part under way is held in memory.
+            # Low concurrency: each part in flight is held in memory.
             config = TransferConfig(
                 multipart_threshold=_PART, multipart_chunksize=_PART, max_concurrency=2
             )
@@ -92,24 +92,24 @@ class S3Object:
             retries={"mode": "standard", "total_max_attempts": 4},
         )
         try:
-            session = boto3.Session(**self._given())
+            session = boto3.Session(**self._credentials())
             client = session.client("s3", endpoint_url=self._endpoint, config=config)
             try:
                 yield client
             finally:
                 client.close()
         except (Boto3Error, BotoCoreError, ClientError, ValueError) as error:
-            raise DestinationUnwritable(self.shown, _told(error)) from error
+            raise DestinationUnwritable(self.shown, _redacted_message(error)) from error
 
-    def _given(self) -> dict[str, str]:
+    def _credentials(self) -> dict[str, str]:
         if self._login is None:
             return {}
         key, colon, secret = self._login.partition(":")
         if not key or not colon or not secret:
-            raise BadOption("--secret", "for S3 it holds an id and a secret, a colon between them")
+            raise BadOption("--secret", "for S3 it has the form ID:SECRET")
         return {"aws_access_key_id": key, "aws_secret_access_key": secret}
 
 
-def _told(error: Exception) -> str:
-    # The id of a key is no secret, yet nobody else's business.
+def _redacted_message(error: Exception) -> str:
+    # The id of a key is not a secret, but private.
     return re.sub(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b", "***", " ".join(str(error).split()))

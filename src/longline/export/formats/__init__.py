@@ -1,1 +1,1 @@
-"""The formats of exports, a file each."""
+"""The export formats, one module each."""

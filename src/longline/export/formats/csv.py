@@ -1,4 +1,4 @@
-"""CSV: a column a field; values plain, nested ones as JSON; no cell that becomes a formula."""
+"""CSV, with nested values as JSON, and protected against formula injection."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import csv
 from typing import Any, BinaryIO
 
 from longline.core.json_text import as_text
-from longline.export.tables import Table
+from longline.export.table import Table
 
-# The last four are the wide forms, which spreadsheets in East Asian languages read the same way.
+# The last four are full-width forms, which East Asian spreadsheets read the same way.
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def write_csv(table: Table, target: BinaryIO) -> list[str]:
-    """Write a header and a line a record, in UTF-8."""
+    """Write a header and one line per record, in UTF-8."""
     writer = csv.writer(_Encoded(target))
     writer.writerow([cell(name) for name in table.names])
-    mended = 0
+    changed = 0
     for line in table.raw():
-        mended += any(isinstance(value, str) and "\x00" in value for value in line)
+        changed += any(isinstance(value, str) and "\x00" in value for value in line)
         writer.writerow([cell(value) for value in line])
-    return [f"{mended} records had NUL characters, which are left out"] if mended else []
+    return [f"NUL characters were removed from {changed} records"] if changed else []
 
 
 class _Encoded:
-    """A file for text; unlike Python's own it never closes the one below, even after an error."""
+    """A text file that, unlike TextIOWrapper, never closes its target."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
@@ -34,7 +34,7 @@ class _Encoded:
 
 
 def cell(value: Any) -> Any:
-    """Return a value as a cell: text that looks like a formula gets an apostrophe before it."""
+    """Return a value as a cell; text that looks like a formula gets an apostrophe before it."""
     if value is None:
         return ""
     if isinstance(value, (bool, int, float)):

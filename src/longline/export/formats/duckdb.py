@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from longline.core.errors import MissingExtra
-from longline.export.base import working_folder
-from longline.export.columns import Kind, distinct
-from longline.export.formats.arrow import arrow, record_batches, schema_of
-from longline.export.formats.sqlite import quoted
-from longline.export.tables import Table
+from longline.export.atomic_files import working_folder
+from longline.export.columns import ColumnType, distinct_names
+from longline.export.formats.arrow import arrow_schema, load_pyarrow, record_batches
+from longline.export.formats.sqlite import quote_identifier
+from longline.export.table import Table
 
-# Without a time zone, in UTC: DuckDB's own reader for Python cannot read one with it unless a
-# further package is there.
+# Timestamps are in UTC without a zone: DuckDB reads a zone in Python only with another package.
 _TYPES = {
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.INTEGER: "BIGINT",
-    Kind.NUMBER: "DOUBLE",
-    Kind.TEXT: "VARCHAR",
-    Kind.TIMESTAMP: "TIMESTAMP",
-    Kind.JSON: "VARCHAR",
+    ColumnType.BOOLEAN: "BOOLEAN",
+    ColumnType.INTEGER: "BIGINT",
+    ColumnType.NUMBER: "DOUBLE",
+    ColumnType.TEXT: "VARCHAR",
+    ColumnType.TIMESTAMP: "TIMESTAMP",
+    ColumnType.JSON: "VARCHAR",
 }
 
 
 def write_duckdb(table: Table, target: BinaryIO) -> list[str]:
-    """Write the file elsewhere, since DuckDB wants a path of its own, and copy it.
+    """Write a temporary file, since DuckDB needs a path, and copy it.
 
     Raises:
         MissingExtra: duckdb or pyarrow is not installed.
@@ -42,15 +41,17 @@ def write_duckdb(table: Table, target: BinaryIO) -> list[str]:
 
 
 def _fill(path: Path, table: Table) -> None:
-    pa = arrow("duckdb", "DuckDB")
+    pa = load_pyarrow("duckdb", "DuckDB")
     try:
         import duckdb  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise MissingExtra("duckdb", "DuckDB") from error
-    names = distinct(table.names)
-    schema = schema_of(pa, table, names, None)
+    names = distinct_names(table.names)
+    schema = arrow_schema(pa, table, names, None)
     columns = zip(names, table.columns, strict=True)
-    said = ", ".join(f"{quoted(name)} {_TYPES[column.kind]}" for name, column in columns)
+    definitions = ", ".join(
+        f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
+    )
     settings: dict[str, Any] = {
         "memory_limit": "100MB",
         "threads": 1,
@@ -58,12 +59,11 @@ def _fill(path: Path, table: Table) -> None:
     }
     try:
         with duckdb.connect(path, config=settings) as connection:
-            connection.execute(f"CREATE TABLE records ({said})")
+            connection.execute(f"CREATE TABLE records ({definitions})")
             for batch in record_batches(pa, table, schema):
                 connection.register("batch", pa.Table.from_batches([batch]))
                 connection.execute("INSERT INTO records SELECT * FROM batch")
     except duckdb.Error as error:
-        told = " ".join(str(error).split())
-        # It tells a full disk only in the words of the system.
-        is_full = os.strerror(errno.ENOSPC) in told
-        raise OSError(errno.ENOSPC if is_full else 0, told) from error
+        text = " ".join(str(error).split())
+        is_full = os.strerror(errno.ENOSPC) in text  # there is no code for it
+        raise OSError(errno.ENOSPC if is_full else 0, text) from error

@@ -1,4 +1,4 @@
-"""JSON (one array) and JSON Lines (an object a line)."""
+"""JSON (one array) and JSON Lines (one object per line)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import BinaryIO
 import orjson
 
 from longline.core.json_text import as_bytes
-from longline.export.base import Rows
+from longline.export.rows import Rows
 
 
 def write_json_lines(rows: Rows, target: BinaryIO) -> int:
-    """Write one object a line."""
+    """Write one object per line."""
     count = 0
     for row in rows():
         target.write(as_bytes(row, option=orjson.OPT_APPEND_NEWLINE))
@@ -20,7 +20,7 @@ def write_json_lines(rows: Rows, target: BinaryIO) -> int:
 
 
 def write_json(rows: Rows, target: BinaryIO) -> int:
-    """Write one array, an element a line."""
+    """Write one array, with one element per line."""
     count = 0
     target.write(b"[")
     for row in rows():

@@ -8,24 +8,24 @@ import sqlite3
 from contextlib import closing
 from typing import BinaryIO
 
-from longline.export.base import working_folder
-from longline.export.columns import Kind, distinct
-from longline.export.tables import Table, check_width
+from longline.export.atomic_files import working_folder
+from longline.export.columns import ColumnType, distinct_names
+from longline.export.table import Table, check_width
 
-_MOST_COLUMNS = 2_000
+_MAX_COLUMNS = 2_000
 _TYPES = {
-    Kind.BOOLEAN: "BOOLEAN",  # SQLite keeps 0 and 1; readers see what is meant
-    Kind.INTEGER: "INTEGER",
-    Kind.NUMBER: "REAL",
-    Kind.TEXT: "TEXT",
-    Kind.TIMESTAMP: "TEXT",  # SQLite's functions for dates read ISO 8601
-    Kind.JSON: "TEXT",
+    ColumnType.BOOLEAN: "BOOLEAN",  # SQLite stores 0 and 1
+    ColumnType.INTEGER: "INTEGER",
+    ColumnType.NUMBER: "REAL",
+    ColumnType.TEXT: "TEXT",
+    ColumnType.TIMESTAMP: "TEXT",  # the date functions of SQLite read ISO 8601
+    ColumnType.JSON: "TEXT",
 }
 
 
 def write_sqlite(table: Table, target: BinaryIO) -> list[str]:
-    """Write the file elsewhere, since SQLite wants a path of its own, and copy it."""
-    check_width(table, _MOST_COLUMNS)
+    """Write a temporary file, since SQLite needs a path, and copy it."""
+    check_width(table, _MAX_COLUMNS)
     with working_folder(target) as folder:
         path = folder / "records.sqlite"
         try:
@@ -39,18 +39,20 @@ def write_sqlite(table: Table, target: BinaryIO) -> list[str]:
     return []
 
 
-def quoted(name: str) -> str:
-    """Return a name as SQL takes it, whatever stands in it."""
+def quote_identifier(name: str) -> str:
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _fill(connection: sqlite3.Connection, table: Table) -> None:
-    columns = zip(distinct(table.names), table.columns, strict=True)
-    said = ", ".join(f"{quoted(name)} {_TYPES[column.kind]}" for name, column in columns)
+    columns = zip(distinct_names(table.names), table.columns, strict=True)
+    definitions = ", ".join(
+        f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
+    )
     places = ", ".join("?" for _ in table.columns)
-    connection.execute("PRAGMA journal_mode = OFF")  # a file that fails is thrown away
+    connection.execute("PRAGMA journal_mode = OFF")  # a file that fails is discarded
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
-    connection.execute(f"CREATE TABLE records ({said})")
+    connection.execute(f"CREATE TABLE records ({definitions})")
     connection.executemany(f"INSERT INTO records VALUES ({places})", table.lines())  # noqa: S608  # only question marks
     connection.execute("COMMIT")

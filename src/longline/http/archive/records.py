@@ -21,7 +21,8 @@ from urllib.parse import quote
 
 from multidict import CIMultiDict
 
-from longline.core.errors import FailureKind, FetchError, NotArchived
+from longline.core.errors import FailureKind, FetchError
+from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
 
 JOB, KEY = "X-Longline-Job", "X-Longline-Request"

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Protocol
 
-from longline.core.errors import AuthFailed
 from longline.core.model import Usage
+from longline.http.errors import AuthFailed
 from longline.http.messages import Page, Request
 
 _LONGEST = 200  # characters of what a server says that fit into a sentence
@@ -96,7 +96,7 @@ class Obtained(Scheme):
             await self.obtain(request, usage)
         except AuthFailed as error:
             self._refusal = (error.url, error.problem)
-            usage.tell("auth.failed", host=error.host, problem=error.problem)
+            usage.add_event("auth.failed", host=error.host, problem=error.problem)
             raise
         self.serial += 1
 

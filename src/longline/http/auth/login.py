@@ -11,9 +11,10 @@ from selectolax.lexbor import LexborNode
 from longline.config.auth import LoginAuth
 from longline.config.secrets import Reach, plain
 from longline.core.clock import Clock
-from longline.core.errors import AuthFailed, bad_status
+from longline.core.errors import bad_status
 from longline.core.model import Usage
 from longline.http.auth.base import Obtained, cleaned
+from longline.http.errors import AuthFailed
 from longline.http.headers import RedactedBody, retry_after
 from longline.http.messages import Page, Request, origin_of, without_userinfo
 from longline.http.middleware.base import Middleware
@@ -130,7 +131,7 @@ class Login(Obtained):
         self._raise_passing(page)
         if problem := self._problem(page, hops.pages, before):
             raise AuthFailed(self._auth.url, f"the login did not work: {problem}{self._odd(form)}")
-        usage.tell("auth.login", host=Request(self._auth.url).domain)
+        usage.add_event("auth.login", host=Request(self._auth.url).domain)
 
     async def _form(self, hops: _Hops, request: Request, usage: Usage) -> Form:
         """Return the form to fill in; without one to read, it is sent to the address itself."""

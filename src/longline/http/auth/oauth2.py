@@ -9,10 +9,11 @@ from pydantic import SecretStr
 from longline.config.auth import OAuth2Auth
 from longline.config.secrets import plain
 from longline.core.clock import Clock
-from longline.core.errors import AuthFailed, UnexpectedShape, bad_status
+from longline.core.errors import UnexpectedShape, bad_status
 from longline.core.model import Usage
 from longline.http.auth.base import Obtained, cleaned
 from longline.http.auth.fixed import basic_value
+from longline.http.errors import AuthFailed
 from longline.http.headers import Redacted, RedactedBody, retry_after, with_header
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -56,7 +57,7 @@ class OAuth2(Obtained):
         token, lifetime = self._read(page)
         self._token = SecretStr(token)
         self._until = asked + lifetime - min(_MARGIN, lifetime * _MARGIN_PART)
-        usage.tell("auth.token", host=Request(self._auth.token_url).domain, seconds=lifetime)
+        usage.add_event("auth.token", host=Request(self._auth.token_url).domain, seconds=lifetime)
 
     def _asking(self, priority: int) -> Request:
         auth = self._auth

@@ -6,13 +6,14 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from longline.config.auth import Auth, BasicAuth, BearerAuth, HeaderAuth, OAuth2Auth, QueryAuth
+from longline.config.errors import UnknownSecret
 from longline.core.clock import Clock
-from longline.core.errors import AuthFailed, UnknownSecret
 from longline.core.model import Usage
 from longline.http.auth.base import Scheme
 from longline.http.auth.fixed import InQuery, basic, bearer, header
 from longline.http.auth.login import Login
 from longline.http.auth.oauth2 import OAuth2
+from longline.http.errors import AuthFailed
 from longline.http.headers import has_header
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -53,18 +54,18 @@ class AuthMiddleware(Middleware):
         page = await self._inner(request, usage)
         if page.status == _UNAUTHORIZED and request.domain not in self._withheld:
             self._withheld.add(request.domain)  # told once: a forgotten host is easily seen
-            usage.tell("auth.withheld", host=request.domain, hosts=list(self._reach.hosts))
+            usage.add_event("auth.withheld", host=request.domain, hosts=list(self._reach.hosts))
         return page
 
     async def _signed(self, request: Request, usage: Usage) -> Page:
         if request.is_renewing:
-            usage.tell("auth.ended", host=request.domain, reason="the source says so")
+            usage.add_event("auth.ended", host=request.domain, reason="the source says so")
             await self._scheme.renew(self._scheme.serial, request, usage)
             request = _afresh(request)
         page, serial = await self._ask(request, usage)
         doubt = self._scheme.doubt(page)
         if doubt and not self._is_in_vain:
-            usage.tell("auth.ended", host=request.domain, reason=doubt)
+            usage.add_event("auth.ended", host=request.domain, reason=doubt)
             await self._scheme.renew(serial, request, usage)
             page, _ = await self._ask(_afresh(request), usage)
             doubt = self._scheme.doubt(page)

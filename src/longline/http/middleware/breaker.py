@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from longline.core.errors import CircuitOpen, FailureKind, StoreError, bad_status
+from longline.core.errors import FailureKind, StoreError, bad_status
 from longline.core.model import Usage
 from longline.http.headers import retry_after
 from longline.http.messages import Page, Request
@@ -13,6 +13,7 @@ from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import FIRST_BAD
 from longline.limits.breaker import BreakerState, Change, Health, Phase, health_of
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen
 
 _BAD = frozenset({Health.DOWN, Health.BANNED})
 
@@ -75,10 +76,12 @@ def _tell(usage: Usage, domain: str, change: Change) -> None:
     if transition.new == Phase.OPEN:
         _tell_opened(usage, domain, change.after)
     elif transition.old == Phase.HALF_OPEN:
-        usage.tell("breaker.closed", domain=domain, reason=transition.reason)
+        usage.add_event("breaker.closed", domain=domain, reason=transition.reason)
 
 
 def _tell_opened(usage: Usage, domain: str, state: BreakerState) -> None:
-    usage.tell("breaker.opened", domain=domain, reason=state.reason, until=state.open_until)
+    usage.add_event("breaker.opened", domain=domain, reason=state.reason, until=state.open_until)
     if state.is_ban:
-        usage.tell("domain.blocked", domain=domain, evidence=state.reason, until=state.open_until)
+        usage.add_event(
+            "domain.blocked", domain=domain, evidence=state.reason, until=state.open_until
+        )

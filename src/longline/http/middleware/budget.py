@@ -6,11 +6,11 @@ go does not wait, and when it goes, where the count is shared with other process
 
 from __future__ import annotations
 
-from longline.core.errors import BudgetSpent
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.limits.budget import Budgets
+from longline.limits.errors import BudgetSpent
 
 
 class BudgetCheckMiddleware(Middleware):
@@ -28,7 +28,7 @@ class BudgetCheckMiddleware(Middleware):
         except BudgetSpent as error:
             if error.limit not in self._told:
                 self._told.add(error.limit)
-                usage.tell("budget.spent", limit=error.limit)
+                usage.add_event("budget.spent", limit=error.limit)
             raise
 
 

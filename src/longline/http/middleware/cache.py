@@ -15,7 +15,7 @@ from urllib.parse import urldefrag, urljoin
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.clock import Clock
-from longline.core.errors import BudgetSpent, FetchError, LonglineError, StoreError
+from longline.core.errors import FetchError, LonglineError, StoreError
 from longline.core.model import Usage
 from longline.http.cache.base import Entry, HttpCache
 from longline.http.cache.policy import (
@@ -38,6 +38,7 @@ from longline.http.cache.storing import (
 from longline.http.headers import Redacted, with_header
 from longline.http.messages import Page, Request, origin_of
 from longline.http.middleware.base import Middleware
+from longline.limits.errors import BudgetSpent
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _OK = 200
@@ -205,7 +206,7 @@ class CacheMiddleware(Middleware):
         page = self._answer(question, entry)
         if page is not None:
             url = question.request.url
-            question.usage.tell("cache.stale_if_error", url=url, reason=reason)
+            question.usage.add_event("cache.stale_if_error", url=url, reason=reason)
         return page
 
     def _answer(self, question: _Question, entry: Entry) -> Page | None:
@@ -253,7 +254,7 @@ class CacheMiddleware(Middleware):
             await self._validate(question, entry)
         except LonglineError as error:
             url = question.request.url
-            question.usage.tell("cache.refresh_failed", url=url, reason=str(error))
+            question.usage.add_event("cache.refresh_failed", url=url, reason=str(error))
 
     def _attempt(self, work: Callable[[], T], usage: Usage) -> T | None:
         """Do something with the cache, or without it once it has failed."""
@@ -263,7 +264,7 @@ class CacheMiddleware(Middleware):
             return work()
         except StoreError as error:
             self._is_usable = False
-            usage.tell("cache.unavailable", reason=str(error))
+            usage.add_event("cache.unavailable", reason=str(error))
             return None
 
 

@@ -16,8 +16,8 @@ import threading
 from contextlib import suppress
 from typing import Protocol
 
-from longline.core.errors import BadAnswer
 from longline.core.model import Usage
+from longline.http.errors import BadAnswer
 from longline.http.messages import Page, Request, may_be_html
 from longline.http.middleware import html_probe
 from longline.http.middleware.base import Middleware

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from multidict import MultiMapping
 from yarl import URL
 
+from longline.config.errors import UnknownSecret
 from longline.config.identity import COOKIE_VALUE, StartCookies
 from longline.config.secrets import SecretRef, is_loopback, plain
-from longline.core.errors import AuthFailed, BadOption, UnknownSecret
+from longline.core.errors import BadOption
 from longline.core.model import Usage
 from longline.http.cookies import CookieJar, checked_set_cookie
+from longline.http.errors import AuthFailed
 from longline.http.headers import Redacted, has_header, with_header
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware

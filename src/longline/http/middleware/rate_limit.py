@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind, Postponed
+from longline.core.errors import FailureKind
 from longline.core.model import Usage
 from longline.http.headers import date, number, retry_after
 from longline.http.messages import Page, Request
@@ -17,6 +17,7 @@ from longline.http.middleware.responses import FIRST_BAD
 from longline.http.transports.aiohttp import ConnectionLimit
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells
+from longline.limits.errors import Deferred
 from longline.limits.limiter import (
     Grant,
     RateLimiter,
@@ -310,7 +311,7 @@ class RateLimitMiddleware(Middleware):
         elif grant.is_paced:
             await self._limiter.accepted(grant, outstanding=self._outstanding[domain])
         if grant.is_paced and (rate := self._limiter.news(domain)) is not None:
-            usage.tell("limit.learned", domain=domain, rate=rate)
+            usage.add_event("limit.learned", domain=domain, rate=rate)
 
     async def _obey(
         self, request: Request, grant: Grant, status: int, asked: float | None, usage: Usage
@@ -318,7 +319,7 @@ class RateLimitMiddleware(Middleware):
         """Stop the domain after a refusal, unless it is about the address alone.
 
         Raises:
-            Postponed: the refusal is about the address alone, or came too often: its item waits,
+            Deferred: the refusal is about the address alone, or came too often: its item waits,
                 and longer than its domain, so that requests for others come first.
         """
         url, domain, pause = request.url, grant.domain, _sensible(asked, status)
@@ -330,7 +331,7 @@ class RateLimitMiddleware(Middleware):
         others = (at for at, address in self._successes[domain] if address != url)
         is_alone = not is_first_here and is_about_address(known, url, others)
         if is_alone:
-            usage.tell("limit.refused_address", domain=domain, status=status, pause=pause)
+            usage.add_event("limit.refused_address", domain=domain, status=status, pause=pause)
         elif not is_first_here:
             await self._slow_down(grant, status, asked, usage)
         is_stubborn = count > (1 if pause > LONGEST_WAIT_IN_PLACE else _IN_PLACE)
@@ -338,7 +339,7 @@ class RateLimitMiddleware(Middleware):
             factor = 1 if is_alone else min(count, _LONGEST_FACTOR)
             until = self._clock.now() + min(pause * factor, LONGEST_RETRY_AFTER)
             problem = f"{url} answered {status} {count} times"
-            raise Postponed(url, until, problem, FailureKind.OVERLOAD)
+            raise Deferred(url, until, problem, FailureKind.OVERLOAD)
 
     async def _forget(self, url: str, domain: str) -> None:
         self._refused.discard(url)
@@ -359,7 +360,7 @@ class RateLimitMiddleware(Middleware):
         domain, pause = grant.domain, _sensible(asked, status)
         await self._limiter.refused(grant, pause)
         rate = self._limiter.rate(domain)
-        usage.tell("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
+        usage.add_event("limit.refused", domain=domain, status=status, pause=pause, rate=rate)
 
     async def _keep_to(self, quotas: Sequence[Quota], domain: str, usage: Usage) -> None:
         short = [one for one in quotas if one.rate and (one.window or 0) <= _LONGEST_WINDOW]
@@ -367,7 +368,9 @@ class RateLimitMiddleware(Middleware):
         if slowest is None or slowest.rate is None:
             return
         if await self._limiter.publish(domain, slowest.rate):
-            usage.tell("limit.published", domain=domain, limit=slowest.limit, window=slowest.window)
+            usage.add_event(
+                "limit.published", domain=domain, limit=slowest.limit, window=slowest.window
+            )
 
     def _pause(self, quotas: Sequence[Quota], domain: str) -> float | None:
         """Return how long to stop when all that is left is spoken for by requests under way."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 from urllib.parse import urljoin, urlsplit
 
 from longline.core.clock import Clock
-from longline.core.errors import BadAnswer, bad_status
+from longline.core.errors import bad_status
 from longline.core.model import Usage
+from longline.http.errors import BadAnswer
 from longline.http.headers import retry_after
 from longline.http.messages import Page, Request, origin_of, without_userinfo
 from longline.http.middleware.base import Middleware

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from longline.core.clock import Clock
-from longline.core.errors import Blocked, BudgetSpent, CircuitOpen, FetchError, Postponed, kind_of
+from longline.core.errors import Blocked, FetchError, kind_of
 from longline.core.model import BANNED, Failure, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
+from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.limits.retry import RetryHandler
 
 
 class RetryMiddleware(Middleware):
-    """Retries by the handler's policy; a wait too long to sit out is raised as Postponed.
+    """Retries by the handler's policy; a wait too long to sit out is raised as Deferred.
 
     Every attempt that fails is noted in the account, with what was done about it.
     """
@@ -50,6 +51,6 @@ class RetryMiddleware(Middleware):
 def _step(error: FetchError) -> str:
     if isinstance(error.__cause__, Blocked):
         return BANNED
-    if isinstance(error, (CircuitOpen, Postponed)):
+    if isinstance(error, (CircuitOpen, Deferred)):
         return "parked"
     return "not asked" if isinstance(error, BudgetSpent) else "given up"

@@ -8,17 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from longline.core.backoff import backoff
 from longline.core.clock import Clock
-from longline.core.errors import (
-    BadAnswer,
-    CircuitOpen,
-    FailureKind,
-    FetchError,
-    Postponed,
-    RobotsDisallowed,
-    RobotsUnreachable,
-)
+from longline.core.errors import FailureKind, FetchError, RobotsUnreachable
 from longline.core.model import Usage
+from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Page, Request, origin_of
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
@@ -35,6 +29,7 @@ from longline.http.robots_rules import (
 )
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells
+from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.retry import RETRIED_KINDS, RetryHandler
 
 # ---------------- Where the robots.txt of a host comes from: the site itself, or what was kept of
@@ -224,7 +219,9 @@ class RobotsMiddleware(Middleware):
             except FetchError as error:
                 old = None if copy is None else self._rules(host, copy, usage)
                 known = self._unreachable(error, old, before)
-                usage.tell("robots.unreachable", host=host, reason=str(error), until=known.until)
+                usage.add_event(
+                    "robots.unreachable", host=host, reason=str(error), until=known.until
+                )
                 return known
         return _Host(copy.fetched_at + LIFETIME, self._rules(host, copy, usage))
 
@@ -232,7 +229,7 @@ class RobotsMiddleware(Middleware):
         """Read a copy, and pass on the pace that it asks for."""
         rules = Rules(copy.text, self._agent)
         if rules.rate is not None:
-            usage.tell("robots.pace", host=host, rate=rules.rate)
+            usage.add_event("robots.pace", host=host, rate=rules.rate)
             if self._restrain is not None:
                 self._restrain(host, rules.rate)
         return rules
@@ -249,7 +246,7 @@ class RobotsMiddleware(Middleware):
             raise error
         failures = before.failures + 1 if before else 1
         until = self._clock.now() + pause_after(failures)
-        if isinstance(error, (CircuitOpen, Postponed)):
+        if isinstance(error, (CircuitOpen, Deferred)):
             until = error.until
         # An open breaker says nothing new: what has opened it is the reason.
         earlier = before.failure if before and isinstance(error, CircuitOpen) else None
@@ -269,13 +266,12 @@ class RobotsMiddleware(Middleware):
         if known.rules is None or not known.rules.allows(url):
             self._told.add(host)
             reason = _reason(known.rules, url) if known.rules else "robots.txt was not asked for"
-            usage.tell("robots.ignored", host=host, url=url, reason=reason)
+            usage.add_event("robots.ignored", host=host, url=url, reason=reason)
 
 
 def pause_after(failures: int) -> float:
     """Return the seconds until robots.txt is asked for again, after so many failures in a row."""
-    # A float overflows past 2.0**1023, so the exponent stops long before.
-    return min(_SHORTEST_PAUSE * 2.0 ** min(failures - 1, 32), _LONGEST_PAUSE)
+    return backoff(failures, base=_SHORTEST_PAUSE, ceiling=_LONGEST_PAUSE)
 
 
 def _check(known: _Host, url: str) -> None:
@@ -283,7 +279,7 @@ def _check(known: _Host, url: str) -> None:
 
     Raises:
         RobotsDisallowed: it may not.
-        Postponed: nobody knows, and that may pass.
+        Deferred: nobody knows, and that may pass.
         CircuitOpen: the same, and the breaker of the host is open.
         RobotsUnreachable: robots.txt could not be read after several attempts.
         BadAnswer: nobody knows, and that will not.
@@ -299,7 +295,7 @@ def _check(known: _Host, url: str) -> None:
         raise RobotsUnreachable(url, str(known.failure), kind) from known.failure
     if isinstance(known.failure, CircuitOpen):
         raise CircuitOpen(url, known.until, known.failure.reason, kind)
-    raise Postponed(url, known.until, str(known.failure), kind, is_for_domain=True)
+    raise Deferred(url, known.until, str(known.failure), kind, is_for_domain=True)
 
 
 def _reason(rules: Rules, url: str) -> str:

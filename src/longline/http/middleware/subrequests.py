@@ -6,12 +6,13 @@ and without them the page would not be the one that was allowed.
 
 from __future__ import annotations
 
-from longline.core.errors import CircuitOpen, FailureKind
+from longline.core.errors import FailureKind
 from longline.http.address_policy import AddressPolicy
 from longline.http.messages import origin_of
 from longline.limits.breaker import Phase
 from longline.limits.budget import Budgets
 from longline.limits.circuit import CircuitBreaker
+from longline.limits.errors import CircuitOpen
 from longline.limits.limiter import RateLimiter
 
 
@@ -39,7 +40,7 @@ class Subrequests:
         Raises:
             BudgetSpent: there is no request, or no time, left.
             CircuitOpen: the host rests.
-            Postponed: the host asked for a long pause.
+            Deferred: the host asked for a long pause.
             PrivateAddress: a site may not lead there.
         """
         if self._addresses is not None and self._is_remote:

@@ -22,20 +22,18 @@ from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.clock import Clock
-from longline.core.errors import (
+from longline.core.errors import BadOption, ConnectFailed, FetchError
+from longline.core.model import Usage
+from longline.core.threads import Threads
+from longline.http.address_policy import AddressPolicy
+from longline.http.errors import (
     BadAnswer,
     BadCertificate,
-    BadOption,
     BodyCut,
-    ConnectFailed,
-    FetchError,
     PrivateAddress,
     TimedOut,
     UnknownHost,
 )
-from longline.core.model import Usage
-from longline.core.threads import Threads
-from longline.http.address_policy import AddressPolicy
 from longline.http.messages import Page, Request, with_query, without_userinfo_in
 from longline.http.middleware.base import Middleware
 

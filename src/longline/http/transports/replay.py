@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from longline.core.clock import Clock
-from longline.core.errors import FetchError, NotArchived
+from longline.core.errors import FetchError
 from longline.core.model import Usage
 from longline.http.archive.base import Archive
+from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
@@ -43,7 +44,7 @@ class ReplayTransport(Middleware):
     async def __call__(self, request: Request, usage: Usage) -> Page:
         answer = await self._archive.find(self._job, request, until=self._until)
         if answer is None:
-            usage.tell(MISSING, url=request.url, method=request.method)
+            usage.add_event(MISSING, url=request.url, method=request.method)
             raise NotArchived(request.url, request.method)
         if self._arrive is not None:
             await self._arrive(answer.at)

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from longline.core.clock import Clock
-from longline.core.errors import RedisUnreachable, StoreBusy
+from longline.core.errors import StoreBusy
 from longline.limits.backends.base import ConcurrencyBackend, RateLimitBackend
 from longline.limits.backends.cells import Answer, CellBreakerBackend, Cells, State, Step
 from longline.limits.backends.redis_connection import (
@@ -34,6 +34,7 @@ from longline.limits.breaker import (
     Successes,
 )
 from longline.limits.concurrency import LEASE, RENEWAL, Entry
+from longline.limits.errors import RedisUnreachable
 from longline.limits.limiter import PriorityLock
 from longline.limits.rate_limit import BucketState, RateLimit, Slot
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -25,8 +24,9 @@ from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NotAnswered
 
 from longline.core.clock import Clock
-from longline.core.errors import BadOption, RedisUnreachable
-from longline.core.server_urls import shown_address
+from longline.core.errors import BadOption
+from longline.core.redaction import redact_server_url
+from longline.limits.errors import RedisUnreachable
 
 # ---------------- The Lua scripts of the Redis keepers: which files make up which, and how a
 
@@ -112,15 +112,6 @@ def lasting_cause(error: RedisError | OSError, setting: str = REDIS_URL) -> str 
     return None if is_passing else text
 
 
-def shown(url: str) -> str:
-    """Return an address without its password."""
-    if (safe := shown_address(url)).endswith("…"):
-        return safe
-    parts = urlsplit(url)
-    secret, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=("***" if secret else "") + at + host, query="").geturl()
-
-
 PREFIX = "longline:"
 """What every key of ours begins with."""
 PATIENCE = 60.0
@@ -173,7 +164,7 @@ class RedisConnection:
         lua_clock: str | None = None,
     ) -> None:
         self.prefix = prefix
-        self.address = shown(url)
+        self.address = redact_server_url(url)
         self.skew = 0.0
         """Seconds to add to a moment on Redis, so that it is the same moment on our own clock."""
         self._clock = clock

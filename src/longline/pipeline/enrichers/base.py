@@ -31,6 +31,6 @@ class Enricher(Protocol):
         """Return what to add to this data, which cannot be changed."""
 
 
-def nothing(field: str, why: str, origin: str) -> Addition:
+def empty_addition(field: str, why: str, origin: str) -> Addition:
     """Return the addition of an empty field."""
     return Addition({field: None}, (Note(field, why),), origin)

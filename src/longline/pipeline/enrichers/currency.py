@@ -7,7 +7,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
 from longline.config.manifests.pipeline import Currency
-from longline.pipeline.enrichers.base import Addition, nothing
+from longline.pipeline.enrichers.base import Addition, empty_addition
 from longline.pipeline.stages import checked_step
 
 
@@ -36,17 +36,17 @@ class CurrencyEnricher:
         spec, target = self._spec, self._spec.target
         amount, code = self._money(data)
         if amount is None:
-            return nothing(target, f"{spec.field} is no amount", self._origin)
+            return empty_addition(target, f"{spec.field} is no amount", self._origin)
         if code is None:
-            return nothing(target, f"{spec.field} names no currency", self._origin)
+            return empty_addition(target, f"{spec.field} names no currency", self._origin)
         if code not in self._rates:
             why = f"there is no rate for {code} in the table of {spec.date}"
-            return nothing(target, why, self._origin)
+            return empty_addition(target, why, self._origin)
         step = Decimal(1).scaleb(-spec.digits)
         try:
             worth = (amount * self._rates[code]).quantize(step, ROUND_HALF_UP)
         except InvalidOperation:
-            return nothing(target, f"{spec.field} is too large", self._origin)
+            return empty_addition(target, f"{spec.field} is too large", self._origin)
         return Addition({target: float(worth)}, (), self._origin)
 
     def _money(self, data: Mapping[str, Any]) -> tuple[Decimal | None, str | None]:

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from longline.config.documents import read_content
 from longline.config.manifests.pipeline import Geocode, check_row
 from longline.core.errors import BadFile
-from longline.pipeline.enrichers.base import Addition, nothing
+from longline.pipeline.enrichers.base import Addition, empty_addition
 from longline.pipeline.stages import checked_step
 
 _NUMBERS = ("lat", "lon")
@@ -54,13 +54,13 @@ class GeocodeEnricher:
         into, fields = self._spec.into, self._spec.by.values()
         missing = [field for field in fields if data.get(field) in (None, "")]
         if missing:
-            return nothing(into, f"{missing[0]} is empty", self._origin)
+            return empty_addition(into, f"{missing[0]} is empty", self._origin)
         name = _name(data[field] for field in fields)
         if name in self._ambiguous:
             why = f"the table has several places called {', '.join(name)}"
-            return nothing(into, why, self._origin)
+            return empty_addition(into, why, self._origin)
         if name not in self._places:
-            return nothing(into, f"the table has no {', '.join(name)}", self._origin)
+            return empty_addition(into, f"the table has no {', '.join(name)}", self._origin)
         return Addition({into: self._places[name]}, (), self._origin)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from longline.config.manifests.pipeline import SURE, Language
 from longline.core.errors import BadOption, MissingExtra
-from longline.pipeline.enrichers.base import Addition, nothing
+from longline.pipeline.enrichers.base import Addition, empty_addition
 from longline.pipeline.stages import checked_step
 
 _LIBRARY = "py3langid"
@@ -55,10 +55,10 @@ class LanguageEnricher:
         letters = sum(map(str.isalpha, text))
         if letters < spec.letters:
             why = f"too little text: {letters} of at least {spec.letters} letters"
-            return nothing(spec.into, why, self._origin)
+            return empty_addition(spec.into, why, self._origin)
         code, doubt = self._judged(text)
         if doubt:
-            return nothing(spec.into, doubt, self._origin)
+            return empty_addition(spec.into, doubt, self._origin)
         return Addition({spec.into: code}, (), self._origin)
 
     def _text(self, data: Mapping[str, Any]) -> str:

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.sandbox.draws import Picks, draw
-from longline.sandbox.pages import picture
-from longline.sandbox.site import reply
+from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
 from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, number
+from longline.sandbox.templates.pages import picture
+from longline.sandbox.templates.routes import reply
 
 _ITEMS, _A_STEP = 200, 50
 _SCRIPT = """

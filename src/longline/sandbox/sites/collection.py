@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 from aiohttp import web
 
 from longline.core.clock import Clock
-from longline.sandbox.site import reply
 from longline.sandbox.sites.app import App
 from longline.sandbox.sites.base import PracticeSite
 from longline.sandbox.sites.generated import Generated
 from longline.sandbox.sites.graphql import GraphQL
-from longline.sandbox.sites.listings_board import Board
-from longline.sandbox.sites.listings_office import Listings
+from longline.sandbox.sites.listings.board import Board
+from longline.sandbox.sites.listings.site import Listings
 from longline.sandbox.sites.members import Members
 from longline.sandbox.sites.news import News
 from longline.sandbox.sites.quotes import Quotes
 from longline.sandbox.sites.redesign import Redesign
 from longline.sandbox.sites.rest import Rest
 from longline.sandbox.sites.shop import Shop
+from longline.sandbox.templates.routes import reply
 
 
 class Sites:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.sandbox.draws import Picks, draw
+from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
 from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, moved, number
 

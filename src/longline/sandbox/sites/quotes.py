@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.sandbox.draws import Picks, draw
+from longline.sandbox.seeded import Picks, draw
 from longline.sandbox.sites import words
 from longline.sandbox.sites.base import PracticeSite, Rows, Truth, document, missing
 from longline.sandbox.sites.formats import written_date
-from longline.sandbox.titles import make_slug
-from longline.sandbox.words import FIRST_NAMES, LAST_NAMES
+from longline.sandbox.templates.titles import make_slug
+from longline.sandbox.templates.words import FIRST_NAMES, LAST_NAMES
 
 _QUOTES, _AUTHORS, _A_PAGE = 47, 11, 10
 _FIRST_BIRTH = date(1890, 1, 1)

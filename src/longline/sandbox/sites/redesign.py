@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from longline.sandbox.draws import Picks, chance, draw
+from longline.sandbox.seeded import Picks, chance, draw
 from longline.sandbox.sites import words
 from longline.sandbox.sites.base import PracticeSite, Truth, document, missing, number
 from longline.sandbox.sites.formats import written_date, written_money

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from aiohttp import web
 
 from longline.core.clock import Clock
-from longline.sandbox.site import reply
-from longline.sandbox.sites import doors, ledgers
+from longline.sandbox.sites import api_records, authentication
+from longline.sandbox.sites.api_records import Orders
 from longline.sandbox.sites.base import PracticeSite, Rows, Truth, number
-from longline.sandbox.sites.errands import Errands
-from longline.sandbox.sites.orders import Orders
+from longline.sandbox.sites.edge_cases import Errands
+from longline.sandbox.templates.routes import reply
 
 _A_PAGE, _MOST = 10, 25
 
@@ -32,27 +32,34 @@ class Rest(PracticeSite):
     def __init__(self, seed: int, clock: Clock, *, site: Callable[[], str]) -> None:
         self._site = site
         self._clock = clock
-        self._books = ledgers.make_rows(seed, "book", 45, ledgers.book)
-        self._stations = ledgers.make_rows(seed, "station", 32, ledgers.station)
-        self._readings = ledgers.make_rows(seed, "reading", 50, ledgers.reading)
-        self._invoices = ledgers.make_rows(seed, "invoice", 36, ledgers.invoice)
-        self._parts = ledgers.make_rows(seed, "part", 27, ledgers.part)
-        self._changes = ledgers.make_rows(seed, "change", 30, ledgers.change)
+        self._books = api_records.make_rows(seed, "book", 45, api_records.book)
+        self._stations = api_records.make_rows(seed, "station", 32, api_records.station)
+        self._readings = api_records.make_rows(seed, "reading", 50, api_records.reading)
+        self._invoices = api_records.make_rows(seed, "invoice", 36, api_records.invoice)
+        self._parts = api_records.make_rows(seed, "part", 27, api_records.part)
+        self._changes = api_records.make_rows(seed, "change", 30, api_records.change)
         self._orders = Orders(seed)
         self._errands = Errands(seed)
-        self.office = doors.TokenOffice(seed, clock)
+        self.office = authentication.TokenOffice(seed, clock)
         self.sinces: list[str | None] = []
         """From when on changes were asked for, one a request."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/rest/", self._home),
-            web.get("/rest/books", doors.behind(doors.has_token, self._by_cursor)),
-            web.get("/rest/stations", doors.behind(doors.has_key, self._by_link)),
-            web.get("/rest/readings", doors.behind(doors.has_key_in_query, self._by_offset)),
+            web.get(
+                "/rest/books", authentication.behind(authentication.has_token, self._by_cursor)
+            ),
+            web.get("/rest/stations", authentication.behind(authentication.has_key, self._by_link)),
+            web.get(
+                "/rest/readings",
+                authentication.behind(authentication.has_key_in_query, self._by_offset),
+            ),
             web.post("/rest/token", self.office.give),
             web.get("/rest/invoices", self.office.behind(self._by_page)),
-            web.get("/rest/parts", doors.behind(doors.has_password, self._by_next)),
+            web.get(
+                "/rest/parts", authentication.behind(authentication.has_password, self._by_next)
+            ),
             web.get("/rest/changes", self._since),
             *self._orders.routes(),
             *self._errands.routes(),
@@ -72,7 +79,7 @@ class Rest(PracticeSite):
 
     def change(self, *ids: int) -> None:
         """Change these rows of `/rest/changes` at this moment."""
-        now = ledgers.written(datetime.fromtimestamp(self._clock.now(), UTC))
+        now = api_records.written(datetime.fromtimestamp(self._clock.now(), UTC))
         for row in self._changes:
             if row["id"] in ids:
                 row.update(title=f"{row['title']}, again", updated_at=now)

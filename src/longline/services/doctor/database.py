@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError
 
 from longline.config.settings import is_read_only
 from longline.core.errors import MissingExtra
-from longline.core.server_urls import without_password
+from longline.core.redaction import redact_url
 from longline.core.sqlite_files import undecodable_is_damage
 from longline.services.doctor.base import Finding, Ground, ok, problem, warning
 from longline.storage.migrate import NEWEST
@@ -170,7 +170,7 @@ def _sqlite_tables(file: Path) -> str | None:
 
 
 def _postgres(url: URL, remedy: str) -> Iterator[Finding]:
-    shown = without_password(url.render_as_string(hide_password=True))
+    shown = redact_url(url.render_as_string(hide_password=True))
     try:
         with connect(url) as connection:
             yield from _asked(connection, shown)

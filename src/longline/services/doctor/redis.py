@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from longline.core.errors import MissingExtra
+from longline.core.redaction import redact_server_url
 from longline.services.advisories import Advisory, advisories_for
 from longline.services.doctor.base import Finding, Ground, ok, problem, warning
 
@@ -53,7 +54,7 @@ def _looked_at(about: str, address: str, variable: str) -> Iterator[Finding]:
         yield problem(about, sentence, f"{variable}=redis://127.0.0.1:6379/0, for example")
         return
     connected, errors = _library()
-    from longline.limits.backends.redis_connection import lasting_cause, shown  # noqa: PLC0415
+    from longline.limits.backends.redis_connection import lasting_cause  # noqa: PLC0415
 
     try:
         with connected(address) as server:
@@ -62,10 +63,10 @@ def _looked_at(about: str, address: str, variable: str) -> Iterator[Finding]:
         is_malformed = isinstance(error, ValueError)  # its text may repeat the password
         cause = "that is not an address" if is_malformed else lasting_cause(error, variable)
         text = cause or f"nothing answers there ({' '.join(str(error).split())})"
-        sentence = f"Redis at {shown(address)} cannot be used: {text}"
+        sentence = f"Redis at {redact_server_url(address)} cannot be used: {text}"
         yield problem(about, sentence, f"start it with `longline up`, or mend {variable}")
         return
-    yield from _judged(about, shown(address), found, variable)
+    yield from _judged(about, redact_server_url(address), found, variable)
 
 
 def _judged(about: str, where: str, found: Mapping[str, Any], variable: str) -> Iterator[Finding]:

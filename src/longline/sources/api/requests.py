@@ -21,21 +21,15 @@ from longline.config.manifests.json_paths import find
 from longline.config.patterns import user_pattern
 from longline.config.secrets import Reach
 from longline.core.clock import Clock
-from longline.core.errors import (
-    FailureKind,
-    FetchError,
-    Postponed,
-    Rejected,
-    SkipItem,
-    UnexpectedShape,
-    bad_status,
-)
+from longline.core.errors import FailureKind, FetchError, SkipItem, UnexpectedShape, bad_status
 from longline.core.model import Failure
 from longline.core.threads import LARGE_BYTES, off_loop
+from longline.http.errors import Rejected
 from longline.http.headers import number, retry_after
 from longline.http.messages import Page, origin_of, without_userinfo
 from longline.http.middleware.responses import FIRST_BAD
 from longline.limits import rate_limit as pacing
+from longline.limits.errors import Deferred
 from longline.limits.rate_limit import BucketState, RateLimit
 from longline.limits.retry import RETRIED_STATUSES, RetryPolicy
 from longline.sources.visit import Visit
@@ -351,7 +345,7 @@ class Asker:
 
         Raises:
             SkipItem: a rule says that there is nothing here.
-            FetchError: the request failed, or a rule says so; Postponed when to try later.
+            FetchError: the request failed, or a rule says so; Deferred when to try later.
             UnexpectedShape: the answer is not JSON.
         """
         endpoint, key = self._endpoints[name], (name, call.url, call.body)
@@ -424,7 +418,7 @@ class Asker:
         if is_rest:
             self._rests_until = max(self._rests_until, now + seconds)
         if seconds > _LONGEST_WAIT_IN_PLACE:
-            raise Postponed(page.url, now + seconds, reason, kind, is_rest)
+            raise Deferred(page.url, now + seconds, reason, kind, is_rest)
         step = f"retried after {seconds:.3g} s"
         visit.usage.failures.append(Failure(now, page.url, kind, reason, step, 0.0, page.status))
         visit.usage.retries += 1

@@ -15,15 +15,10 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # sh
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 
-from longline.core.errors import (
-    CircuitOpen,
-    FetchError,
-    LonglineError,
-    Postponed,
-    RobotsDisallowed,
-    Throttled,
-)
+from longline.core.errors import FetchError, LonglineError, Throttled
+from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
+from longline.limits.errors import CircuitOpen, Deferred
 from longline.sources.catalogue.transcript_outcomes import TranscriptOutcome
 from longline.sources.visit import Visit
 
@@ -126,7 +121,7 @@ _MEANINGS: Mapping[type[Exception], tuple[TranscriptOutcome, str]] = {
     RobotsDisallowed: (TranscriptOutcome.DISALLOWED, "robots.txt does not allow it"),
     Throttled: (TranscriptOutcome.BLOCKED, "YouTube asks for a pause"),
     CircuitOpen: (TranscriptOutcome.BLOCKED, "YouTube failed too often and rests"),
-    Postponed: (TranscriptOutcome.BLOCKED, "YouTube asks for a long pause"),
+    Deferred: (TranscriptOutcome.BLOCKED, "YouTube asks for a long pause"),
     FetchError: (TranscriptOutcome.FAILED, "YouTube could not be reached"),
     requests.RequestException: (TranscriptOutcome.FAILED, "an answer of YouTube is broken"),
 }

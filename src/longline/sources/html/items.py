@@ -16,8 +16,8 @@ from longline.config.manifests.fields import split_selector
 from longline.config.manifests.html import HtmlManifest
 from longline.config.manifests.json_paths import find
 from longline.config.patterns import user_pattern
-from longline.core.errors import BadAnswer, BadCertificate, PrivateAddress, UnknownHost
 from longline.core.model import Item
+from longline.http.errors import BadAnswer, BadCertificate, PrivateAddress, UnknownHost
 from longline.http.messages import Page, without_userinfo
 from longline.sources.html.fields import (
     ANY_SCRIPT,

@@ -11,21 +11,13 @@ from urllib.parse import urljoin, urlsplit
 from longline.config.manifests.base import fill
 from longline.config.manifests.html import HtmlManifest
 from longline.config.patterns import UserPattern, user_pattern
-from longline.core.errors import (
-    AuthFailed,
-    Blocked,
-    BudgetSpent,
-    CircuitOpen,
-    DiscoveryFailed,
-    FetchError,
-    Gone,
-    Postponed,
-    UnexpectedShape,
-)
+from longline.core.errors import Blocked, DiscoveryFailed, FetchError, Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
+from longline.http.errors import AuthFailed
 from longline.http.messages import Page
 from longline.http.robots_rules import Rules, text_of
+from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.limits.retry import RETRIED_KINDS
 from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
 from longline.sources.html.items import ItemFinder, joined
@@ -34,7 +26,7 @@ from longline.sources.visit import Visit
 _GZIP = b"\x1f\x8b"
 _PIECE = 64 * 1024  # bytes
 _ABSENT = frozenset(range(400, 500)) - {401, 407, 429}  # there is no robots.txt
-_ENDING = (AuthFailed, Blocked, BudgetSpent, CircuitOpen, Postponed)
+_ENDING = (AuthFailed, Blocked, BudgetSpent, CircuitOpen, Deferred)
 """What concerns more than one sitemap: it ends or delays discovery as a whole."""
 _LARGEST = 100 * 1024 * 1024  # bytes; the protocol allows half of it
 

@@ -9,10 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, null, select, update
 from sqlalchemy.exc import StatementError
 
-from longline.core.errors import FailureKind, LeaseLost
+from longline.core.errors import FailureKind
 from longline.core.model import Item, ItemState, Lease, Outcome, OutcomeAction, Usage
-from longline.pipeline.material import packed
+from longline.pipeline.material import pack_raw
 from longline.storage.bulk import BulkChange, BulkUpdate, as_json
+from longline.storage.errors import LeaseLost
 from longline.storage.events import EventRow, add_statistics, append, event_row, happened
 from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.failures import note_failures
@@ -182,7 +183,7 @@ def unstorable(finish: Completion, error: Exception) -> Completion:
         OutcomeAction.QUARANTINE,
         kind=FailureKind.INVALID,
         reason=f"it cannot be stored: {cause}",
-        raw=packed(finish.outcome.raw),
+        raw=pack_raw(finish.outcome.raw),
     )
     return replace(finish, outcome=outcome, found=())
 
@@ -192,7 +193,7 @@ def _kept(raw: Mapping[str, Any]) -> str | None:
     try:
         return as_json(raw)
     except TypeError:
-        kept = packed(raw)
+        kept = pack_raw(raw)
         return None if kept is None else as_json(kept)
 
 

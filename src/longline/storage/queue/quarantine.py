@@ -20,11 +20,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import StatementError
 
-from longline.core.errors import BadOption, FailureKind, LeaseLost
+from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Record
 from longline.storage.bulk import BulkUpdate, as_kept_json
 from longline.storage.columns import kept_key, kept_text
 from longline.storage.database import Database
+from longline.storage.errors import LeaseLost
 from longline.storage.events import EventRow, append, event_row
 from longline.storage.jobs import finish_job
 from longline.storage.queue.outcomes import (

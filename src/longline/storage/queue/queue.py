@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, case, exists, func, select, update
 from sqlalchemy.exc import StatementError
 
-from longline.core.errors import FailureKind, LeaseLost
+from longline.core.errors import FailureKind
 from longline.core.model import FINAL_STATES, ItemState, Lease
 from longline.storage.database import Database
+from longline.storage.errors import LeaseLost
 from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.leases import Claim, lease, owners, reclaim, release, renew
 from longline.storage.queue.outcomes import Completion, complete_all, unstorable

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, exists, func, or_, select, update
 
-from longline.core.errors import UnknownJob
 from longline.core.model import ItemState, JobState
+from longline.storage.errors import UnknownJob
 from longline.storage.events import append, event_row
 from longline.storage.schema import events, items, jobs
 

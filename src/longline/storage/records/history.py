@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select
 
-from longline.core.errors import BadOption, UnknownRecord
+from longline.core.errors import BadOption
 from longline.storage.database import Database
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.differences import (
     Difference,
     Version,

@@ -27,10 +27,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from longline.core.errors import BadOption, UnknownRecord
+from longline.core.errors import BadOption
 from longline.storage.bulk import BulkInsert, as_json
 from longline.storage.columns import kept_key
 from longline.storage.database import Database
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.fields import Field, path_of
 from longline.storage.schema import match_blocks, match_records, match_rules, matches, records
 from longline.storage.shared import lock_name

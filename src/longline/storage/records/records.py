@@ -20,11 +20,12 @@ from sqlalchemy import (
     update,
 )
 
-from longline.core.errors import BadOption, UnknownRecord
+from longline.core.errors import BadOption
 from longline.core.model import Quality, Record
 from longline.storage.bulk import BulkInsert, as_json
 from longline.storage.columns import kept_key
 from longline.storage.database import Database
+from longline.storage.errors import UnknownRecord
 from longline.storage.records.enrichment import enrichments_of
 from longline.storage.records.history import History
 from longline.storage.records.selecting import RecordQuery, matching

@@ -24,9 +24,9 @@ from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.engine.owner import dead_among, handling_signals, this_run
 from longline.engine.report import INTERRUPTED
-from longline.enrichment.opening import limiter_of, open_enricher
 from longline.enrichment.phase import Phase, PhaseReport
 from longline.enrichment.queueing import queries_of, queue_records
+from longline.enrichment.servers import open_enricher, task_limiter
 from longline.storage.records.enrichment import Questions
 from longline.storage.records.records import Row
 from longline.storage.store import Store, open_store
@@ -122,7 +122,7 @@ async def _run(
 ) -> PhaseReport:
     clock, questions = SystemClock(), store.questions
     async with open_limit_backends(settings, clock) as backends:
-        limiter = limiter_of(task, clock, backends.paces, backends.limits)
+        limiter = task_limiter(task, clock, backends.paces, backends.limits)
         async with open_enricher(task, limiter, clock) as enricher:
             phase = Phase(
                 task,

@@ -28,13 +28,13 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption
 from longline.core.json_text import as_text
 from longline.core.output import binary_stdout, sanitize_json
-from longline.export.base import Rows
-from longline.export.columns import chosen_columns
-from longline.export.destinations.base import STDOUT, Exported, Wish, check
-from longline.export.files import NONE_FITS, export, export_stream
-from longline.export.incremental import Fresh
-from longline.export.redaction import Redactor, known_secrets, stand_in_key
-from longline.export.writing import FORMATS
+from longline.export.columns import parse_columns
+from longline.export.export import NO_RECORDS, export, export_stream
+from longline.export.formats.registry import FORMATS
+from longline.export.incremental import IncrementalRows
+from longline.export.redaction import Redactor, known_secrets, pseudonym_key
+from longline.export.request import STDOUT, ExportRequest, ExportResult, check_request
+from longline.export.rows import Rows
 from longline.storage.records.records import ENRICHMENTS
 from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store, open_store
@@ -139,22 +139,23 @@ def command(
     _tell(done, incremental, is_streamed=wish.output == STDOUT, as_json=as_json)
 
 
-def _wish(given: dict[str, Any]) -> Wish:
+def _wish(given: dict[str, Any]) -> ExportRequest:
     """Take what concerns the file out of the options, and leave what concerns the records."""
     columns, secret = given.pop("columns"), given.pop("secret")
-    names = ("output", "form", "partition", "table", "endpoint")
+    names = ("output", "partition", "table", "endpoint")
     try:
         reference = SecretRef.parse(secret) if secret else None
     except (ValueError, RuntimeError) as error:  # RuntimeError: no home for the ~
         raise BadOption("--secret", str(error)) from None
-    wish = Wish(
+    wish = ExportRequest(
         **{name: given.pop(name) for name in names},
+        format=given.pop("form"),
         columns=tuple(columns.split(",")) if columns else (),
         secret=reference,
         has_schema=not given.pop("no_schema"),
         makes_folder=given.pop("makes_folder"),
     )
-    check(wish)
+    check_request(wish)
     return wish
 
 
@@ -172,7 +173,7 @@ def _redactor(
         problem = f"{names} cannot be read, so that the secret could be written; provide it, or"
         raise BadOption("--redact", f"{problem} go on without by --ignore-unreadable")
     notes = [f"{one} cannot be read: that secret was not looked for" for one in known.unreadable]
-    return Redactor(known.values, key=stand_in_key(settings.home)), notes
+    return Redactor(known.values, key=pseudonym_key(settings.home)), notes
 
 
 async def _tasks(store: Store, said: str | None) -> tuple[str, ...] | None:
@@ -191,9 +192,9 @@ async def _tasks(store: Store, said: str | None) -> tuple[str, ...] | None:
     return wanted
 
 
-def _check_chosen(wish: Wish) -> None:
+def _check_chosen(wish: ExportRequest) -> None:
     """See that what is added can be found in the columns that were chosen."""
-    named = chosen_columns(wish.columns, wish.tasks or ())
+    named = parse_columns(wish.columns, wish.tasks or ())
     if wish.tasks and named and all(one.path[0] != ENRICHMENTS for one in named):
         problem = f"--columns names nothing of it, such as enrichments.{wish.tasks[0]}.@model"
         raise BadOption("--with-enrichments", problem)
@@ -209,15 +210,15 @@ async def _check_source(store: Store, source: str | None) -> None:
     raise BadOption("--source", f"no record in this home is of {source!r}{hint}")
 
 
-def _all(store: Store, wish: Wish, query: RecordQuery) -> Exported:
+def _all(store: Store, wish: ExportRequest, query: RecordQuery) -> ExportResult:
     return _written(wish, _rows(store, wish, query))
 
 
-def _rows(store: Store, wish: Wish, query: RecordQuery) -> Rows:
+def _rows(store: Store, wish: ExportRequest, query: RecordQuery) -> Rows:
     return lambda: store.records.stream(query, with_enrichments=wish.tasks is not None)
 
 
-def _new(store: Store, wish: Wish, query: RecordQuery, name: str) -> Exported | None:
+def _new(store: Store, wish: ExportRequest, query: RecordQuery, name: str) -> ExportResult | None:
     """Write what is new, then say so to the marks; None when nothing is."""
     if query.as_of is not None:
         raise BadOption(
@@ -225,16 +226,16 @@ def _new(store: Store, wish: Wish, query: RecordQuery, name: str) -> Exported | 
         )
     everything = replace(query, limit=None)  # what was written before must not use up the limit
     read = _rows(store, wish, everything)
-    rows = Fresh(store.marks, name, read, limit=query.limit, tasks=wish.tasks or ())
+    rows = IncrementalRows(store.marks, name, read, limit=query.limit, tasks=wish.tasks or ())
     with closing(rows):
         if rows.is_empty():
             return None
         done = _written(replace(wish, is_numbered=wish.output != STDOUT), rows)
-        asyncio.run(store.marks.add(name, rows.given()))
+        asyncio.run(store.marks.add(name, rows.yielded()))
     return done
 
 
-def _written(wish: Wish, rows: Rows) -> Exported:
+def _written(wish: ExportRequest, rows: Rows) -> ExportResult:
     if wish.output != STDOUT:
         return export(wish, rows)
     try:
@@ -247,14 +248,14 @@ def _written(wish: Wish, rows: Rows) -> Exported:
             sys.exit(0)
         problem = error.strerror or str(error)
         raise click.ClickException(f"standard output cannot be written ({problem})") from error
-    notes = written.notes if written.records else (*written.notes, NONE_FITS)
+    notes = written.notes if written.records else (*written.notes, NO_RECORDS)
     redacted = dict(wish.redactor.replaced) if wish.redactor else None
-    form = wish.form or "jsonl"
-    return Exported(STDOUT, form, written.records, notes=notes, redacted=redacted)
+    name = wish.format or "jsonl"
+    return ExportResult(STDOUT, name, written.records, notes=notes, redacted=redacted)
 
 
 def _tell(
-    done: Exported | None, incremental: str | None, *, is_streamed: bool, as_json: bool
+    done: ExportResult | None, incremental: str | None, *, is_streamed: bool, as_json: bool
 ) -> None:
     """Say what was written; beside the records if they are on standard output themselves."""
     if as_json:
@@ -266,7 +267,7 @@ def _tell(
         click.echo(_told(done), err=is_streamed)
 
 
-def _told(done: Exported) -> str:
+def _told(done: ExportResult) -> str:
     parts = f", {done.parts} files" if done.parts > 1 else ""
     lines = [f"{done.records} records written to {done.path} ({done.format}{parts})"]
     if done.redacted is not None:

@@ -14,8 +14,8 @@ from longline.config.settings import Settings
 from longline.core.errors import BadOption, MissingExtra
 from longline.engine.owner import in_words
 from longline.engine.tasks import Taken, take_back
-from longline.export.destinations.base import Wish
-from longline.export.tasks import for_later, from_anywhere, order_of
+from longline.export.request import ExportRequest
+from longline.export.tasks import absolute_output, export_task, prepare_for_task
 from longline.storage.queue.tasks import Task
 from longline.storage.store import Store
 
@@ -24,7 +24,12 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
 
 
 async def leave(
-    settings: Settings, store: Store, wish: Wish, beside: Mapping[str, Any], *, as_json: bool
+    settings: Settings,
+    store: Store,
+    wish: ExportRequest,
+    beside: Mapping[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     """Place the order to write the records of a job; `beside` are the other options.
 
@@ -37,9 +42,9 @@ async def leave(
     except ImportError as error:
         raise MissingExtra("cluster", "--detach") from error
     name = _job_of(beside)
-    wish = for_later(wish, option="--output", by_worker=True)
+    wish = prepare_for_task(wish, option="--output", by_worker=True)
     job = await store.jobs.get(name)
-    order = order_of(wish, job.id, await store.now(), is_after_end=False)
+    order = export_task(wish, job.id, await store.now(), is_after_end=False)
     await have_written(settings, store, order, note)
     if as_json:
         print_json({"job": job.id, "output": wish.output, "order": order.name})
@@ -94,7 +99,7 @@ def _to_drop(given: click.Context) -> tuple[str, str | None]:
     if given.params["job"] is None:
         raise BadOption("--drop", "exports that wait are those of a job: say --job")
     output = given.params["output"]
-    return given.params["job"], from_anywhere(output) if "output" in said else None
+    return given.params["job"], absolute_output(output) if "output" in said else None
 
 
 def _job_of(beside: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from longline.cli.opening import with_store
 from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
 from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import FailureKind
-from longline.pipeline.material import material_of
+from longline.pipeline.material import unpack_material
 from longline.storage.queue.quarantine import Group, Held
 from longline.storage.store import Store
 from longline.wiring import open_archive
@@ -129,7 +129,7 @@ def replay_items(
 
 
 def _told(held: Held) -> dict[str, Any]:
-    material = material_of(held.raw)
+    material = unpack_material(held.raw)
     return {
         "job": held.job,
         "key": held.item.key,

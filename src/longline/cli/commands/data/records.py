@@ -34,7 +34,7 @@ from longline.cli.options import (
     query_of,
     query_options,
 )
-from longline.export.rows import outward
+from longline.export.rows import export_row
 from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store
 
@@ -45,7 +45,7 @@ _LINE = 100
 
 def print_record(row: dict[str, Any]) -> None:
     """Print a record, why its quality is what it is, and where its fields come from."""
-    shown, about = outward(row), row["about"]
+    shown, about = export_row(row), row["about"]
     console = plain_console()  # what sites write may look like markup
     name = cleaned(f"{shown['source']}/{shown['key']}", is_line=True)
     console.print(name, style="bold", end=" ", soft_wrap=True)
@@ -166,7 +166,7 @@ def _list(
     rows = with_store(home, lambda store: _listed(store, query, names))
     if as_json:
         for row in rows:
-            print_json(picked(row, names) if names else outward(row))
+            print_json(picked(row, names) if names else export_row(row))
     elif rows:
         plain_console().print(_picked_table(rows, names) if names else _table(rows))
     else:
@@ -176,7 +176,7 @@ def _list(
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table("key", "title", "score", "class", "version", "changed", box=None)
     for row in rows:
-        shown = outward(row)
+        shown = export_row(row)
         table.add_row(
             cleaned(f"{shown['source']}/{shown['key']}", is_line=True),
             _title(shown),
@@ -210,7 +210,7 @@ def show(
     row, said = with_store(home, lambda store: _found(store, key, source, then))
     if as_json:
         added = {"quality": row["about"].get("quality"), "enrichments": said}
-        print_json(outward(row) | added)
+        print_json(export_row(row) | added)
         return
     print_record(row)
     print_said(said)

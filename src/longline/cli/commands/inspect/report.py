@@ -11,9 +11,9 @@ from longline.analysis.job_report import Audit, as_markdown, audit
 from longline.cli.opening import with_store
 from longline.cli.options import JOB, home_option, json_option, print_json
 from longline.core.clock import SystemClock
-from longline.core.errors import NothingYet
+from longline.core.errors import NoJobsYet
 from longline.engine.progress import ProgressTracker
-from longline.export.base import written_whole
+from longline.export.atomic_files import atomic_write
 from longline.storage.store import Store
 
 
@@ -31,7 +31,7 @@ def command(job: str | None, *, output: Path | None, home: Path | None, as_json:
     """
     result = with_store(home, lambda store: _audit(store, job))
     if output:
-        with written_whole(output) as target:
+        with atomic_write(output) as target:
             target.write(as_markdown(result, SystemClock().now()).encode())
     if as_json:
         print_json(result.as_dict())
@@ -45,7 +45,7 @@ def command(job: str | None, *, output: Path | None, home: Path | None, as_json:
 async def _audit(store: Store, name: str | None) -> Audit:
     newest = await store.jobs.list(limit=1)
     if name is None and not newest:
-        raise NothingYet
+        raise NoJobsYet
     job = newest[0] if name is None else await store.jobs.get(name)
     progress = await ProgressTracker(store, job.id).snapshot()
     findings = await store.findings(job.id, job.source)

@@ -21,11 +21,12 @@ from longline.cli.options import home_option, json_option, print_json, settings_
 from longline.cli.tables import Fitting, row_of, sites_table
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock, utc_datetime
-from longline.core.errors import LonglineError, StoreGone
+from longline.core.errors import LonglineError
 from longline.engine.owner import is_abandoned
 from longline.engine.progress import rest_after
 from longline.engine.sites import SiteProgress, progress_of
 from longline.storage.database import open_database
+from longline.storage.errors import StoreGone
 from longline.storage.store import Store, open_store
 
 _RECENT = 5  # jobs that have ended are shown as well, so many at most

@@ -22,8 +22,8 @@ from longline.cli.options import (
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
-from longline.devtools.bench import open_bench, spec_of
-from longline.devtools.planning import MOST, REQUESTS, Certainty, Plan, make_plan
+from longline.devtools.plan import MAX_SAMPLES, REQUESTS, Certainty, Plan, make_plan
+from longline.devtools.session import open_session, session_spec
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -37,14 +37,14 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
     type=COUNT,
     default=REQUESTS,
     show_default=True,
-    help="So many requests may go into looking for items.",
+    help="Maximum requests to discover items.",
 )
 @click.option(
     "--samples",
     type=COUNT,
-    default=MOST,
+    default=MAX_SAMPLES,
     show_default=True,
-    help="Try at most so many items to learn what one costs.",
+    help="Maximum items to run as samples.",
 )
 @ignore_robots_option
 @home_option
@@ -66,7 +66,7 @@ def command(
     what one costs is known to 8 %, or half of them were. What is only estimated says so.
     """
     values = {name: value for name, value in given.items() if value not in (None, ())}
-    spec = spec_of(source, {**values, "set": dict(options), "params": values_of(params)})
+    spec = session_spec(source, {**values, "set": dict(options), "params": values_of(params)})
     plan = asyncio.run(_plan(settings_of(home), spec, requests, samples))
     if as_json:
         print_json(plan.as_dict())
@@ -76,8 +76,8 @@ def command(
 
 async def _plan(settings: Settings, spec: JobSpec, requests: int, samples: int) -> Plan:
     clock = SystemClock()
-    async with open_bench(settings, spec, clock) as bench:
-        return await make_plan(bench, settings, clock, requests=requests, samples=samples)
+    async with open_session(settings, spec, clock) as session:
+        return await make_plan(session, settings, clock, requests=requests, samples=samples)
 
 
 def _tell(plan: Plan) -> None:
@@ -88,10 +88,11 @@ def _tell(plan: Plan) -> None:
         each += f" ({plan.fewest_per_item} to {plan.most_per_item})"
     click.echo(f"{plan.source}: {word}{duration(plan.seconds)}, estimated{error}")
     click.echo(f"  items     {word}{plan.items:,}")
-    click.echo(f"  requests  {word}{plan.requests:,}: {plan.looking:,} to find the items, {each}")
+    found = f"{plan.discovery_requests:,} to find the items"
+    click.echo(f"  requests  {word}{plan.requests:,}: {found}, {each}")
     for one in plan.domains:
-        pace = "" if one.rate is None else f"{one.rate:.3g} a second, bursts of {one.burst}, "
-        click.echo(f"  pace      {one.domain}: {pace}{one.pace}")
+        rate = "" if one.rate is None else f"{one.rate:.3g} per second, burst {one.burst}, "
+        click.echo(f"  rate      {one.domain}: {rate}{one.rate_origin}")
     click.echo(f"  waits for {plan.bound}")
     click.echo(f"  this plan took {plan.spent} requests")
     for note in plan.notes:

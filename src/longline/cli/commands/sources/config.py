@@ -39,8 +39,9 @@ from longline.config.library import (
 from longline.config.manifests.schemas import NAMES, schema_of
 from longline.config.run_files import read_file
 from longline.config.settings import Explained, Settings, explain_settings
-from longline.core.errors import BadFile, BadOption, ConfigError, UnknownJob
+from longline.core.errors import BadFile, BadOption, ConfigError
 from longline.sources.loader import load_source
+from longline.storage.errors import UnknownJob
 
 # ---------------- What the config command works on: files by path or name, and what jobs ran with
 

@@ -19,7 +19,7 @@ from longline.cli.options import Pair, home_option, ignore_robots_option, settin
 from longline.config.job_spec import make_spec
 from longline.core.errors import LonglineError
 from longline.core.files import make_private_file
-from longline.devtools.bench import SINGLE, spec_of
+from longline.devtools.session import NO_SOURCE, session_spec
 from longline.devtools.shell import Help, PageShell
 from longline.http.messages import Page
 
@@ -47,7 +47,7 @@ def command(
     told: dict[str, Any] = {"set": dict(options)}
     if ignore_robots:  # else what a job file says of it counts
         told["ignore_robots"] = ignore_robots
-    spec = spec_of(source, told) if source else make_spec({"source": SINGLE, **told})
+    spec = session_spec(source, told) if source else make_spec({"source": NO_SOURCE, **told})
     settings = settings_of(home)
     with PageShell(settings, spec) as shell:
         shell.fetch(url)

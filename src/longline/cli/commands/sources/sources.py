@@ -32,10 +32,9 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import ConfigError
 from longline.core.model import Item, OutcomeAction, Quality
-from longline.devtools.bench import open_bench, spec_of
-from longline.devtools.checking import Check, CheckedField, Checks, check_source
-from longline.devtools.exchanges import Exchange
-from longline.devtools.recording import CaseResult, cases_in, record_case, replay_case
+from longline.devtools.cases import CaseResult, cases_in, record_case, replay_case
+from longline.devtools.check import Check, CheckedField, Checks, check_source
+from longline.devtools.session import Exchange, open_session, session_spec
 from longline.http.messages import Page
 from longline.sources.base import Source
 from longline.sources.loader import BUILT_IN, load_source
@@ -194,7 +193,7 @@ def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any
     told: dict[str, Any] = {"set": dict(given["options"]), "params": values_of(given["params"])}
     if given["ignore_robots"]:  # else what a job file says of it counts
         told["ignore_robots"] = given["ignore_robots"]
-    spec = spec_of(given["source"], told)
+    spec = session_spec(given["source"], told)
     url = given["url"]
     item = Item(given["key"] or url, url) if url else None
     checks = asyncio.run(_check(settings_of(home), spec, given["items"], item, record))
@@ -231,7 +230,7 @@ async def _check(
     settings: Settings, spec: JobSpec, items: int, item: Item | None, folder: Path | None
 ) -> Checks:
     clock = SystemClock()
-    async with open_bench(settings, spec, clock) as bench:
+    async with open_session(settings, spec, clock) as bench:
         started = clock.now()
         checks = await check_source(bench, clock, items=items, only=item)
     if folder is not None:

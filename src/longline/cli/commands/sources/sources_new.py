@@ -28,19 +28,25 @@ from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption, DestinationUnwritable
-from longline.devtools.bench import SINGLE, open_page_link
 from longline.devtools.propose.fields import ProposedField
-from longline.devtools.propose.proposal import Candidate, Kind, Proposal, manifest_text, shortened
-from longline.devtools.propose.proposer import Proposer, Survey, Transport
+from longline.devtools.propose.proposal import (
+    Candidate,
+    ItemKind,
+    Proposal,
+    manifest_text,
+    shortened,
+)
+from longline.devtools.propose.proposer import PageSurvey, Proposer, Transport
+from longline.devtools.session import NO_SOURCE, open_page_chain
 
 _PARTIAL = 3
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _KINDS = {
-    Kind.PAGES: "{count} elements {selector}, each with a page of its own ({link})",
-    Kind.ELEMENTS: "{count} elements {selector}",
-    Kind.RECORDS: "{count} objects at {selector} in the JSON of {url}",
-    Kind.SCRIPT: "{count} objects at {selector} in a script of the page",
-    Kind.PAGE: "the page itself",
+    ItemKind.PAGES: "{count} elements {selector}, each with a page of its own ({link})",
+    ItemKind.ELEMENTS: "{count} elements {selector}",
+    ItemKind.RECORDS: "{count} objects at {selector} in the JSON of {url}",
+    ItemKind.SCRIPT: "{count} objects at {selector} in a script of the page",
+    ItemKind.PAGE: "the page itself",
 }
 
 
@@ -115,11 +121,11 @@ def _has_host(url: str) -> bool:
 
 async def _propose(
     settings: Settings, url: str, dialog: _Dialog, given: dict[str, Any]
-) -> tuple[Survey, Proposal]:
-    spec = make_spec({"source": SINGLE, "ignore_robots": given["ignore_robots"]})
+) -> tuple[PageSurvey, Proposal]:
+    spec = make_spec({"source": NO_SOURCE, "ignore_robots": given["ignore_robots"]})
     transport: Transport = given["transport"]
     clock = SystemClock()
-    async with open_page_link(settings, spec, clock, transport=transport) as link:
+    async with open_page_chain(settings, spec, clock, transport=transport) as link:
         proposer = Proposer(link, url, given["name"], clock=clock, transport=transport)
         survey = await proposer.survey()
         dialog.show_candidates(survey.candidates)
@@ -132,7 +138,7 @@ async def _propose(
     return survey, dialog.edited(proposal)
 
 
-def _numbered(survey: Survey, number: int) -> Candidate:
+def _numbered(survey: PageSurvey, number: int) -> Candidate:
     if number > len(survey.candidates):
         count = len(survey.candidates)
         raise BadOption("--candidate", f"there are {count} candidates, and this is {number}")
@@ -155,7 +161,7 @@ class _Dialog:
         screen.print("Candidates for the items, the most likely first:\n")
         for number, one in enumerate(candidates, start=1):
             screen.print(Text(f"{number:3}  {shortened(described(one), room)}", "bold"))
-            for text in one.samples[:2] if one.kind is not Kind.PAGE else ():
+            for text in one.samples[:2] if one.kind is not ItemKind.PAGE else ():
                 screen.print(f"     {shortened(text, room)}")
             score = [f"score {one.score:.0f}"] if one.score else []
             reasons = Text("; ".join([*score, *one.reasons]), "dim")
@@ -172,14 +178,14 @@ class _Dialog:
         click.echo()
         return number
 
-    def show_proposal(self, proposal: Proposal, survey: Survey) -> None:
+    def show_proposal(self, proposal: Proposal, survey: PageSurvey) -> None:
         """Print the fields, the further pages, and what did not hold."""
         if self._is_quiet:
             return
         screen = plain_console()
         number = survey.candidates.index(proposal.candidate) + 1
         screen.print(Text(f"Candidate {number}: {described(proposal.candidate)}", "bold"))
-        if proposal.candidate.kind is not Kind.PAGE:
+        if proposal.candidate.kind is not ItemKind.PAGE:
             pages = proposal.pages or {}
             how = ", ".join(f"{name} {value}" for name, value in pages.items())
             screen.print(f"Further pages: {how or 'no way to them was found'}")

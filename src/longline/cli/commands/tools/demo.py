@@ -15,7 +15,8 @@ from longline.cli.display import Display, print_summary
 from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
 from longline.config.settings import Settings, prepare_home
 from longline.engine.report import INTERRUPTED, JobReport
-from longline.export.files import export_to
+from longline.export.export import export
+from longline.export.request import ExportRequest
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.storage.records.records import RecordQuery
@@ -104,7 +105,8 @@ async def _collect(settings: Settings, web: PracticeWeb, display: Display) -> tu
             report = await orchestrator.execute(on_progress=display.update)
         path = settings.home / "templates.jsonl"
         query = RecordQuery(job=report.job)
-        done = export_to(path, lambda: orchestrator.store.records.stream(query))
+        request = ExportRequest(str(path), has_schema=False)
+        done = export(request, lambda: orchestrator.store.records.stream(query))
     return report.with_output(done.path), done.records
 
 

@@ -20,9 +20,9 @@ from playwright.async_api import Browser, BrowserContext, Page, Playwright, Rout
 from playwright.async_api import Error as PlaywrightError
 
 from longline.core.clock import Clock
-from longline.core.errors import PrivateAddress
 from longline.core.files import make_private_file, make_private_folder
 from longline.http.address_policy import hostname_of
+from longline.http.errors import PrivateAddress
 from longline.http.transports.browser.options import BrowserOptions, find_chromium, is_remote
 from longline.http.transports.browser.proxy import BrowserProxy
 

@@ -17,9 +17,10 @@ from yarl import URL
 
 from longline.config.manifests.browser import Steps
 from longline.core.clock import Clock, utc_datetime
-from longline.core.errors import BadAnswer, BadCertificate, BadStatus, ConnectFailed, FetchError
+from longline.core.errors import BadStatus, ConnectFailed, FetchError
 from longline.core.files import make_private_file, make_private_folder
 from longline.core.model import CUT
+from longline.http.errors import BadAnswer, BadCertificate
 from longline.http.messages import Request, with_query, without_userinfo, without_userinfo_in
 from longline.http.transports.browser.page import (
     HTML,
@@ -137,7 +138,9 @@ class Load:
         )
         await self._act(stage)
         for cut in dict.fromkeys(stage.cuts):
-            self.traffic.usage.tell(CUT, reason=f"{self.request.url} was not shown whole: {cut}")
+            self.traffic.usage.add_event(
+                CUT, reason=f"{self.request.url} was not shown whole: {cut}"
+            )
         # A click may lead elsewhere: the answer is that of the page which was asked for.
         answer, address = self.traffic.main, self._address()
         try:

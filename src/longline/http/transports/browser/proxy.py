@@ -11,8 +11,8 @@ import ipaddress
 import struct
 from contextlib import suppress
 
-from longline.core.errors import PrivateAddress
 from longline.http.address_policy import AddressPolicy
+from longline.http.errors import PrivateAddress
 
 _VERSION, _CONNECT = 5, 1
 _IPV4, _NAME, _IPV6 = 1, 3, 4

@@ -25,7 +25,8 @@ from longline.config.manifests.browser import (
     named,
 )
 from longline.core.clock import Clock
-from longline.core.errors import ConnectFailed, NeverReady, bad_status
+from longline.core.errors import ConnectFailed, bad_status
+from longline.http.errors import NeverReady
 from longline.http.messages import Clicks
 from longline.http.messages import Page as HtmlPage
 from longline.http.transports.browser.deadlines import Patience

@@ -11,8 +11,9 @@ from playwright.async_api import Page as Tab
 
 from longline.config.patterns import user_pattern
 from longline.core.clock import Clock
-from longline.core.errors import ConnectFailed, NeverReady, PrivateAddress, TimedOut
+from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
+from longline.http.errors import NeverReady, PrivateAddress, TimedOut
 from longline.http.messages import Request
 from longline.http.transports.browser.chromium import Chromium
 from longline.http.transports.browser.deadlines import Patience
@@ -141,4 +142,4 @@ class Tabs:
     async def _keep(self, tab: Tab, request: Request, usage: Usage) -> None:
         kept = await self._failures.keep(tab, request.url)
         if kept is not None:
-            usage.tell(KEPT, url=request.url, file=f"{kept}.html")
+            usage.add_event(KEPT, url=request.url, file=f"{kept}.html")

@@ -15,9 +15,10 @@ from playwright.async_api import Page, Request, Response, Route
 
 from longline.config.manifests.browser import RESOURCE_TYPES, TRACKERS
 from longline.config.patterns import UserPattern
-from longline.core.errors import LonglineError, PrivateAddress
+from longline.core.errors import LonglineError
 from longline.core.json_text import read_json
 from longline.core.model import CUT, Usage
+from longline.http.errors import PrivateAddress
 from longline.http.messages import Permit
 from longline.http.transports.browser.deadlines import Patience
 
@@ -203,7 +204,7 @@ class Traffic:
         elif not self._is_capture_full:
             self._is_capture_full = True
             reason = f"{self.page.url} received more than {_MOST_CAPTURED} answers to capture"
-            self.usage.tell(CUT, reason=reason)
+            self.usage.add_event(CUT, reason=reason)
 
     def _is_captured(self, url: str) -> bool:
         return any(pattern.search(url) for pattern in self.rules.captured)
@@ -270,7 +271,7 @@ class Traffic:
             return True
         if isinstance(error, PrivateAddress):
             # Pages ask this machine for reasons of their own; they are shown without the answer.
-            self.usage.tell("address.refused", url=url, address=error.address)
+            self.usage.add_event("address.refused", url=url, address=error.address)
             self.blocked += 1
             return False
         if not isinstance(error, LonglineError):

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from longline.core.clock import Clock
-from longline.core.errors import BadAnswer, MissingExtra
+from longline.core.errors import MissingExtra
 from longline.core.model import Usage
+from longline.http.errors import BadAnswer
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.options import BrowserOptions, is_remote

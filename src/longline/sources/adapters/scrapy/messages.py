@@ -21,15 +21,8 @@ from scrapy.settings import Settings
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.request import request_from_dict
 
-from longline.core.errors import (
-    BadStatus,
-    BodyCut,
-    ConnectFailed,
-    RobotsDisallowed,
-    RobotsUnreachable,
-    TimedOut,
-    UnexpectedShape,
-)
+from longline.core.errors import BadStatus, ConnectFailed, RobotsUnreachable, UnexpectedShape
+from longline.http.errors import BodyCut, RobotsDisallowed, TimedOut
 from longline.http.messages import Page
 from longline.limits.retry import RETRIED_STATUSES
 

@@ -22,17 +22,15 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from longline.core.errors import (
     BadSource,
-    BudgetSpent,
-    CircuitOpen,
     FetchError,
     NothingToStore,
-    Postponed,
     SkipItem,
     UnexpectedShape,
     bad_status,
 )
 from longline.core.model import Cursor, Item
 from longline.http.messages import without_userinfo
+from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.sources.adapters.records import GUESSED, RecordSource, fingerprint
 from longline.sources.adapters.scrapy.messages import (
     outgoing,
@@ -46,7 +44,7 @@ from longline.sources.adapters.scrapy.spider import Crawl, not_run, settings_of
 from longline.sources.base import Needs, Options, Source, layer
 from longline.sources.visit import Visit
 
-_NOT_FOR_ERRBACKS = (CircuitOpen, Postponed, BudgetSpent)
+_NOT_FOR_ERRBACKS = (CircuitOpen, Deferred, BudgetSpent)
 """These say nothing about a request but that it is not its time."""
 _RECORDS_FIRST = 1_000_000  # what is scraped is stored before more is asked for
 _START = "start"

@@ -30,7 +30,8 @@ from scrapy.utils.project import get_project_settings
 from scrapy.utils.python import global_object_name
 from twisted.python.failure import Failure
 
-from longline.core.errors import BadAnswer, BadSource, SkipItem, UnexpectedShape
+from longline.core.errors import BadSource, SkipItem, UnexpectedShape
+from longline.http.errors import BadAnswer
 from longline.sources.adapters.scrapy.cookies import Jars
 from longline.sources.adapters.scrapy.messages import accepted, told_as_scrapy
 

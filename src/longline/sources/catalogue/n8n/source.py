@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from longline.core.errors import FetchError, RobotsDisallowed
+from longline.core.errors import FetchError
 from longline.core.model import Cursor, Item
+from longline.http.errors import RobotsDisallowed
 from longline.sources.base import QualityRules, Source, layer
 from longline.sources.catalogue.n8n.content import (
     check_image,

@@ -1,0 +1,102 @@
+"""Errors of requests and responses."""
+
+from __future__ import annotations
+
+from longline.core.errors import ConfigError, FailureKind, FetchError
+
+
+class NoBrowser(ConfigError):
+    problem: str
+    message = "no Chromium was found: {problem}"
+    hint = (
+        "Install one (apt install chromium, or playwright install chromium), or set "
+        "LONGLINE_CHROMIUM to its path or to the address of a running one."
+    )
+
+
+class UnknownHost(FetchError):
+    """No host has this name, and it has not answered before: a retry would not help."""
+
+    kind = FailureKind.REFUSED
+    problem: str
+    message = "there is no host {host}, for {url} ({problem})"
+
+
+class PrivateAddress(FetchError):
+    """A site on a public host led to a private address; nothing was sent."""
+
+    kind = FailureKind.REFUSED
+    address: str
+    message = "{url} was not requested: it leads to {address}, which is not a public address"
+    hint = "If the source may request it, add the host to its private_hosts."
+
+
+class BadCertificate(FetchError):
+    kind = FailureKind.REFUSED
+    problem: str
+    message = "{url} was not requested: the TLS certificate of {host} is not trusted ({problem})"
+    hint = (
+        "Check the address; if your own certificate authority signed it, set ca_file to the "
+        "certificate of that authority."
+    )
+
+
+class TimedOut(FetchError):
+    kind = FailureKind.TIMEOUT
+    seconds: float
+    message = "{url} did not respond in full within {seconds:g} s"
+
+
+class NeverReady(FetchError):
+    """A page loaded, but what the browser waited for did not appear on it."""
+
+    kind = FailureKind.TIMEOUT
+    what: str
+    seconds: float
+    message = "{url} loaded, but {what} did not appear within {seconds:g} s"
+
+
+class BodyCut(FetchError):
+    received_bytes: int
+    message = "the response of {url} was cut off after {received_bytes} bytes"
+
+
+class BadAnswer(FetchError):
+    """A response that cannot be used: too large, undecodable, or a redirect loop."""
+
+    kind = FailureKind.INVALID
+    problem: str
+    message = "the response of {url} cannot be used: {problem}"
+
+
+class Rejected(FetchError):
+    """A response that a rule of the source calls a failure; `kind` is given by the rule."""
+
+    reason: str
+    kind: FailureKind = FailureKind.REFUSED  # type: ignore[misc]  # each error has its own
+    message = "the response of {url} is a failure: {reason}"
+
+
+class RobotsDisallowed(FetchError):
+    kind = FailureKind.REFUSED
+    exit_code = 4
+    reason: str
+    message = "robots.txt of {host} does not allow {url} ({reason})"
+    hint = (
+        "Use a mirror, or, if you have the right to, add --ignore-robots {host}; the override is "
+        "recorded in the job."
+    )
+
+
+class AuthFailed(FetchError):
+    """No token, or the login did not work."""
+
+    kind = FailureKind.REFUSED
+    problem: str
+    message = "{host} refused the credentials: {problem}"
+
+
+class NotArchived(FetchError):
+    kind = FailureKind.INVALID
+    method: str = "GET"
+    message = "the archive has no response to {method} {url}"

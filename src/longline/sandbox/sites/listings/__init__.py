@@ -1,0 +1,1 @@
+"""Three property sites that advertise the same properties."""
