@@ -1,4 +1,4 @@
-"""A source of one's own: what the pages of the practice web say about each template."""
+"""A source in Python: title, author and categories of the templates of the practice web."""
 
 from longline import Item, Options, Source, layer
 
@@ -9,7 +9,7 @@ class Pages(Source):
     name = "pages"
 
     class Options(Options):
-        """What can be said with --set."""
+        """Settings of the source, for --set."""
 
         site: str = "http://127.0.0.1:8765"
 
