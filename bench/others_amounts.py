@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from longline.config.locales import check_form
+from longline.sources.parsing.locales import check_form
 from longline.sources.parsing.values import read_value
 from others_frame import Suite, Verdict
 

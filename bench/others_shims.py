@@ -24,8 +24,8 @@ from scrapy.http import Response
 from longline.http.messages import Page
 from longline.http.robots_rules import Rules, text_of
 from longline.sources.adapters.scrapy.cookies import Jars
-from longline.sources.catalogue.sitemap import read_sitemap
-from longline.sources.html.items import joined
+from longline.sources.html.links import absolute_url
+from longline.sources.sitemap import read_sitemap
 
 OUTCOMES = "LONGLINE_OTHERS_OUTCOMES"
 """The environment variable that names the file for the outcomes."""
@@ -52,7 +52,7 @@ class _Sitemap:
 
 def _sitemap_urls_from_robots(text: bytes, base_url: str) -> Iterator[str]:
     listed = Rules(text_of(text)).sitemaps
-    return iter([url for one in listed if (url := joined(base_url, one))])
+    return iter([url for one in listed if (url := absolute_url(base_url, one))])
 
 
 class _Robots:

@@ -26,7 +26,7 @@ from yarl import URL
 
 from longline.http.charset import decode, encoding_of, header_encoding, prescan
 from longline.http.messages import Page
-from longline.sources.html.fields import PageScope
+from longline.sources.html.places import PageScope
 from longline.sources.html.structured_data import Microdata, open_graph_of
 from longline.sources.html.text import text_of
 from others_frame import Suite, Verdict
@@ -252,7 +252,7 @@ def _read_like(extractor: str, page: str) -> Any:
     if extractor == "MicrodataExtractor":
         return [_as_extruct(one) for one in Microdata(tree, _SITE).within(None)]
     if extractor == "JsonLdExtractor":
-        return PageScope(Page(_SITE, 200, {}, page.encode())).ld[:1]
+        return PageScope(Page(_SITE, 200, {}, page.encode())).json_ld[:1]
     if extractor == "OpenGraphExtractor":
         return [[name, one] for name, values in open_graph_of(tree).items() for one in values]
     return None

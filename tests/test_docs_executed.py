@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 import yaml
 
-from longline.config.enrichment import read_task
-from longline.config.matching import read_rules
+from longline.analysis.matching.rules import read_rules
 from longline.core.errors import ConfigError
+from longline.enrichment.task_files import read_task
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served
 from tests.cli.terminal import Answer, Terminal

@@ -18,8 +18,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from longline.config.job_spec import JobSpec, make_spec
-from longline.config.library import survey
-from longline.config.run_files import merged
 from longline.config.settings import Settings, load_settings, prepare_home
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import (
@@ -43,6 +41,8 @@ from longline.http.transports.aiohttp import ConnectionLimit
 from longline.results import JOB_COLUMNS, RecordRow, Table, record_columns
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
+from longline.sources.job_files import merge_spec
+from longline.sources.library import survey
 from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
@@ -563,8 +563,8 @@ class Orchestrator:
         if self._source is None and source is None:
             raise BadOption("source", "name one in the call, or when the Orchestrator is made")
         own = self._source or source or ""
-        known = merged(make_spec({"source": own}), own, self._params)
-        return merged(known, source, params or {})
+        known = merge_spec(make_spec({"source": own}), own, self._params)
+        return merge_spec(known, source, params or {})
 
     def _new(self, spec: JobSpec, **identity: Any) -> NewJob:
         """Return the job to make; a wrong name or setting is told before anything is made."""

@@ -11,7 +11,6 @@ from typing import Literal
 
 from longline.config.identity import check_cookies, merge_headers
 from longline.config.job_spec import BudgetSpec, JobSpec, make_spec
-from longline.config.manifests.browser import BrowserSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
@@ -34,6 +33,7 @@ from longline.http.transports.aiohttp import (
     Resolver,
     ssl_context,
 )
+from longline.http.transports.browser.manifest import BrowserSpec
 from longline.http.transports.browser.options import BrowserOptions, is_remote
 from longline.http.transports.browser.transport import BrowserTransport
 from longline.http.transports.choosing import TransportChooser
@@ -51,7 +51,7 @@ from longline.limits.in_flight import ConcurrencyLimiter
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter, Refusals
 from longline.limits.retry import RetryHandler
-from longline.sources.api.source import Bookmark, Bookmarks, CellBookmarks
+from longline.sources.api.source import Bookmark, Bookmarks
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_source
 from longline.storage.store import Store, open_store
@@ -255,7 +255,7 @@ async def open_fetching(
             agent=robots_agent(user_agent_of(settings)),
         )
         link = build_chain(transport, policies, clock, ends)
-        bookmarks = CellBookmarks(backends.bookmarks)
+        bookmarks = Bookmarks(backends.bookmarks)
         yield Fetching(link, limiter, breaker, rate, budgets, bookmarks)
 
 

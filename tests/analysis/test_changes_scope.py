@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from longline.analysis.changes import Fate, changes_between
-from longline.config.run_files import read_file
 from longline.orchestrator import Orchestrator
+from longline.sources.job_files import read_job_file
 from longline.storage.store import Store, open_store
 from tests.analysis.two_runs import GONE, Runs, keys
 from tests.scripted_site import ScriptedSite
@@ -162,11 +162,11 @@ async def test_after_an_edit_of_the_manifest_what_is_missing_is_unknown(
         site.says(f"/p/{number}", f"<h1>Item {number}</h1>")
     path = tmp_path / "shop.yaml"
     path.write_text(MANIFEST.format(start=f"{site.url}/list1"))
-    async with Orchestrator(**read_file(path), home=tmp_path, clock=clock) as longline:
+    async with Orchestrator(**read_job_file(path), home=tmp_path, clock=clock) as longline:
         await longline.execute()
     await clock.sleep(3600)
     path.write_text(MANIFEST.format(start=f"{site.url}/list2"))
-    async with Orchestrator(**read_file(path), home=tmp_path, clock=clock) as longline:
+    async with Orchestrator(**read_job_file(path), home=tmp_path, clock=clock) as longline:
         await longline.execute()
 
         found = await changes_between(longline.store, "shop")

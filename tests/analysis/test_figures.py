@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from longline.analysis.statistics import FieldFigures, Figures, Reason, figures_of, quality_of
-from longline.pipeline.quality import score
-from longline.sources.base import CrossCheck, QualityRules, Source
+from longline.pipeline.quality import CrossCheck, QualityRules, score
+from longline.sources.base import Source
 
 
 def of(figures: Figures, field: str) -> FieldFigures:

@@ -27,7 +27,7 @@ UNUSED = {
     *("requests", "urllib3", "charset_normalizer", "youtube_transcript_api"),  # no transcripts
     *("boto3", "duckdb", "pyarrow", "xlsxwriter"),  # no export
     *("babel", "jsonschema", "keyring", "playwright", "publicsuffixlist", "py3langid"),
-    *("scrapy", "twisted", "watchfiles"),
+    *("scrapy", "twisted"),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longline.config.documents import parse_document
-from longline.config.manifests.kinds import manifest_in
+from longline.sources.manifest import parse_manifest
 
 PAGE = Path(__file__).parents[2] / "docs" / "sources.md"
 BLOCKS = [
@@ -23,7 +23,7 @@ MANIFESTS = [block for block in BLOCKS if block.startswith("manifest:")]
 
 @pytest.mark.parametrize("text", MANIFESTS)
 def test_a_manifest_in_the_documentation_is_right(text: str) -> None:
-    manifest = manifest_in(parse_document(text.encode(), PAGE))
+    manifest = parse_manifest(parse_document(text.encode(), PAGE))
 
     assert manifest.name
 

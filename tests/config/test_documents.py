@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from longline.config.documents import Document, check, parse_document, read_document
-from longline.config.written import Written
+from longline.config.strict_model import StrictModel
 from longline.core.errors import BadFile
 from tests.config.messages import absent
 
 
-class Price(Written):
+class Price(StrictModel):
     amount: float
     currency: Literal["EUR", "USD"] = "EUR"
 
 
-class Weight(Written):
+class Weight(StrictModel):
     grams: int
     """How heavy it is."""
 
 
-class Thing(Written):
+class Thing(StrictModel):
     name: str
     value: Price | Weight | str | None = None
     tags: tuple[str, ...] = ()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.config.enrichment import EnrichTask, LocalTask, read_task
 from longline.core.errors import BadFile
+from longline.enrichment.task_files import EnrichTask, LocalTask, read_task
 from tests.config.messages import absent
 
 ROOT = Path(__file__).parents[2]

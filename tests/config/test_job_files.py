@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from longline.config.job_spec import read_spec
-from longline.config.run_files import read_file
 from longline.core.errors import BadFile
+from longline.sources.job_files import read_job_file
 from tests.config.messages import absent
 
 KNOWN = "source set params limit rate burst max_in_flight concurrency timeout ignore_robots"
@@ -126,14 +126,14 @@ def test_a_source_counts_from_the_folder_of_its_job_file(path: Path, source: str
     file.parent.mkdir(exist_ok=True)
     file.write_text("")
 
-    assert read_file(path)["source"] == str(path.parent / source)
+    assert read_job_file(path)["source"] == str(path.parent / source)
 
 
 @pytest.mark.parametrize("source", ["n8n", "package.module:Class"])
 def test_a_name_is_not_a_path(path: Path, source: str) -> None:
     path.write_text(f"source: {source}\n")
 
-    assert read_file(path)["source"] == source
+    assert read_job_file(path)["source"] == source
 
 
 @pytest.mark.parametrize("source", ["gone.py", "gone.py:Name", "gone.yaml"])
@@ -141,7 +141,7 @@ def test_a_source_that_is_not_there_is_told_where_it_is_named(path: Path, source
     path.write_text(f"limit: 3\nsource: {source}\n")
 
     with pytest.raises(BadFile) as told:
-        read_file(path)
+        read_job_file(path)
 
     assert (told.value.path, told.value.line) == (str(path), 2)
 
@@ -153,7 +153,7 @@ def test_other_paths_of_files_count_from_their_folder_too(path: Path) -> None:
     )
     (path.parent / "shop.yaml").write_text(manifest)
 
-    values = read_file(path)
+    values = read_job_file(path)
 
     folder = path.parent
     assert values["ca_file"] == str(folder / "own.pem")

@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from longline.config.documents import check, parse_document
-from longline.config.manifests.api import ApiManifest
 from longline.core.errors import BadFile
+from longline.sources.api.manifest import ApiManifest
 from tests.config.messages import absent
 
 LIST: dict[str, Any] = {"path": "/products", "records": "items", "key": "id"}
@@ -138,7 +138,7 @@ def test_a_mistake_in_the_whole_is_refused(values: dict[str, Any], data: str) ->
 def test_endpoints_that_need_each_other_in_a_circle_are_refused(
     endpoints: dict[str, Any], circle: str
 ) -> None:
-    assert f" {circle};" in problem_of(endpoints=endpoints)
+    assert problem_of(endpoints=endpoints).endswith(f": {circle}")
 
 
 def test_an_endpoint_is_a_list_below_another_or_a_part_of_it_and_not_both() -> None:

@@ -8,7 +8,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from longline.config.manifests.browser import BLOCKED, BrowserSpec, Click, Fill, Scroll, WaitFor
+from longline.http.transports.browser.manifest import (
+    BLOCKED,
+    BrowserSpec,
+    Click,
+    Fill,
+    Scroll,
+    WaitFor,
+)
 from tests.config.messages import absent
 
 WHOLE = """
@@ -83,8 +90,8 @@ def test_names_stand_for_values_in_what_is_filled_in() -> None:
 
     filled = browser.filled({"query": "red shoes", "zip": 1000})
 
-    assert browser.texts() == ["{query}", "price", "{zip}"]
-    assert filled.texts() == ["red shoes", "price", "1000"]
+    assert browser.templates() == ["{query}", "price", "{zip}"]
+    assert filled.templates() == ["red shoes", "price", "1000"]
 
 
 def test_a_name_without_a_value_is_said() -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from longline.config.manifests.html import HtmlManifest
+from longline.sources.html.manifest import HtmlManifest
 from tests.config.messages import absent
 
 WHOLE = """
@@ -62,7 +62,7 @@ def problem_of(text: str) -> tuple[str, str]:
 def test_a_manifest_says_all_of_a_source() -> None:
     manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
 
-    addresses = list(manifest.start[1].addresses({"base_url": "https://shop.test", "last": 2}))
+    addresses = list(manifest.start[1].urls({"base_url": "https://shop.test", "last": 2}))
     assert addresses == [f"https://shop.test/c/{n}/{kind}" for n in (1, 2) for kind in "ab"]
     assert [place.css for place in manifest.fields["price"].places] == [(".price", ".old")]
 
@@ -233,4 +233,4 @@ def test_ranges_of_parameters_are_counted_when_they_are_known() -> None:
     manifest = HtmlManifest.model_validate(yaml.safe_load(WHOLE))
 
     with pytest.raises(ValueError, match=r"4,000,000\b.*\b1,000,000"):
-        next(manifest.start[1].addresses({"base_url": "https://shop.test", "last": 2_000_000}))
+        next(manifest.start[1].urls({"base_url": "https://shop.test", "last": 2_000_000}))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.config.matching import Rules, Tolerance, read_rules
+from longline.analysis.matching.rules import Rules, Tolerance, read_rules
 from longline.core.errors import BadFile
 from tests.config.messages import absent
 

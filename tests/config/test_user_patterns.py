@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from longline.config.manifests.json_schema import validator_of
 from longline.config.patterns import user_pattern
 from longline.core.errors import BadOption, UnexpectedShape
 from longline.core.model import ItemState
 from longline.orchestrator import Orchestrator
+from longline.pipeline.json_schema import validator_of
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

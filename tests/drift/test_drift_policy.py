@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from longline.config.manifests.fields import FieldSpec
 from longline.drift.judge import Notice, Watch, far_fewer, judge
 from longline.drift.profiles import (
     Profile,
@@ -22,7 +21,8 @@ from longline.http.messages import Page
 from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.map import Map
 from longline.pipeline.validate import Validate
-from longline.sources.html.fields import read_fields, readers_of, whole
+from longline.sources.html.fields import FieldSpec, make_readers, read_fields
+from longline.sources.html.places import whole_page
 from tests.drift.drifting_shapes import Change, put, shapes_of, without
 from tests.pipeline.drafts import draft
 
@@ -139,7 +139,7 @@ def refused_by_manifest(html: str) -> str:
     """Return why the required field `price` of a page was not read, in the words of today."""
     spec = FieldSpec.model_validate({"css": ".price", "type": "number", "required": True})
     page = Page("http://shop.test/1", 200, {"content-type": "text/html"}, html.encode())
-    reading = read_fields(readers_of({"price": spec}, None), whole(page))
+    reading = read_fields(make_readers({"price": spec}, None), whole_page(page))
     assert reading.problem is not None
     return f"{page.url}: {reading.problem}"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from longline.config.enrichment import EnrichBudget
 from longline.core.errors import UnexpectedShape
 from longline.enrichment.enricher import Answer, read_answer
 from longline.enrichment.phase import OutageTimer, PhaseUsage
 from longline.enrichment.prompts import messages_of, question_for
+from longline.enrichment.task_files import EnrichBudget
 from longline.storage.records.enrichment import Attempt, Question
 from tests.enrichment.tasks import task_of
 

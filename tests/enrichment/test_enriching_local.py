@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from longline.config.enrichment import LocalTask
 from longline.core.errors import BadOption, MissingExtra
 from longline.core.model import Record
 from longline.enrichment.local import LocalEnricher
 from longline.enrichment.phase import PhaseState
+from longline.enrichment.task_files import LocalTask
 from longline.pipeline.enrichers.base import Addition
 from tests.enrichment.tasks import Desk, task_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.config.enrichment import ModelServer
 from longline.core.model import JobState
 from longline.enrichment.phase import PhaseState
+from longline.enrichment.task_files import ModelServer
 from longline.orchestrator import Orchestrator
 from longline.sandbox.language_model import LanguageModel, ModelFault, ModelOptions
 from tests.enrichment.tasks import Desk, question_about, task_of

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from aiohttp import web
 
-from longline.config.manifests.browser import BrowserSpec
 from longline.core.clock import SystemClock
 from longline.http.errors import NoBrowser
 from longline.http.transports.browser.chromium import MARK
+from longline.http.transports.browser.manifest import BrowserSpec
 from longline.http.transports.browser.options import BrowserOptions, check_browser
 from longline.http.transports.browser.transport import BrowserTransport
 from tests.scripted_site import ScriptedSite

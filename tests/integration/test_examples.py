@@ -13,14 +13,14 @@ import yaml
 
 from longline.config.auth import KINDS as AUTH_KINDS
 from longline.config.errors import UnknownSecret
-from longline.config.manifests.api import PAGINATIONS as API_PAGES
-from longline.config.manifests.api import Step
-from longline.config.manifests.html import KINDS as HTML_PAGES
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.sites.edge_cases import Mood, mood_of
 from longline.sandbox.web import PracticeWeb, WebOptions
+from longline.sources.api.pagination import PAGINATION_KINDS as API_PAGES
+from longline.sources.api.rules import Action
+from longline.sources.html.pagination import PAGES_KINDS as HTML_PAGES
 from longline.storage.records.records import RecordQuery
 from tests.http.browsing import skip_without_browser
 from tests.virtual import VirtualClock
@@ -385,4 +385,4 @@ def test_every_response_handler_is_shown() -> None:
     ends = [end for one in written().values() for end in one.get("endpoints", {}).values()]
     done = {handler["do"] for end in ends for handler in end.get("handlers", [])}
 
-    assert done == set(get_args(Step))
+    assert done == set(get_args(Action))

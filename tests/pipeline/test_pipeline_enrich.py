@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from longline.config.manifests.pipeline import Enrichers
 from longline.core.errors import BadFile, BadOption
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.enrichers.geocode import GeocodeEnricher
+from longline.pipeline.manifest import Enrichers
 from tests.pipeline.drafts import draft
 
 RATES: dict[str, Any] = {"to": "EUR", "rates": {"BGN": 0.51129, "USD": 0.9}, "date": "2026-01-02"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from longline.config.manifests.pipeline import Enrichers
 from longline.core.errors import BadOption, MissingExtra
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.language import LanguageEnricher
+from longline.pipeline.manifest import Enrichers
 from tests.pipeline.drafts import draft
 
 GERMAN = "Helle Zweizimmerwohnung mit Balkon, frisch renoviert, nahe am Park."

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from longline.config.manifests.kinds import make_manifest, read_manifest
-from longline.config.manifests.pipeline import with_files
 from longline.core.errors import BadFile, BadSource, NothingToStore
 from longline.core.model import Item, Note, Record
 from longline.pipeline.enrich import Enrich
@@ -25,6 +23,7 @@ from longline.pipeline.stages import Draft
 from longline.pipeline.validate import Validate
 from longline.sources.base import Source, layer
 from longline.sources.html.source import html_source
+from longline.sources.manifest import make_manifest, read_manifest, resolve_files
 from longline.sources.visit import Visit
 
 ITEM = Item("7", "https://shop.test/7")
@@ -224,7 +223,7 @@ def test_files_beside_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None
         {"filter": "title"},
     ]
 
-    found = with_files({"name": "shop", "pipeline": steps}, tmp_path)
+    found = resolve_files({"name": "shop", "pipeline": steps}, tmp_path)
 
     assert found["pipeline"][0] == {"validate": {"required": ["title"]}}
     assert found["pipeline"][1]["enrich"]["geocode"]["file"] == str(tmp_path / "towns.csv")
@@ -233,7 +232,7 @@ def test_files_beside_a_manifest_are_found_from_anywhere(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("values", [{}, {"pipeline": "x"}, {"pipeline": [5, {"enrich": 5}]}])
 def test_what_is_no_pipeline_is_left_to_whoever_checks_it(values: dict[str, Any]) -> None:
-    assert with_files(values, Path()) == values
+    assert resolve_files(values, Path()) == values
 
 
 def test_a_schema_of_a_manifest_may_stand_where_one_works(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.model import Note
-from longline.pipeline.quality import grade_of, score
-from longline.sources.base import CrossCheck, Expect, QualityRules, Source, is_filled, layer
+from longline.pipeline.quality import CrossCheck, Expect, QualityRules, grade_of, is_filled, score
+from longline.sources.base import Source, layer
 from longline.sources.catalogue.n8n.record import RULES
 from longline.sources.visit import Visit
 

@@ -11,7 +11,6 @@ from aiohttp import web
 
 from longline.config.auth import Auth
 from longline.config.documents import parse_document
-from longline.config.manifests.api import ApiManifest
 from longline.core.clock import Clock
 from longline.core.model import Cursor, Item, Usage
 from longline.engine.extractor import Collector, Extraction
@@ -20,6 +19,7 @@ from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.circuit import CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
+from longline.sources.api.manifest import ApiManifest
 from longline.sources.api.source import ApiSource, Bookmarks, api_source
 from longline.sources.visit import Visit
 from tests.scripted_site import ScriptedSite

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from longline.config.manifests.html import HtmlManifest
 from longline.core.model import Item
 from longline.http.messages import Page
 from longline.sources.base import Source
+from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.source import html_source
 from longline.sources.visit import Visit
 from tests.sources.scripted import ScriptedWeb, collect, discovered

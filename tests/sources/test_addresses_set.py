@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longline.config.manifests.api import ApiManifest
 from longline.core.errors import BadOption
+from longline.sources.api.manifest import ApiManifest
 from longline.sources.api.source import api_source
 from tests.sources.manifested import source_of
 

@@ -10,15 +10,16 @@ import pytest
 
 from longline.core.errors import DiscoveryFailed
 from longline.core.model import Item
+from longline.limits.backends.memory import MemoryCells
 from longline.limits.backends.sqlite import SqliteCells
-from longline.sources.api.source import Bookmark, Bookmarks, CellBookmarks, MemoryBookmarks
+from longline.sources.api.source import Bookmark, Bookmarks
 from tests.sources.api_bench import ApiSite, Bench
 from tests.virtual import VirtualClock
 
 
 @pytest.fixture
-def bookmarks() -> Bookmarks:
-    return MemoryBookmarks()
+def bookmarks(clock: VirtualClock) -> Bookmarks:
+    return Bookmarks(MemoryCells(clock))
 
 
 @pytest.fixture(params=["memory", "cells"])
@@ -26,10 +27,10 @@ async def any_bookmarks(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
 ) -> AsyncIterator[Bookmarks]:
     if request.param == "memory":
-        yield MemoryBookmarks()
+        yield Bookmarks(MemoryCells(clock))
         return
     cells = SqliteCells(tmp_path / "keepers.db", "bookmarks", Bookmark, clock)
-    yield CellBookmarks(cells)
+    yield Bookmarks(cells)
     await cells.close()
 
 
@@ -152,13 +153,13 @@ async def test_a_user_may_say_since_when(api: ApiSite, bench: Bench, bookmarks: 
 
 
 async def test_numbers_and_days_are_sent_as_such(
-    api: ApiSite, bench: Bench, bookmarks: Bookmarks
+    api: ApiSite, bench: Bench, bookmarks: Bookmarks, clock: VirtualClock
 ) -> None:
     api.says("/products", page(41, 907), page(), page("2024-05-03T12:00:00Z"), page())
 
     await run(bench, manifest("type: integer, look_back: 7"), bookmarks)
     await run(bench, manifest("type: integer, look_back: 7"), bookmarks)
-    await run(bench, manifest("type: date, start: 2020-01-01"), MemoryBookmarks())
+    await run(bench, manifest("type: date, start: 2020-01-01"), Bookmarks(MemoryCells(clock)))
 
     assert [query.get("since") for query in api.queries] == [None, "900", "2020-01-01"]
 

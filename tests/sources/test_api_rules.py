@@ -14,7 +14,7 @@ from longline.core.model import OutcomeAction, Usage
 from longline.http.errors import Rejected
 from longline.http.messages import Page, Request
 from longline.limits.errors import Deferred
-from longline.sources.api.requests import Asker, Call
+from longline.sources.api.requests import ApiRequest, EndpointClient
 from longline.sources.visit import Visit
 from tests.scripted_site import ScriptedSite
 from tests.sources.api_bench import ApiSite, Bench
@@ -246,13 +246,13 @@ ENDED = Page("http://a.test/", 200, {}, b'{"error": "token expired"}')
 FINE = Page("http://a.test/", 200, {}, b'{"items": []}')
 
 
-def asker(bench: Bench) -> Asker:
+def asker(bench: Bench) -> EndpointClient:
     auth = """
 auth:
   {kind: oauth2, token_url: https://a.test/t, client_id: a, client_secret: env:S, hosts: a.test}
 """
     source, _ = bench.open(auth + listing("{when: {body: error}, do: refresh}"))
-    return Asker(source.manifest.endpoints)
+    return EndpointClient(source.manifest.endpoints)
 
 
 async def test_a_proof_that_an_answer_calls_ended_is_renewed_once(
@@ -260,7 +260,7 @@ async def test_a_proof_that_an_answer_calls_ended_is_renewed_once(
 ) -> None:
     visit = RenewingVisit(ScriptedWeb({"http://a.test/": [ENDED, FINE]}), clock)
 
-    _, body = await asker(bench).ask(visit, "products", Call("http://a.test/"))
+    _, body = await asker(bench).request(visit, "products", ApiRequest("http://a.test/"))
 
     assert body == {"items": []}
     assert visit.renewals == 1
@@ -287,8 +287,8 @@ async def test_many_who_used_the_same_proof_renew_it_once(
 
     async with asyncio.TaskGroup() as group:
         for number in range(3):
-            call = Call(f"http://a.test/{number}")
-            group.create_task(asking.ask(web.visit, "products", call))
+            call = ApiRequest(f"http://a.test/{number}")
+            group.create_task(asking.request(web.visit, "products", call))
 
     assert web.visit.renewals == 1
 
@@ -299,7 +299,7 @@ async def test_a_new_proof_that_does_not_help_is_a_failure(
     visit = RenewingVisit(ScriptedWeb({"http://a.test/": ENDED}), clock)
 
     with pytest.raises(Rejected):
-        await asker(bench).ask(visit, "products", Call("http://a.test/"))
+        await asker(bench).request(visit, "products", ApiRequest("http://a.test/"))
 
     assert visit.renewals == 1
 
@@ -326,14 +326,14 @@ async def test_while_a_source_rests_none_of_its_requests_go(
     bench: Bench, clock: VirtualClock
 ) -> None:
     source, _ = bench.open(listing("{when: {status: 420}, do: wait, after: 20}"))
-    asking = Asker(source.manifest.endpoints)
+    asking = EndpointClient(source.manifest.endpoints)
     tired = Page("http://a.test/1", 420, {}, b"{}")
     visit = Visit(ScriptedWeb({"http://a.test/1": [tired, FINE], "http://a.test/2": FINE}), clock)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(asking.ask(visit, "products", Call("http://a.test/1")))
+        group.create_task(asking.request(visit, "products", ApiRequest("http://a.test/1")))
         await clock.sleep(1)
-        await asking.ask(visit, "products", Call("http://a.test/2"))
+        await asking.request(visit, "products", ApiRequest("http://a.test/2"))
         waited = clock.now() - EPOCH
 
     assert waited == pytest.approx(20)
@@ -345,4 +345,6 @@ async def test_skipping_is_not_an_error_of_the_list(bench: Bench, clock: Virtual
     visit = Visit(ScriptedWeb({"http://a.test/": page}), clock)
 
     with pytest.raises(SkipItem, match=r"409.* skip"):
-        await Asker(source.manifest.endpoints).ask(visit, "products", Call("http://a.test/"))
+        await EndpointClient(source.manifest.endpoints).request(
+            visit, "products", ApiRequest("http://a.test/")
+        )

@@ -16,11 +16,16 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from longline.config.manifests.command import CommandManifest
 from longline.core.errors import BadSource, DiscoveryFailed, UnexpectedShape
 from longline.core.model import Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.sources.adapters.command import Overlong, command_source, lines_of, source_of_command
+from longline.sources.adapters.command import (
+    CommandManifest,
+    Overlong,
+    command_source,
+    lines_of,
+    source_of_command,
+)
 from longline.sources.base import Source
 from longline.sources.visit import Visit
 from tests.sources.scripted import ScriptedWeb, collect, discovered

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from longline.config.manifests.html import HtmlManifest
 from longline.core.model import Cursor, Item, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -18,6 +17,7 @@ from longline.http.transports.browser.page import (
     clicked_in,
     with_clicked,
 )
+from longline.sources.html.manifest import HtmlManifest
 from longline.sources.html.source import html_source
 from longline.sources.visit import Visit
 from tests.sources.manifested import SITE

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from longline.config.manifests.html import HtmlManifest
 from longline.http.messages import Page
-from longline.sources.html.fields import PageScope
 from longline.sources.html.items import ItemFinder
+from longline.sources.html.manifest import HtmlManifest
+from longline.sources.html.places import PageScope
 
 URL = "http://shop.test/list"
 
@@ -17,7 +17,7 @@ URL = "http://shop.test/list"
 def items_of(manifest: dict[str, Any], html: str) -> list[dict[str, Any]]:
     finder = ItemFinder(HtmlManifest.model_validate({"name": "shop", "start": URL, **manifest}))
     page = Page(URL, 200, {"content-type": "text/html"}, html.encode())
-    return [one.data["fields"] for one in finder.on(PageScope(page)).items]
+    return [one.data["fields"] for one in finder.on_page(PageScope(page)).items]
 
 
 def test_records_in_a_script_are_items() -> None:

@@ -12,7 +12,7 @@ from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.limits.errors import CircuitOpen
 from longline.sources.catalogue.n8n.source import N8n
-from longline.sources.catalogue.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
+from longline.sources.catalogue.n8n.transcripts import FIRST_PAUSE, LONGEST_PAUSE, Transcripts
 from longline.sources.visit import Visit
 from tests.sources.scripted import ScriptedWeb, collect, status
 from tests.sources.templates import FIRST, ITEM, first_answer

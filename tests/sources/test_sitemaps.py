@@ -12,7 +12,7 @@ from longline.core.model import Item
 from longline.http.errors import BodyCut, RobotsDisallowed
 from longline.http.messages import Page
 from longline.limits.errors import CircuitOpen
-from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
+from longline.sources.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
 from tests.sources.manifested import SITE, source_of
 from tests.sources.scripted import ScriptedWeb
@@ -80,21 +80,19 @@ async def walked(
     ],
 )
 def test_every_form_of_the_protocol_is_read(body: str) -> None:
-    assert read(body) == Sitemap(is_index=False, addresses=TWO)
+    assert read(body) == Sitemap(is_index=False, urls=TWO)
 
 
 def test_an_ampersand_that_is_not_escaped_is_read_as_it_is() -> None:
     body = "<urlset><url><loc>http://a.test/?a=1&b=2&amp;c=3&copy=4</loc></url></urlset>"
 
-    assert read(body) == Sitemap(is_index=False, addresses=("http://a.test/?a=1&b=2&c=3&copy=4",))
+    assert read(body) == Sitemap(is_index=False, urls=("http://a.test/?a=1&b=2&c=3&copy=4",))
 
 
 def test_a_declared_charset_that_cannot_be_right_is_ignored() -> None:
     body = '<?xml version="1.0" encoding="utf-16"?>'
 
-    assert (
-        read(f"{body}<urlset><url><loc>http://a.test/1</loc></url></urlset>").addresses == TWO[:1]
-    )
+    assert read(f"{body}<urlset><url><loc>http://a.test/1</loc></url></urlset>").urls == TWO[:1]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +143,7 @@ def test_entities_are_refused() -> None:
 def test_what_is_intact_is_read_and_the_rest_reported(body: bytes | str) -> None:
     sitemap = read(body)
 
-    assert sitemap.addresses == TWO
+    assert sitemap.urls == TWO
     assert sitemap.problem
 
 

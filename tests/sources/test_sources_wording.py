@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from longline.core.json_values import to_json
 from longline.sources.parsing.values import read_value
-from longline.sources.plain import to_json
 from tests.sources.manifested import read
 from tests.sources.scripted import notes_on
 from tests.virtual import VirtualClock

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.config.manifests.json_paths import ValueKind
-from longline.sources.parsing.values import KINDS, read_value
+from longline.sources.parsing.values import KINDS, ValueKind, read_value
 
 
 @pytest.mark.parametrize(

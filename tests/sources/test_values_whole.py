@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.config.cldr import MARKS
-from longline.config.locales import decimal_mark
 from longline.sources.html.text import text_of
+from longline.sources.parsing.cldr import MARKS
+from longline.sources.parsing.locales import decimal_mark
 from longline.sources.parsing.values import read_value
 
 _LOCALES = """

@@ -23,7 +23,6 @@ from longline.analysis.rediscovery import (
 )
 from longline.analysis.reextract import missing_answer, source_for
 from longline.config.job_spec import make_spec
-from longline.config.manifests.base import Manifest
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
@@ -37,6 +36,7 @@ from longline.pipeline.material import Material, unpack_material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.sources.loader import load_source
+from longline.sources.manifest import Manifest
 from longline.storage.columns import kept_key
 from longline.storage.errors import LeaseLost
 from longline.storage.events import event_row

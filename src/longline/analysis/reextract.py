@@ -24,7 +24,6 @@ from longline.analysis.rediscovery import (
     rediscover,
 )
 from longline.config.job_spec import make_spec
-from longline.config.run_files import SUFFIXES, read_file
 from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, OutcomeAction, Record
@@ -33,6 +32,8 @@ from longline.http.archive.base import Archive
 from longline.http.errors import NotArchived
 from longline.http.transports.replay import MISSING, build_replay
 from longline.sources.base import Source
+from longline.sources.job_files import read_job_file
+from longline.sources.library import SUFFIXES
 from longline.sources.loader import load_source
 from longline.storage.bulk import as_json
 from longline.storage.columns import kept_key
@@ -201,7 +202,7 @@ def source_for(job: Job, reference: str | None, options: Mapping[str, Any]) -> S
     spec = make_spec(job.settings)
     reference = reference or manifest_file(job)
     if reference and reference.endswith(SUFFIXES):
-        spec = make_spec({"set": spec.options, **read_file(Path(reference))})
+        spec = make_spec({"set": spec.options, **read_job_file(Path(reference))})
         reference = None
     kind = load_source(reference) if reference else load_source(spec.source, spec.manifest)
     return kind.with_options({**spec.options, **options})

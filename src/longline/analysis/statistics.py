@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from longline.sources.base import is_filled
+from longline.pipeline.quality import is_filled
 
 _SAMPLE = 4_000  # values of a field kept for its median and histogram
 _DISTINCT = 5_000  # different values of a field told apart

@@ -22,7 +22,7 @@ from yarl import URL
 
 from longline.config.identity import HEADER_NAME
 from longline.config.secrets import Hosts, Reach, SecretRef, TextOrRef, host_of, is_private_way
-from longline.config.written import Written, wrong
+from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import BadOption
 
 # ---------------- What all kinds of authentication have in common: the hosts they are for, and
@@ -30,7 +30,7 @@ from longline.core.errors import BadOption
 _NO_HOSTS = "name the hosts that may see the secret, for example hosts: [api.example.com]"
 
 
-class Proof(Written):
+class Proof(StrictModel):
     """A way to prove who we are, and the hosts that may see the proof."""
 
     hosts: Hosts = Field(default=(), validate_default=True)
@@ -42,7 +42,7 @@ class Proof(Written):
     @classmethod
     def _name_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         if not hosts:
-            raise wrong(_NO_HOSTS)
+            raise invalid(_NO_HOSTS)
         return hosts
 
     @property
@@ -84,9 +84,9 @@ def check_address(name: str, address: str, *, allow_http: bool) -> None:
     """
     url = URL(address) if host_in(address) else URL()
     if url.scheme not in {"http", "https"} or url.user or url.password:
-        raise wrong(f"{name}: write an address such as https://example.com/path, without a user")
+        raise invalid(f"{name}: write an address such as https://example.com/path, without a user")
     if not allow_http and not is_private_way(url):
-        raise wrong(f"{name}: must be https, or say allow_http: true")
+        raise invalid(f"{name}: must be https, or say allow_http: true")
 
 
 # ---------------- How a source logs in with a form: what a user writes under `auth` with `kind
@@ -94,14 +94,14 @@ def check_address(name: str, address: str, *, allow_http: bool) -> None:
 _SECRET_NAME = re.compile(r"pass|pwd|secret", re.IGNORECASE)
 
 
-class _OneOf(Written):
+class _OneOf(StrictModel):
     """A sign to look for: exactly one of the fields is said."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         names = list(type(self).model_fields)
         if sum(getattr(self, name) is not None for name in names) != 1:
-            raise wrong(f"say exactly one of {', '.join(names)}")
+            raise invalid(f"say exactly one of {', '.join(names)}")
         return self
 
     @field_validator("selector", check_fields=False)
@@ -165,7 +165,7 @@ class LoginAuth(Proof):
         bare = [n for n, v in fields.items() if _SECRET_NAME.search(n) and isinstance(v, str)]
         if bare or not any(isinstance(value, SecretRef) for value in fields.values()):
             what = bare[0] if bare else "the password"
-            raise wrong(f"{what} must be a reference: env:NAME or file:/path")
+            raise invalid(f"{what} must be a reference: env:NAME or file:/path")
         return fields
 
     @field_validator("form")
@@ -177,7 +177,7 @@ class LoginAuth(Proof):
     def _sound_address(self) -> Self:
         check_address("url", self.url, allow_http=self.allow_http)
         if problem := self.reach.problem(self.url):
-            raise wrong(f"url: {problem}")
+            raise invalid(f"url: {problem}")
         return self
 
 
@@ -185,7 +185,7 @@ def _checked(selector: str) -> str:
     try:
         LexborHTMLParser("").css(selector)
     except SelectolaxError:
-        raise wrong(f"{selector!r} is not a CSS selector") from None
+        raise invalid(f"{selector!r} is not a CSS selector") from None
     return selector
 
 
@@ -203,7 +203,7 @@ class BasicAuth(Proof):
     @classmethod
     def _no_colon(cls, user: SecretRef | str) -> SecretRef | str:
         if isinstance(user, str) and ":" in user:
-            raise wrong("a user name with a colon cannot be sent this way")
+            raise invalid("a user name with a colon cannot be sent this way")
         return user
 
 
@@ -227,14 +227,14 @@ class HeaderAuth(Proof):
     @classmethod
     def _a_name(cls, name: str) -> str:
         if not HEADER_NAME.fullmatch(name):
-            raise wrong("the name of a header has letters, digits and hyphens")
+            raise invalid("the name of a header has letters, digits and hyphens")
         return name
 
     @field_validator("prefix")
     @classmethod
     def _a_word(cls, prefix: str) -> str:
         if prefix and not HEADER_NAME.fullmatch(prefix.strip()):
-            raise wrong("a prefix is one word, such as Token")
+            raise invalid("a prefix is one word, such as Token")
         return prefix.strip()
 
 

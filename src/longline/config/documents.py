@@ -255,7 +255,7 @@ def most_useful(error: ValidationError, tree: Node, model: type[BaseModel]) -> T
     return Told(loc, problem, _nearest(tree, loc, problem))
 
 
-def written_as(loc: Sequence[str | int]) -> str:
+def format_location(loc: Sequence[str | int]) -> str:
     """Return a location as people read it: fields.price.selectors[1]."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     return "".join(parts).lstrip(".")
@@ -392,11 +392,11 @@ class Document:
         """Yield every text with its location."""
         yield from _texts(self.tree, ())
 
-    def wrong(
+    def error(
         self, loc: Sequence[str | int], problem: str, near: Sequence[str | int] | None = None
     ) -> BadFile:
         """Return the error that tells a problem of what stands at a location, or near it."""
-        way = written_as(loc)
+        way = format_location(loc)
         sentence = f"{way}: {problem}" if way else problem
         return BadFile(str(self.path), sentence, *self.place(loc if near is None else near))
 
@@ -464,9 +464,9 @@ def check(document: Document, model: type[M]) -> M:
     except ValidationError as error:
         told = most_useful(error, document.tree, model)
         # Without the cause, which would show what was written.
-        raise document.wrong(told.loc, told.problem, told.near) from None
+        raise document.error(told.loc, told.problem, told.near) from None
     except RecursionError:
-        raise document.wrong((), "nested too deeply") from None
+        raise document.error((), "nested too deeply") from None
 
 
 def _translator(variables: Mapping[str, str]) -> Callable[[str], str]:

@@ -67,7 +67,7 @@ def location_of(key: str) -> list[str | int]:
 def _replaced(document: Document, loc: Sequence[str | int], node: Node, value: str) -> str:
     text = document.text
     if isinstance(node.content, dict | list) and text[node.start : node.start + 1] not in "[{":
-        raise document.wrong(loc, "it holds several values; name one of them, or edit the file")
+        raise document.error(loc, "it holds several values; name one of them, or edit the file")
     written = text[node.start : node.end]
     before = "" if written or text[: node.start].endswith((" ", "\n")) else " "
     after = "\n" if written.endswith("\n") else ""
@@ -78,9 +78,9 @@ def _added(document: Document, loc: Sequence[str | int], value: str) -> str:
     holder = document.node(loc[:-1])
     children = list(holder.children()) if holder else []
     if holder is None or not isinstance(holder.content, dict) or not children:
-        raise document.wrong(loc, "there is nothing that could hold it; edit the file")
+        raise document.error(loc, "there is nothing that could hold it; edit the file")
     if document.text[holder.start : holder.start + 1] == "{":
-        raise document.wrong(loc, "what holds it stands in one line; edit the file")
+        raise document.error(loc, "what holds it stands in one line; edit the file")
     last = max(children, key=lambda child: child.end)
     kept = document.text[: last.end].rstrip("\n")
     rest_of_line, ending, rest = document.text[len(kept) :].partition("\n")

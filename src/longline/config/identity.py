@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
 from longline.config.secrets import SecretRef, is_reference, pattern_of, text_or_reference
-from longline.config.written import wrong
+from longline.config.strict_model import invalid
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """What RFC 9110 allows as the name of a header, and RFC 6265 as that of a cookie."""
@@ -48,24 +48,24 @@ def check_cookies(cookies: bool | StartCookies | None) -> None:  # noqa: FBT001 
 
 def _headers(values: Any) -> dict[str, str]:
     if not isinstance(values, Mapping):
-        raise wrong("headers are names and values, for example {Accept-Language: en}")
+        raise invalid("headers are names and values, for example {Accept-Language: en}")
     return merge_headers(dict(_header(name, value) for name, value in values.items()))
 
 
 def _header(name: object, value: object) -> tuple[str, str]:
     if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
-        raise wrong("the name of a header has letters, digits and hyphens")
+        raise invalid("the name of a header has letters, digits and hyphens")
     if name.lower() in _OWN:
-        raise wrong(f"{name} is set by longline itself")
+        raise invalid(f"{name} is set by longline itself")
     # Headers go to every host that a source asks, so no secret may stand among them.
     if name.lower() in _SECRET or is_reference(value):
-        raise wrong(f"{name} holds a secret: write it under auth, which says where it may go")
+        raise invalid(f"{name} holds a secret: write it under auth, which says where it may go")
     if name.lower() == "cookie":
-        raise wrong("write cookies under cookies, by host")
+        raise invalid("write cookies under cookies, by host")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise wrong(f"{name} must be text")
+        raise invalid(f"{name} must be text")
     if _CONTROL.search(str(value)):
-        raise wrong(f"{name} has a line break or another sign that a header cannot hold")
+        raise invalid(f"{name} has a line break or another sign that a header cannot hold")
     return name, str(value).strip()
 
 
@@ -73,27 +73,27 @@ def _cookies(values: Any) -> bool | dict[str, dict[str, SecretRef | str]]:
     if isinstance(values, bool):
         return values
     if not isinstance(values, Mapping):
-        raise wrong("cookies are false, or hosts with names and values: {shop.test: {lang: en}}")
+        raise invalid("cookies are false, or hosts with names and values: {shop.test: {lang: en}}")
     return {_cookie_host(host): _cookies_of(host, them) for host, them in values.items()}
 
 
 def _cookie_host(host: object) -> str:
     name = pattern_of(host)
     if name.startswith("*.") or ":" in name:
-        raise wrong("a cookie is bound to one host: example.com, without a port or a *")
+        raise invalid("a cookie is bound to one host: example.com, without a port or a *")
     return name
 
 
 def _cookies_of(host: object, values: object) -> dict[str, SecretRef | str]:
     if not isinstance(values, Mapping):
-        raise wrong(f"the cookies of {host} are names and values, for example {{lang: en}}")
+        raise invalid(f"the cookies of {host} are names and values, for example {{lang: en}}")
     for name in values:
         if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
-            raise wrong(f"a cookie of {host} has a name that cannot be one")
+            raise invalid(f"a cookie of {host} has a name that cannot be one")
     cookies = {name: text_or_reference(value) for name, value in values.items()}
     for name, value in cookies.items():
         if isinstance(value, str) and not COOKIE_VALUE.fullmatch(value):
-            raise wrong(f"the value of {name} has signs that a cookie cannot hold")
+            raise invalid(f"the value of {name} has signs that a cookie cannot hold")
     return cookies
 
 
@@ -143,14 +143,14 @@ def _checked(value: object) -> str:
     if network_of(text) is not None:
         return text.strip("[]")
     if not _NAME.fullmatch(text) or (_NUMERIC.fullmatch(text) and any(map(str.isdigit, text))):
-        raise wrong(f"{_EXAMPLES}, without scheme and port")
+        raise invalid(f"{_EXAMPLES}, without scheme and port")
     return text
 
 
 def _several(value: Any) -> tuple[str, ...]:
     hosts = value.split(",") if isinstance(value, str) else value
     if not isinstance(hosts, Iterable):
-        raise wrong(f"private_hosts is a list; {_EXAMPLES}")
+        raise invalid(f"private_hosts is a list; {_EXAMPLES}")
     return tuple(dict.fromkeys(_checked(one) for one in hosts))
 
 

@@ -11,14 +11,14 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, fi
 from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
-from longline.config.written import Written
+from longline.config.strict_model import StrictModel
 from longline.core.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
-_RATE_PROBLEM = "must be more than 0 requests a second, 'auto' to learn it, or 'unlimited'"
+RATE_PROBLEM = "must be more than 0 requests per second, 'auto' to learn it, or 'unlimited'"
 
 
-class BudgetSpec(Written):
+class BudgetSpec(StrictModel):
     """How much may be asked for; what is None is not limited. Sizes may be written as 50MB."""
 
     requests: int | None = Field(default=None, ge=1)
@@ -90,7 +90,7 @@ def make_spec(values: Mapping[str, Any]) -> JobSpec:
         name, problem = _first(error)
         raise BadOption(name, problem) from error
     if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
-        raise BadOption("rate", _RATE_PROBLEM)
+        raise BadOption("rate", RATE_PROBLEM)
     return spec
 
 
@@ -113,7 +113,7 @@ def _first(error: ValidationError) -> tuple[str, str]:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"]) or "job"
     if first["loc"][:1] == ("rate",):  # of a union, pydantic names the member it tried last
-        return "rate", _RATE_PROBLEM
+        return "rate", RATE_PROBLEM
     if first["type"] == "extra_forbidden":
         fields = JobSpec.model_fields.items()
         known = (field.alias or name for name, field in fields if name != "manifest")

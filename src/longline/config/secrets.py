@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 from yarl import URL
 
 from longline.config.errors import UnknownSecret
-from longline.config.written import wrong
+from longline.config.strict_model import invalid
 from longline.core.errors import MissingExtra
 
 # ---------------- Secrets in the keyring of the system, with the optional library `keyring`
@@ -192,7 +192,7 @@ def text_or_reference(value: object) -> SecretRef | str:
     if is_reference(value):
         return _validated(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise wrong(_NOT_TEXT)
+        raise invalid(_NOT_TEXT)
     return str(value)
 
 
@@ -227,7 +227,7 @@ def _validated(value: object) -> SecretRef:
     try:
         return SecretRef.parse(value)
     except (ValueError, RuntimeError) as error:  # RuntimeError: there is no home for the ~
-        raise wrong(str(error)) from None
+        raise invalid(str(error)) from None
 
 
 TextOrRef = Annotated[
@@ -310,9 +310,9 @@ def pattern_of(value: object) -> str:
     is_below = stem != text
     url = _parsed(f"https://{stem}")
     if url is None or not _HOST.fullmatch(stem) or not url.raw_host:
-        raise wrong("a host is written as api.example.com, api.example.com:8443 or *.example.com")
+        raise invalid("a host is written as api.example.com, api.example.com:8443 or *.example.com")
     if is_below and "." not in stem:
-        raise wrong(f"{text} would send the secret to strangers; write the hosts that may see it")
+        raise invalid(f"{text} would send the secret to strangers; write the hosts that may see it")
     return ("*." if is_below else "") + host_of(url)
 
 
@@ -344,7 +344,7 @@ def _listed(hosts: Iterable[str]) -> str:
 def _patterns(value: Any) -> tuple[str, ...]:
     several = [value] if isinstance(value, str) else value
     if not isinstance(several, Iterable):
-        raise wrong("hosts is a list, for example [api.example.com]")
+        raise invalid("hosts is a list, for example [api.example.com]")
     return tuple(dict.fromkeys(pattern_of(one) for one in several))
 
 

@@ -23,7 +23,7 @@ from pydantic_settings import (
 from longline.config.documents import Document, check, nearest, read_document
 from longline.config.errors import HomeUnwritable
 from longline.config.identity import PrivateHosts
-from longline.config.written import Written
+from longline.config.strict_model import StrictModel
 from longline.core.errors import BadFile, BadOption, StoreFull
 from longline.core.files import make_private_folder
 from longline.core.redaction import redact_server_url, redact_url
@@ -143,7 +143,7 @@ def _file_layers(
         return []
     said = check(document, file_model(kind))
     layers = [_layer(said, document, ())]
-    profiles: dict[str, Written] = getattr(said, "profiles")  # noqa: B009  # made at run time
+    profiles: dict[str, StrictModel] = getattr(said, "profiles")  # noqa: B009  # made at run time
     if profile is None:
         return layers
     if profile not in profiles:
@@ -195,7 +195,7 @@ def file_model(kind: type[BaseSettings]) -> type[BaseModel]:
     fields: dict[str, Any] = {
         name: (one.annotation, one) for name, one in kind.model_fields.items()
     }
-    layer = create_model("ProfileFile", __base__=Written, **fields)
+    layer = create_model("ProfileFile", __base__=StrictModel, **fields)
     profiles: dict[str, Any] = {"profiles": (dict[str, layer], {})}  # type: ignore[valid-type]  # made at run time
     return create_model("SettingsFile", __base__=layer, **profiles)
 

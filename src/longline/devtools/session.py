@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from longline.config.job_spec import JobSpec, make_spec
-from longline.config.run_files import merged
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import Clock
@@ -22,6 +21,7 @@ from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.page import BrowserPage
 from longline.limits.errors import BudgetSpent
 from longline.sources.base import Source
+from longline.sources.job_files import merge_spec
 from longline.sources.loader import check_needs
 from longline.sources.visit import Visit
 from longline.wiring import Fetching, client_identity, open_fetching, torn_down, usable
@@ -180,7 +180,7 @@ def session_spec(source: str, params: Mapping[str, Any] | None = None) -> JobSpe
     Raises:
         ConfigError: a file is broken, a name unknown, or a value does not fit.
     """
-    return merged(make_spec({"source": source}), source, params or {})
+    return merge_spec(make_spec({"source": source}), source, params or {})
 
 
 @asynccontextmanager

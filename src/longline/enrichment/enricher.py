@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from referencing import Registry
 
-from longline.config.manifests.json_schema import TimedValidator
 from longline.core.errors import UnexpectedShape
+from longline.pipeline.json_schema import TimedValidator
 from longline.storage.records.enrichment import Question
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from longline.config.enrichment import AnyTask, LocalTask
 from longline.core.model import Note
 from longline.enrichment.enricher import Answer, Enricher
 from longline.enrichment.prompts import question_for, with_id
+from longline.enrichment.task_files import AnyTask, LocalTask
 from longline.http.errors import BadAnswer
 from longline.pipeline.enrich import make_enricher
 from longline.pipeline.enrichers.base import Addition

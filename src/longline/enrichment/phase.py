@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from longline.config.enrichment import AnyTask, EnrichBudget
 from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import (
     FailureKind,
@@ -20,6 +19,7 @@ from longline.core.errors import (
 )
 from longline.core.model import QuestionState
 from longline.enrichment.enricher import Answer, Enricher, read_answer
+from longline.enrichment.task_files import AnyTask, EnrichBudget
 from longline.http.messages import origin_of
 from longline.limits.errors import Deferred
 from longline.limits.limiter import RateLimiter

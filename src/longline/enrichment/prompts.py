@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from longline.config.enrichment import EnrichTask
-from longline.config.manifests.base import fill, names_in
+from longline.config.templates import fill, names_in
+from longline.enrichment.task_files import EnrichTask
 from longline.storage.records.enrichment import Question, Wish
 
 _SHAPE = "Answer with JSON alone, without any other word, that fits this JSON Schema: "

@@ -9,11 +9,11 @@ from itertools import chain, islice
 from typing import Any
 
 from longline.config.documents import nearest
-from longline.config.enrichment import AnyTask
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
 from longline.enrichment.local import question_maker
 from longline.enrichment.prompts import has_field
+from longline.enrichment.task_files import AnyTask
 from longline.storage.records.enrichment import Questions
 from longline.storage.records.records import Records, Row
 from longline.storage.records.selecting import RecordQuery, parse_condition

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from longline.config.enrichment import AnyTask, EnrichTask, LocalTask, ModelServer
 from longline.core.clock import Clock
 from longline.core.errors import FailureKind, FetchError, bad_status, kind_of
 from longline.core.model import Usage
 from longline.enrichment.enricher import Answer, Enricher
 from longline.enrichment.local import open_local
 from longline.enrichment.prompts import messages_of
+from longline.enrichment.task_files import AnyTask, EnrichTask, LocalTask, ModelServer
 from longline.http.auth.base import cleaned
 from longline.http.errors import BadAnswer, Rejected
 from longline.http.messages import Page, Request

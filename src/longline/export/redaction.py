@@ -16,13 +16,13 @@ from typing import Any
 
 from longline.config.documents import read_document
 from longline.config.errors import HomeUnwritable, UnknownSecret
-from longline.config.library import written_files
 from longline.config.secrets import SecretRef, is_reference
 from longline.config.settings import Settings
 from longline.core.errors import MissingExtra
 from longline.core.model import Job
 from longline.export.atomic_files import temporary_sibling
 from longline.export.rows import Row
+from longline.sources.library import yaml_files
 
 # ---------------- What secrets, e-mail addresses and telephone numbers look like, in texts and in
 
@@ -307,7 +307,7 @@ def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
         BadFile: a file cannot be read, so that nobody knows which secrets it refers to.
     """
     references: set[SecretRef] = set()
-    for path in written_files(place for place in settings.sources if place.exists()):
+    for path in yaml_files(place for place in settings.sources if place.exists()):
         for loc, text in read_document(path).texts():
             references.update(_references(str(loc[-1]) if loc else "", text))
     for job in jobs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longline.config.manifests.pipeline import ENRICHERS, Enrichers
 from longline.config.plugins import load_plugin
 from longline.core.errors import BadOption
 from longline.core.model import Note
@@ -13,6 +12,7 @@ from longline.pipeline.enrichers.base import Enricher
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.enrichers.geocode import GeocodeEnricher
 from longline.pipeline.enrichers.language import LanguageEnricher
+from longline.pipeline.manifest import ENRICHERS, Enrichers
 from longline.pipeline.stages import Draft
 
 

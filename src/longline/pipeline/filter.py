@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from longline.config.manifests.pipeline import Condition, Step
 from longline.config.patterns import user_pattern
 from longline.core.errors import NothingToStore, UnexpectedShape
+from longline.pipeline.manifest import Condition, Step
 from longline.pipeline.map import find_in_data
 from longline.pipeline.stages import Draft, checked_step
 

@@ -2,12 +2,209 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, time
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from jsonschema.exceptions import ValidationError
+import orjson
+from jsonschema import Draft202012Validator, FormatChecker, validators
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
-from longline.config.manifests.json_schema import validator_of
+from longline.config.documents import read_content
+from longline.config.patterns import user_pattern
+from longline.core.errors import BadFile, BadOption
+
+# ---------------- JSON Schemas that users write: Draft 2020-12, sound, and with nothing that
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NOT_SCHEMAS = frozenset({"const", "enum", "default", "examples"})
+_DURATION = re.compile(r"P(?=.)(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)")
+_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+
+FORMATS = FormatChecker(("date", "email", "idn-email", "ipv4", "ipv6", "regex", "uuid"))
+"""What `format` may say: all of these are checked, none is only a remark."""
+
+
+@FORMATS.checks("date-time", raises=ValueError)
+def _is_moment(value: object) -> bool:
+    if not isinstance(value, str):
+        return True  # the type of a value is not the business of its format
+    return "T" in value.upper() and datetime.fromisoformat(value).tzinfo is not None
+
+
+@FORMATS.checks("time", raises=ValueError)
+def _is_time(value: object) -> bool:
+    return not isinstance(value, str) or time.fromisoformat(value).tzinfo is not None
+
+
+@FORMATS.checks("duration")
+def _is_duration(value: object) -> bool:
+    return not isinstance(value, str) or _DURATION.fullmatch(value) is not None
+
+
+@FORMATS.checks("hostname")
+def _is_host(value: object) -> bool:
+    return not isinstance(value, str) or _HOST.fullmatch(value) is not None
+
+
+@FORMATS.checks("uri", raises=ValueError)
+def _is_address(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    parts = urlsplit(value)
+    return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", value)
+
+
+def _pattern(validator: Any, wanted: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(value, "string") and not user_pattern(wanted).search(value):
+        yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+
+def _pattern_properties(
+    validator: Any, wanted: Mapping[str, Any], value: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(value, "object"):
+        return
+    for pattern, schema in wanted.items():
+        for name, inner in value.items():
+            if user_pattern(pattern).search(name):
+                yield from validator.descend(inner, schema, path=name, schema_path=pattern)
+
+
+TimedValidator: type[Draft202012Validator] = validators.extend(  # type: ignore[no-untyped-call]  # it has no types
+    Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
+)
+"""Draft 2020-12 with patterns that have a time limit."""
+
+
+def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """Return what checks data against a schema; it never asks the web for another one.
+
+    Raises:
+        BadOption: the schema is not sound, or cannot be followed here.
+    """
+    if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
+        raise BadOption("$schema", f"schemas are read as Draft 2020-12; write {_DIALECT}")
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        way = ".".join(str(part) for part in error.absolute_path) or "the schema"
+        raise BadOption(way, f"it is no JSON Schema: {error.message:.200}") from None
+    registry: Registry[Any] = Registry()
+    root = dict(schema)
+    resolver = registry.resolver_with_root(DRAFT202012.create_resource(root))
+    done: set[int] = set()
+    for part in _parts(root):
+        _check_format(part)
+        _check_patterns(part)
+        _follow(part, resolver, (), done)
+    return TimedValidator(schema, registry=registry, format_checker=FORMATS)
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    """Return the schema in a JSON file.
+
+    Raises:
+        BadFile: it cannot be read, or holds none.
+    """
+    try:
+        schema = orjson.loads(read_content(path))
+    except orjson.JSONDecodeError as error:
+        raise BadFile(
+            str(path), f"it is not JSON: {error.msg}", error.lineno, error.colno
+        ) from None
+    if not isinstance(schema, dict):
+        raise BadFile(str(path), 'a JSON Schema is an object, such as {"type": "object"}')
+    return schema
+
+
+def _check_format(part: Mapping[str, Any]) -> None:
+    wanted = part.get("format")
+    if isinstance(wanted, str) and wanted not in FORMATS.checkers:
+        known = ", ".join(sorted(FORMATS.checkers))
+        raise BadOption("format", f"{wanted!r} cannot be checked here; known are {known}")
+
+
+def _check_patterns(part: Mapping[str, Any]) -> None:
+    names = part.get("patternProperties")
+    wanted = [part.get("pattern"), *(names if isinstance(names, Mapping) else ())]
+    for text in (one for one in wanted if isinstance(one, str)):
+        try:
+            pattern = user_pattern(text)
+        except ValueError as error:
+            raise BadOption("pattern", f"{text!r} is not a regular expression: {error}") from None
+        # `additionalProperties` matches these once more, without a time limit.
+        if pattern.is_nested and isinstance(names, Mapping) and text in names:
+            raise BadOption("patternProperties", f"{text!r} must not repeat a group")
+
+
+def _referred(part: Mapping[str, Any], resolver: Any) -> Iterator[Any]:
+    """Yield what a schema refers to.
+
+    Raises:
+        BadOption: it is not there.
+    """
+    for name in ("$ref", "$dynamicRef"):
+        reference = part.get(name)
+        if not isinstance(reference, str):
+            continue
+        try:
+            yield resolver.lookup(reference)
+        except Unresolvable:
+            problem = f"{reference!r} points to nothing in the schema itself"
+            raise BadOption(name, problem) from None
+
+
+def _follow(part: Any, resolver: Any, way: tuple[int, ...], done: set[int]) -> None:
+    """See that a schema comes to an end before it goes on to a smaller part of the data.
+
+    Args:
+        part: the schema.
+        resolver: finds what its references name.
+        way: those it was reached through, each of which speaks of the same data.
+        done: those that come to an end.
+
+    Raises:
+        BadOption: it comes back to itself.
+    """
+    if id(part) in way:
+        raise BadOption("$ref", "the schema refers to itself in a circle that never ends")
+    if not isinstance(part, Mapping) or id(part) in done:
+        return
+    for found in _referred(part, resolver):
+        _follow(found.contents, found.resolver, (*way, id(part)), done)
+    for inner in _of_the_same_data(part):
+        _follow(inner, resolver, (*way, id(part)), done)
+    done.add(id(part))
+
+
+def _of_the_same_data(part: Mapping[str, Any]) -> Iterator[Any]:
+    yield from (part[name] for name in ("not", "if", "then", "else") if name in part)
+    # A part may be a list of properties, which have any name: these are no schemas then.
+    lists = (part.get(name) for name in ("allOf", "anyOf", "oneOf"))
+    yield from (inner for found in lists if isinstance(found, list | tuple) for inner in found)
+    depending = part.get("dependentSchemas")
+    yield from depending.values() if isinstance(depending, Mapping) else ()
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and all that stands in it."""
+    if isinstance(schema, Mapping):
+        yield schema
+        for name, value in schema.items():
+            if name not in _NOT_SCHEMAS:
+                yield from _parts(value)
+    elif isinstance(schema, list | tuple):
+        for value in schema:
+            yield from _parts(value)
+
 
 _NAMES = {
     "object": "an object",

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from longline.config.manifests.json_paths import compiled, find
-from longline.config.manifests.pipeline import REST, Step
+from longline.config.json_paths import compile_path, find
 from longline.core.errors import UnexpectedShape
 from longline.core.model import Note
+from longline.pipeline.manifest import REST, Step
 from longline.pipeline.stages import Draft, checked_step, to_plain
 
 # ---------------- Paths (jmespath) into the data of a draft
@@ -33,12 +33,12 @@ def find_in_data(path: str, data: Mapping[str, Any]) -> Any:
 @lru_cache(maxsize=4096)
 def roots_of(path: str) -> frozenset[str]:
     """Return the fields of a record that a path begins at."""
-    return frozenset(_roots(compiled(path).parsed))
+    return frozenset(_roots(compile_path(path).parsed))
 
 
 @lru_cache(maxsize=4096)
 def _has_function(path: str) -> bool:
-    return any(node["type"] == "function_expression" for node in _nodes(compiled(path).parsed))
+    return any(node["type"] == "function_expression" for node in _nodes(compile_path(path).parsed))
 
 
 def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:

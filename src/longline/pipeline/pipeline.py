@@ -5,23 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import orjson
+from pydantic import BaseModel
 
-from longline.config.manifests.pipeline import Step
 from longline.core.errors import BadSource, LonglineError, text_of
+from longline.core.json_values import to_json
 from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
 from longline.pipeline.errors import StageFailed, ValidationFailed
 from longline.pipeline.filter import Filter
+from longline.pipeline.manifest import Step
 from longline.pipeline.map import Map
 from longline.pipeline.material import Material
-from longline.pipeline.quality import score
+from longline.pipeline.quality import ScoredSource, score
 from longline.pipeline.stages import Draft, Stage
 from longline.pipeline.validate import Validate, validated
-from longline.sources.base import Source
-from longline.sources.plain import to_json
 
 # ---------------- The stage that tells whether a record is still the same
 
@@ -39,6 +39,18 @@ def fingerprint(data: Mapping[str, Any], *, volatile: AbstractSet[str] = frozens
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
+class PipelineSource(ScoredSource, Protocol):
+    """What the pipeline needs to know of a source."""
+
+    name: ClassVar[str]
+    Record: ClassVar[type[BaseModel] | None]
+    volatile: ClassVar[frozenset[str]]
+    pipeline: ClassVar[tuple[Any, ...]]
+
+    def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the data of the record, made of the results of the layers."""
+
+
 class Pipeline:
     """Makes records: compose, the stages of the source, fingerprint, score; asks nobody.
 
@@ -46,7 +58,7 @@ class Pipeline:
         ConfigError: a stage cannot be used, as written.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PipelineSource) -> None:
         self._source = source
         self._stages = stages_of(source)
 
@@ -96,7 +108,7 @@ class Pipeline:
         )
 
 
-def stages_of(source: Source) -> tuple[Stage, ...]:
+def stages_of(source: PipelineSource) -> tuple[Stage, ...]:
     """Return the stages of a source, ready to run; its `Record` is checked where it belongs.
 
     That is after the maps and filters that come first: from there on, the data has its shape.
@@ -112,7 +124,7 @@ def stages_of(source: Source) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _stage(source: Source, one: Any) -> Stage:
+def _stage(source: PipelineSource, one: Any) -> Stage:
     if isinstance(one, Step):
         return _from_step(one)
     if not callable(one) or not isinstance(getattr(one, "name", None), str):
@@ -131,7 +143,7 @@ def _from_step(step: Step) -> Stage:
     return Enrich.from_written(step.enrich) if step.enrich is not None else Enrich()
 
 
-def _marked(source: Source, data: Mapping[str, Any]) -> str:
+def _marked(source: PipelineSource, data: Mapping[str, Any]) -> str:
     try:
         return fingerprint(data, volatile=source.volatile)
     except TypeError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from longline.core.model import Note, Quality, QualityPart
-from longline.sources.base import CrossCheck, Expect, QualityRules, Source, is_filled
 
 GRADES = ((90.0, "Excellent"), (75.0, "Good"), (60.0, "Fair"), (0.0, "Poor"))
 """The least score of each class, best first."""
@@ -15,8 +15,93 @@ _OK = "ok"
 _DIGITS = 6  # what sums of floats owe to rounding must not cost a class
 
 
+def is_filled(value: Any) -> bool:
+    """Return whether there is anything in it; 0 and False are something, blank text is not."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is not None and value not in ([], {}, ())
+
+
+def always(_data: Mapping[str, Any]) -> bool:
+    """Expect a field of every record."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """A field that a layer should fill.
+
+    Attributes:
+        weight: how much it counts among the fields of its layer.
+        share: from its value, how well it is filled, 0 to 1; False and True will do.
+        when: from the whole data, whether this record can have it at all. What a record lacks
+            by nature is not declared, or not expected here, and costs nothing.
+    """
+
+    layer: str
+    field: str
+    weight: float = 1.0
+    share: Callable[[Any], float] = is_filled
+    when: Callable[[Mapping[str, Any]], bool] = always
+
+
+@dataclass(frozen=True, slots=True)
+class CrossCheck:
+    """Two or more fields that must agree; not asked when one of them is empty.
+
+    Attributes:
+        agree: given the fields' values in order, whether they agree; None is "cannot be told".
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    agree: Callable[..., bool | None]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRules:
+    """What the layers of a source weigh, what each should fill, and what must agree.
+
+    The weights of layers and `consistency` are shares of their own sum, whatever it is.
+    """
+
+    layers: Mapping[str, float]
+    expects: tuple[Expect, ...] = ()
+    checks: tuple[CrossCheck, ...] = field(default=())
+    consistency: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = (*self.layers.values(), self.consistency)
+        if min(weights) < 0 or sum(weights) <= 0:
+            message = "weights of quality rules are not negative, and one of them is positive"
+            raise ValueError(message)
+
+
+class NamedLayer(Protocol):
+    """A layer of a source."""
+
+    @property
+    def name(self) -> str:
+        """The name of the layer."""
+
+
+class ScoredSource(Protocol):
+    """What scoring needs to know of a source."""
+
+    @property
+    def quality_rules(self) -> QualityRules | None:
+        """The rules; None to score by layers and empty fields."""
+
+    def layers(self) -> Sequence[NamedLayer]:
+        """Return the layers of the source."""
+
+
 def score(
-    source: Source, data: Mapping[str, Any], layers: Mapping[str, str], notes: Iterable[Note] = ()
+    source: ScoredSource,
+    data: Mapping[str, Any],
+    layers: Mapping[str, str],
+    notes: Iterable[Note] = (),
 ) -> Quality:
     """Return the quality of a record, by the rules of its source or, without any, by its gaps.
 
@@ -105,7 +190,7 @@ def _consistency_part(
 
 
 def _parts_by_gaps(
-    source: Source, data: Mapping[str, Any], layers: Mapping[str, str]
+    source: ScoredSource, data: Mapping[str, Any], layers: Mapping[str, str]
 ) -> list[QualityPart]:
     """Return two halves: the share of layers that ran, and the share of fields with a value."""
     if data and None not in data.values() and _is_all_ok(source, layers):
@@ -119,7 +204,7 @@ def _parts_by_gaps(
     ]
 
 
-def _is_all_ok(source: Source, layers: Mapping[str, str]) -> bool:
+def _is_all_ok(source: ScoredSource, layers: Mapping[str, str]) -> bool:
     return len(layers) == len(source.layers()) and all(end == _OK for end in layers.values())
 
 

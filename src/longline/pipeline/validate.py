@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from longline.core.json_values import to_json
 from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.stages import Draft
-from longline.sources.plain import to_json
 
 Rules = type[BaseModel] | Mapping[str, Any] | Path
 
@@ -43,7 +43,7 @@ def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str
     """Return the data as the model understands it; without a model, as it is.
 
     Raises:
-        Misfit: the data does not fit; names every field and what is wrong with it.
+        ValidationFailed: the data does not fit; names every field and what is wrong with it.
     """
     if model is None:
         return dict(data)
@@ -59,8 +59,7 @@ def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str
 
 def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]]:
     # jsonschema is slow to import, and most sources have no schema.
-    from longline.config.manifests.json_schema import read_schema  # noqa: PLC0415
-    from longline.pipeline.json_schema import SchemaCheck  # noqa: PLC0415  # the same
+    from longline.pipeline.json_schema import SchemaCheck, read_schema  # noqa: PLC0415
 
     is_named = isinstance(rules, Mapping) and set(rules) == {"file"}
     path = Path(rules["file"]) if is_named and isinstance(rules, Mapping) else rules

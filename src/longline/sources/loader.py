@@ -1,4 +1,4 @@
-"""From what a user calls a source to the class: a name, a Python file, or package.module:Class."""
+"""Load a source by reference: a name, a file, package.module:Class, a function or a spider."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from types import ModuleType
 from typing import Any
 
 from longline.config.documents import read_document
-from longline.config.manifests.base import Manifest
-from longline.config.manifests.kinds import KEY, make_manifest, manifest_in
-from longline.config.manifests.pipeline import with_files
 from longline.config.plugins import SOURCES, load_plugin, plugin_names
-from longline.config.run_files import SUFFIXES, check_reference
 from longline.core.errors import BadSource, ConfigError, MissingExtra
 from longline.http.transports.browser.options import check_browser
-from longline.sources.adapters.existing import as_source
 from longline.sources.base import Source
+from longline.sources.job_files import check_reference
+from longline.sources.library import SUFFIXES
+from longline.sources.manifest import (
+    KIND,
+    Manifest,
+    make_manifest,
+    parse_manifest,
+    resolve_files,
+)
 
 BUILT_IN = {
     "n8n": "longline.sources.catalogue.n8n.source:N8n",
 }
-
-
-# From a kind of manifest to what makes a source of it; each is imported only when it is used.
-_ADAPTERS = {
+# By kind of manifest; each module is imported only when it is used.
+_FACTORIES = {
     "html": "longline.sources.html.source:html_source",
     "api": "longline.sources.api.source:api_source",
     "command": "longline.sources.adapters.command:command_source",
 }
-
-_VERSION = "__longline_version__"  # of a file that was executed: when it was written, and its size
+_BROWSER_EXTRA = ("browser", "playwright")
+_VERSION = "__longline_version__"  # modification time and size of an executed file
 
 
 class UnknownSource(ConfigError):
@@ -52,55 +54,79 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
     """Return the class of a source.
 
     Args:
-        reference: what a user calls it.
-        manifest: what it is made of, for a source that was read from a manifest.
+        reference: the reference that a user wrote.
+        manifest: the values of its manifest, for a source that a job stores.
 
     Raises:
         UnknownSource: there is no source of that name.
-        BadSource: the file or module holds none that can be used.
-        BadFile: the manifest is broken.
+        BadSource: the file or module has no usable source.
+        BadFile: the manifest is invalid.
     """
     if manifest is not None:
-        return _adapted(make_manifest(manifest), manifest[KEY])
+        return _source_of_manifest(make_manifest(manifest), manifest[KIND])
     check_reference(reference)
     if reference.endswith(SUFFIXES):
-        return _from_manifest(Path(reference))
+        return _load_manifest_file(Path(reference))
     target = BUILT_IN.get(reference, reference)
     if target.endswith(".py"):
-        return _only_source(reference, _from_file(Path(target)))
+        return _only_source(reference, _load_python_file(Path(target)))
     if ":" not in target:
-        return _from_plugin(reference)
+        return _load_plugin_source(reference)
     place, _, name = target.rpartition(":")
-    module = _from_file(Path(place)) if place.endswith(".py") else _imported(reference, place)
+    is_file = place.endswith(".py")
+    module = _load_python_file(Path(place)) if is_file else _import_module(reference, place)
     found = getattr(module, name, None)
     if found is None:
         raise BadSource(reference, f"there is no {name!r} in {place}")
-    return _checked(reference, as_source(reference, found))
+    return _check_source(reference, as_source(reference, found))
 
 
-def _from_plugin(reference: str) -> type[Source]:
+def as_source(reference: str, found: Any) -> type[Source]:
+    """Return a source class, or the source that adapts a spider or a function.
+
+    Raises:
+        BadSource: it is none of these.
+    """
+    if isinstance(found, type) and issubclass(found, Source):
+        return found
+    # A spider exists only if Scrapy is imported already.
+    scrapy = sys.modules.get("scrapy")
+    if scrapy is not None and isinstance(found, type) and issubclass(found, scrapy.Spider):
+        from longline.sources.adapters.scrapy.source import scrapy_source  # noqa: PLC0415
+
+        return scrapy_source(found)
+    if callable(found) and not isinstance(found, type):
+        # Imported only here because `requests` is slow to import.
+        from longline.sources.adapters.function import function_source  # noqa: PLC0415
+
+        return function_source(found)
+    problem = "it is neither a subclass of longline.Source, nor a function, nor a Scrapy spider"
+    raise BadSource(reference, problem)
+
+
+def _load_plugin_source(reference: str) -> type[Source]:
     found = load_plugin(SOURCES, reference)
     if found is None:
         raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
-    return _checked(reference, as_source(reference, found))
+    return _check_source(reference, as_source(reference, found))
 
 
-def _from_manifest(path: Path) -> type[Source]:
+def _load_manifest_file(path: Path) -> type[Source]:
     document = read_document(path)
-    manifest_in(document)  # whose errors have a place in the file
-    values = with_files(document.values, path.parent)
-    return _adapted(make_manifest(values), values[KEY])
+    parse_manifest(document)  # for errors with a position in the file
+    values = resolve_files(document.values, path.parent)
+    return _source_of_manifest(make_manifest(values), values[KIND])
 
 
-def _adapted(manifest: Manifest, kind: str) -> type[Source]:
-    module, _, name = _ADAPTERS[kind].partition(":")
-    adapt: Callable[[Manifest], type[Source]] = getattr(importlib.import_module(module), name)
-    return adapt(manifest)
+def _source_of_manifest(manifest: Manifest, kind: str) -> type[Source]:
+    module, _, name = _FACTORIES[kind].partition(":")
+    make: Callable[[Manifest], type[Source]] = getattr(importlib.import_module(module), name)
+    return make(manifest)
 
 
-def _imported(reference: str, name: str) -> ModuleType:
+def _import_module(reference: str, name: str) -> ModuleType:
     here = str(Path.cwd())
-    if here not in sys.path:  # a console script does not look there by itself, as `python -m` does
+    if here not in sys.path:  # unlike `python -m`, a console script does not add it
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
@@ -112,13 +138,13 @@ def _imported(reference: str, name: str) -> ModuleType:
         raise BadSource(reference, f"{type(error).__name__}: {error}") from error
 
 
-def _from_file(path: Path) -> ModuleType:
-    """Return the module of a file; a file that has not changed is executed once in a process."""
+def _load_python_file(path: Path) -> ModuleType:
+    """Return the module of a file; an unchanged file is executed once per process."""
     try:
         found = path.stat()
     except OSError as error:
         raise BadSource(str(path), "there is no such file") from error
-    # A name of its own: a file called json.py must not take the place of the library.
+    # The prefix keeps a file called json.py from replacing the library.
     folder = blake2b(str(path.resolve().parent).encode(), digest_size=4).hexdigest()
     name, version = f"longline_source_{folder}_{path.stem}", (found.st_mtime_ns, found.st_size)
     known = sys.modules.get(name)
@@ -148,14 +174,14 @@ def _only_source(reference: str, module: ModuleType) -> type[Source]:
     ]
     if len(found) != 1:
         problem = (
-            f"it defines {len(found)} subclasses of longline.Source, and must define one; "
-            f"name another source, a function or a spider in it: {reference}:NAME"
+            f"it defines {len(found)} subclasses of longline.Source instead of one; "
+            f"name a source, a function or a spider in it: {reference}:NAME"
         )
         raise BadSource(reference, problem)
-    return _checked(reference, found[0])
+    return _check_source(reference, found[0])
 
 
-def _checked(reference: str, found: type[Source]) -> type[Source]:
+def _check_source(reference: str, found: type[Source]) -> type[Source]:
     if not getattr(found, "name", ""):
         raise BadSource(reference, f"{found.__name__} has no name")
     if not found.layers():
@@ -165,13 +191,12 @@ def _checked(reference: str, found: type[Source]) -> type[Source]:
     return found
 
 
-# ---------------- Whether all that a source needs is there, before it makes its first request
-
-_BROWSER = ("browser", "playwright")
-
-
 def check_needs(source: type[Source], chromium: str | None = None) -> None:
-    """See that a source has what it declares; `chromium` names the browser to use, if one is.
+    """Check that everything a source needs is available.
+
+    Args:
+        source: the source.
+        chromium: the browser to use, if one is configured.
 
     Raises:
         MissingExtra: a package is not installed.
@@ -179,13 +204,13 @@ def check_needs(source: type[Source], chromium: str | None = None) -> None:
         UnknownSecret: a secret cannot be read.
     """
     needs = source.needs
-    wanted = dict(needs.extras)
+    extras = dict(needs.extras)
     if needs.browser or source.transport != "http":
-        wanted.setdefault(*_BROWSER)
-    for extra, module in wanted.items():
+        extras.setdefault(*_BROWSER_EXTRA)
+    for extra, module in extras.items():
         if importlib.util.find_spec(module) is None:
             raise MissingExtra(extra, f"the source {source.name}")
-    if _BROWSER[0] in wanted:
+    if _BROWSER_EXTRA[0] in extras:
         check_browser(chromium)
     for secret in needs.secrets:
         secret.check()

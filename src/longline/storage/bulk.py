@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from longline.sources.plain import to_json
+from longline.core.json_values import to_json
 from longline.storage.columns import kept_value
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not of a backslash that is itself meant

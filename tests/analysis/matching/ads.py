@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longline.analysis.matching.clusters import clusters
-from longline.config.matching import Rules, read_rules
+from longline.analysis.matching.rules import Rules, read_rules
 from longline.core.model import Record
 from longline.storage.records.matches import Matches
 from longline.storage.records.records import Records

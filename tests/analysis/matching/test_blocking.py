@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from longline.analysis.matching.comparing import normal_text
+from longline.analysis.matching.rules import Rules
 from longline.analysis.matching.search import blocks_of
-from longline.config.matching import Rules
 from tests.analysis.matching.ads import FLAT, NOTHING, RULES, flat, rules
 
 

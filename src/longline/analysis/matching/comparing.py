@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from longline.config.matching import Comparator, Normaliser, Rules
+from longline.analysis.matching.rules import Comparator, Normaliser, Rules
 
 # ---------------- Values of records, made comparable: what is missing, texts in one form
 

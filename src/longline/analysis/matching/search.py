@@ -24,7 +24,7 @@ from longline.analysis.matching.comparing import (
     profile_of,
     value_at,
 )
-from longline.config.matching import BlockField, Rules, Tolerance
+from longline.analysis.matching.rules import BlockField, Rules, Tolerance
 from longline.core.clock import Clock
 from longline.storage.records.matches import Deposit, Entry, Judge, Matches, Pair
 

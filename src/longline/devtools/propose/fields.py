@@ -34,7 +34,7 @@ from longline.devtools.propose.selectors import (
     unique_selector,
 )
 from longline.devtools.propose.values import field_name, kind_of, last_word
-from longline.sources.html.fields import after
+from longline.sources.html.places import select_following
 from longline.sources.html.text import text_of
 
 Root = LexborHTMLParser | LexborNode
@@ -184,7 +184,7 @@ def value_at(root: Root, place: Place) -> str | None:
 
 def _first_at(root: Root, selector: str) -> LexborNode | None:
     if selector.startswith("+"):
-        return next(iter(after(root, selector, lambda node, css: node.css(css))), None)
+        return next(iter(select_following(root, selector, lambda node, css: node.css(css))), None)
     if selector:
         return root.css_first(selector)
     return root if isinstance(root, LexborNode) else None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
-from longline.config.manifests.pipeline import Currency
 from longline.pipeline.enrichers.base import Addition, empty_addition
+from longline.pipeline.manifest import Currency
 from longline.pipeline.stages import checked_step
 
 

@@ -14,9 +14,9 @@ import orjson
 from pydantic_core import PydanticCustomError
 
 from longline.config.documents import read_content
-from longline.config.manifests.pipeline import Geocode, check_row
 from longline.core.errors import BadFile
 from longline.pipeline.enrichers.base import Addition, empty_addition
+from longline.pipeline.manifest import Geocode, check_row
 from longline.pipeline.stages import checked_step
 
 _NUMBERS = ("lat", "lon")

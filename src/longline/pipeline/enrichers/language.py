@@ -8,9 +8,9 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from longline.config.manifests.pipeline import SURE, Language
 from longline.core.errors import BadOption, MissingExtra
 from longline.pipeline.enrichers.base import Addition, empty_addition
+from longline.pipeline.manifest import SURE, Language
 from longline.pipeline.stages import checked_step
 
 _LIBRARY = "py3langid"

@@ -12,13 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from longline.config.documents import nearest
-from longline.config.library import check_secrets, survey
 from longline.config.settings import FILE_VARIABLE, PROFILE_VARIABLE, Settings, is_read_only
 from longline.config.settings import settings_file as file_of_settings
 from longline.core.errors import BadFile, ConfigError
 from longline.core.files import exposed_in, make_private
 from longline.http.transports.browser.options import check_browser
 from longline.services.doctor.base import Finding, Ground, ok, problem, warning
+from longline.sources.library import check_secrets, survey
 
 _OLDEST = (3, 11)
 _NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")

@@ -14,20 +14,63 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import orjson
+from pydantic import Field, field_validator, model_validator
 
-from longline.config.manifests.base import fill
-from longline.config.manifests.command import CommandManifest
-from longline.config.manifests.json_paths import find
+from longline.config.json_paths import JsonPath, find
+from longline.config.strict_model import invalid
+from longline.config.templates import fill, names_in
 from longline.core.errors import BadSource, UnexpectedShape
 from longline.core.json_text import read_json
 from longline.core.model import Cursor, Item
-from longline.sources.adapters.manifested import Found, attributes_of, not_empty
 from longline.sources.adapters.records import Keying, RecordSource
 from longline.sources.base import Options, Source, layer
+from longline.sources.manifest import Discovered, Manifest, fail_if_empty, source_attributes
 from longline.sources.visit import Visit
+
+# ---------------- A manifest for a command that prints records, one JSON object a line
+
+
+class CommandManifest(Manifest):
+    """Any program as a source: it is run once, and every line that it prints is a record."""
+
+    manifest: Literal["command"] = "command"
+    command: tuple[str, ...] = Field(min_length=1)
+    """The program and its arguments, each for itself; `{name}` stands for a parameter."""
+    key: JsonPath | None = None
+    """What makes a record the same one next time; else its `id`, `key` or `url`."""
+    fields: dict[str, JsonPath] = Field(default_factory=dict)
+    """What a record keeps, and where it stands in a line; without any, all of it."""
+    timeout: float | None = Field(default=None, gt=0)
+    """Seconds for the whole command."""
+    silence: float | None = Field(default=None, gt=0)
+    """Seconds without a line after which it is taken for dead."""
+    folder: str | None = None
+    """Where it is run, from the folder of the manifest; where longline was started, unless said."""
+    may_be_empty: bool = False
+    """Whether printing no line at all is fine; otherwise it is taken for a failure."""
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _as_list(cls, command: object) -> object:
+        if isinstance(command, str):
+            raise invalid("write the command as a list, a word each: [python, scraper.py, --all]")
+        return command
+
+    @model_validator(mode="after")
+    def _know_names(self) -> Self:
+        for word in self.command:
+            for name in names_in(word):
+                if name not in self.parameters:
+                    known = ", ".join(self.parameters) or "none"
+                    raise invalid(
+                        f"the command speaks of {{{name}}}, which is no parameter; there is {known}"
+                        " (a plain brace is written twice)"
+                    )
+        return self
+
 
 # ---------------- A program whose output is read line by line, and which never outlives its reader
 
@@ -270,7 +313,7 @@ def source_of_command(argv: Sequence[str], *, name: str, **said: Any) -> type[So
 def command_source(manifest: CommandManifest) -> type[Source]:
     """Make a source of the manifest of a command."""
     values = {
-        **attributes_of(manifest),
+        **source_attributes(manifest),
         "__doc__": manifest.about or f"What `{shlex.join(manifest.command)}` prints.",
         "kind": "command",
         "manifest": manifest,
@@ -299,12 +342,12 @@ class _CommandSource(RecordSource):
         """
         stream = self._stream(visit)
         if not self.manifest.may_be_empty:
-            stream = not_empty(stream, self.name, "the command printed nothing; look at it")
+            stream = fail_if_empty(stream, self.name, "the command printed nothing; look at it")
         async with aclosing(stream) as found:
             async for one in found:
                 yield one
 
-    async def _stream(self, visit: Visit) -> Found:
+    async def _stream(self, visit: Visit) -> Discovered:
         said = self.manifest
         path = said.key
         key = None if path is None else partial(find, path)

@@ -1,155 +1,190 @@
-"""Records out of answers: which they are, what makes each the same one, and their fields."""
+"""Records of a JSON response: select them, identify them, read their fields."""
 
 from __future__ import annotations
 
 import hashlib
 import marshal
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Annotated, Any, Self
 
 import orjson
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from longline.config.manifests.json_paths import ApiField, find, name_of_parent
+from longline.config.json_paths import check_path, find
+from longline.config.strict_model import StrictModel
+from longline.config.templates import look_up
 from longline.core.errors import UnexpectedShape
-from longline.sources.api.requests import look_up
-from longline.sources.parsing.values import read_value
+from longline.sources.parsing.locales import Locale, check_form
+from longline.sources.parsing.values import ValueKind, read_value
 
-_SHORT = 60  # characters of what was found that a sentence repeats
-_NAMES = 8  # names of an object that a sentence repeats
-_ABSENT = object()
+_MAX_SHOWN = 60  # characters of a value that a message repeats
+_MAX_NAMES = 8  # names of an object that a message repeats
+_PARENT = re.compile(r"\{(parent\.[A-Za-z_][A-Za-z0-9_.]*)\}")
 
-Note = Callable[[str, str], None]
+TakeNote = Callable[[str, str], None]
+"""Receives the name of a field and what was odd about it."""
 
 
-def select(path: str, body: Any, where: str) -> list[Any]:
-    """Return the list of records in an answer.
+@lru_cache(maxsize=4096)
+def parent_name(text: str) -> str | None:
+    """Return the name in `{parent.name}`, when that is the whole text."""
+    found = _PARENT.fullmatch(text.strip())
+    return found[1] if found else None
+
+
+def _check_path_or_parent(text: str) -> str:
+    return text if parent_name(text) else check_path(text)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+PathOrParent = Annotated[str, AfterValidator(_check_path_or_parent)]
+"""A path into the record, or `{parent.name}` for a field of the parent record."""
+
+Key = Annotated[tuple[PathOrParent, ...], BeforeValidator(_as_list), Field(min_length=1)]
+"""What identifies a record across runs: a path, or several that are joined."""
+
+
+class ApiField(StrictModel):
+    """One field of a record: its path and type."""
+
+    path: PathOrParent
+    type: ValueKind | None = None
+    """Type to parse the value as; default: keep it as it is."""
+    default: Any = None
+    """Value when the path finds nothing; without it the field is empty, with a note."""
+    required: bool = False
+    """Quarantine records without this field."""
+    many: bool = False
+    """The path finds several values: the field is a list, each of this type."""
+    locale: Locale | None = None
+    """How numbers and dates are written, such as de or en-US."""
+    form: str | None = None
+    """What a value leaves out: the format of a date, a currency, a unit."""
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Self:
+        check_form(self.type, self.form)
+        return self
+
+
+def _with_path(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+Fields = dict[str, Annotated[ApiField, BeforeValidator(_with_path)]]
+"""Fields by name; a plain text is the path."""
+
+
+def parent_names(fields: Mapping[str, ApiField], key: tuple[str, ...]) -> list[str]:
+    """Return the names of the parent record that fields and a key refer to."""
+    paths = [*(field.path for field in fields.values()), *key]
+    return [name for path in paths if (name := parent_name(path))]
+
+
+def select_records(path: str, body: Any, url: str) -> list[Any]:
+    """Return the list of records in a response.
 
     Raises:
-        UnexpectedShape: there is none at this path.
+        UnexpectedShape: there is no list at this path.
     """
-    found = _found(path, body, where)
+    found = _select(path, body, url)
     if isinstance(found, list):
         return found
-    raise UnexpectedShape(
-        where,
-        f"records {path!r} finds {described(found)}, and not a list, in {described(body)}"
-        f"{_advice(path, found)}",
-    )
+    advice = ""
+    if isinstance(found, Mapping):
+        advice = f"; for one record write [{path}], for a list by name values({path})"
+    elif found is None:
+        advice = f"; if it is missing when there are no records, write {path} || `[]`"
+    problem = f"records {path!r} is {describe(found)} instead of a list, in {describe(body)}"
+    raise UnexpectedShape(url, problem + advice)
 
 
-def select_one(path: str, body: Any, where: str) -> Any:
-    """Return the one record in an answer.
+def select_record(path: str, body: Any, url: str) -> Any:
+    """Return the only record in a response.
 
     Raises:
         UnexpectedShape: there is none at this path, or several.
     """
-    found = _found(path, body, where)
+    found = _select(path, body, url)
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
     if isinstance(found, Mapping):
         return found
-    raise UnexpectedShape(
-        where,
-        f"records {path!r} finds {described(found)}, and not one object, in {described(body)}",
-    )
+    problem = f"records {path!r} is {describe(found)} instead of one object, in {describe(body)}"
+    raise UnexpectedShape(url, problem)
 
 
-def key_of(parts: Sequence[str], record: Any, scope: Mapping[str, Any]) -> str:
-    """Return what makes a record the same one next time.
+def _select(path: str, body: Any, url: str) -> Any:
+    try:
+        return find(path, body)
+    except ValueError as error:
+        raise UnexpectedShape(url, f"{error}, in {describe(body)}") from error
+
+
+def record_key(parts: Sequence[str], record: Any, scope: Mapping[str, Any]) -> str:
+    """Return the key of a record.
 
     Raises:
-        ValueError: a part is missing or no plain value.
+        ValueError: a part is missing or not a scalar.
     """
     return "/".join(_key_part(part, record, scope) for part in parts)
 
 
-def origins_of(
-    fields: Mapping[str, ApiField] | None, data: Mapping[str, Any], where: str
+def _key_part(part: str, record: Any, scope: Mapping[str, Any]) -> str:
+    value = _value_at(part, record, scope)
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        message = f"key {part!r} is {describe(value)} in {describe(record)}"
+        raise ValueError(message)
+    return str(value)
+
+
+def _value_at(path: str, record: Any, scope: Mapping[str, Any]) -> Any:
+    """Return what a path selects from the record or its parent; None when there is nothing."""
+    name = parent_name(path)
+    return find(path, record) if name is None else look_up(name, scope)
+
+
+def field_origins(
+    fields: Mapping[str, ApiField] | None, data: Mapping[str, Any], origin: str
 ) -> dict[str, str]:
-    """Return where each field that is there comes from; `where` is the layer and its address."""
+    """Return the origin of each field that has a value; `origin` is the layer and its URL."""
     return {
-        name: f"{where} path {field.path}"
+        name: f"{origin} path {field.path}"
         for name, field in (fields or {}).items()
         if data.get(name) is not None
     }
 
 
 def read_fields(
-    fields: Mapping[str, ApiField] | None, record: Any, scope: Mapping[str, Any], note: Note
+    fields: Mapping[str, ApiField] | None, record: Any, scope: Mapping[str, Any], note: TakeNote
 ) -> dict[str, Any]:
-    """Return the fields of a record; without a list of them, all that it has.
+    """Return the fields of a record; without a list of fields, all that it has.
 
-    A field that is empty, or not what the record says, is noted with the reason.
+    A field that is empty or cannot be parsed is noted with the reason.
 
     Raises:
-        UnexpectedShape: a required field is missing or cannot be read.
+        UnexpectedShape: a required field is missing or cannot be parsed.
     """
     if fields is None:
         return dict(record) if isinstance(record, Mapping) else {"value": record}
-    return {name: _read(name, field, record, scope, note) for name, field in fields.items()}
+    return {name: _read_field(name, one, record, scope, note) for name, one in fields.items()}
 
 
-def digest(value: Any) -> str:
-    """Return a short name for a value, the same for the same value."""
+def _read_field(
+    name: str, field: ApiField, record: Any, scope: Mapping[str, Any], note: TakeNote
+) -> Any:
     try:
-        written = orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # nested too deeply for JSON to be written, though it could be read
-        written = marshal.dumps(value, 2)
-    return hashlib.sha256(written).hexdigest()[:16]
-
-
-def described(value: Any) -> str:
-    """Return what a value is, in a few words."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, Mapping):
-        names = [str(name) for name in value]
-        more = ", …" if len(names) > _NAMES else ""
-        return f"an object with {', '.join(names[:_NAMES])}{more}" if names else "an empty object"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
-
-
-def _found(path: str, body: Any, where: str) -> Any:
-    try:
-        return find(path, body)
-    except ValueError as error:
-        raise UnexpectedShape(where, f"{error}, in {described(body)}") from error
-
-
-def _advice(path: str, found: Any) -> str:
-    if isinstance(found, Mapping):
-        return f"; for one record write [{path}], for a list by name values({path})"
-    if found is None:
-        return f"; if it is missing when there are no records, write {path} || `[]`"
-    return ""
-
-
-def _key_part(part: str, record: Any, scope: Mapping[str, Any]) -> str:
-    value = _value(part, record, scope)
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        message = f"key {part!r} finds {described(value)} in {described(record)}"
-        raise ValueError(message)
-    return str(value)
-
-
-def _value(path: str, record: Any, scope: Mapping[str, Any]) -> Any:
-    """Return what a path finds in the record, or in the one above; None when there is nothing."""
-    name = name_of_parent(path)
-    if name is None:
-        return find(path, record)
-    found = look_up(name, scope, _ABSENT)
-    return None if found is _ABSENT else found
-
-
-def _read(name: str, field: ApiField, record: Any, scope: Mapping[str, Any], note: Note) -> Any:
-    try:
-        found = _value(field.path, record, scope)
+        found = _value_at(field.path, record, scope)
         if found is None:
-            return _missing(name, field, note)
-        return _typed(field, found)
+            return _default_value(name, field, note)
+        if not field.many:
+            return _parse_value(field, found)
+        return [_parse_value(field, one) for one in (found if isinstance(found, list) else [found])]
     except ValueError as error:
         if field.required:
             raise UnexpectedShape(name, f"{error}, and the field is required") from error
@@ -157,28 +192,46 @@ def _read(name: str, field: ApiField, record: Any, scope: Mapping[str, Any], not
         return None
 
 
-def _missing(name: str, field: ApiField, note: Note) -> Any:
-    if field.has_default:
-        note(name, f"{field.path!r} finds nothing: the default of the manifest")
+def _default_value(name: str, field: ApiField, note: TakeNote) -> Any:
+    problem = f"there is nothing at {field.path!r}"
+    if field.default is not None:
+        note(name, f"{problem}: the default of the manifest is used")
         return field.default
     if field.required:
-        raise UnexpectedShape(name, f"{field.path!r} finds nothing, and the field is required")
-    note(name, f"{field.path!r} finds nothing")
+        raise UnexpectedShape(name, f"{problem}, and the field is required")
+    note(name, problem)
     return None
 
 
-def _typed(field: ApiField, found: Any) -> Any:
-    if not field.many:
-        return _one(field, found)
-    several = found if isinstance(found, list) else [found]
-    return [_one(field, value) for value in several]
-
-
-def _one(field: ApiField, value: Any) -> Any:
+def _parse_value(field: ApiField, value: Any) -> Any:
     if field.type is None or value is None:
         return value
     try:
         return read_value(field.type, value, locale=field.locale, form=field.form)
     except ValueError as error:
-        message = f"{described(value)} is no {field.type}: {error}"
+        message = f"{describe(value)} cannot be read as {field.type}: {error}"
         raise ValueError(message) from error
+
+
+def digest(value: Any) -> str:
+    """Return a short hash of a JSON value."""
+    try:
+        encoded = orjson.dumps(value, default=str, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # nested too deeply to be written as JSON, although it could be read
+        encoded = marshal.dumps(value, 2)
+    return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+def describe(value: Any) -> str:
+    """Return what kind of value this is, in a few words."""
+    if value is None:
+        return "missing"
+    if isinstance(value, Mapping):
+        names = [str(name) for name in value]
+        more = ", …" if len(names) > _MAX_NAMES else ""
+        shown = ", ".join(names[:_MAX_NAMES])
+        return f"an object with {shown}{more}" if names else "an empty object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -1,4 +1,4 @@
-"""From an endpoint and what is known to a request: address, headers, body."""
+"""Requests of an API: build them from an endpoint, send them, apply the response handlers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
@@ -15,96 +15,43 @@ import orjson
 
 from longline.config.auth import QueryAuth
 from longline.config.identity import merge_headers
-from longline.config.manifests.api import ApiManifest, Endpoint, Handler, When
-from longline.config.manifests.base import fill, names_in
-from longline.config.manifests.json_paths import find
-from longline.config.patterns import user_pattern
 from longline.config.secrets import Reach
+from longline.config.templates import fill, look_up, names_in
 from longline.core.clock import Clock
-from longline.core.errors import FailureKind, FetchError, SkipItem, UnexpectedShape, bad_status
+from longline.core.errors import FailureKind, SkipItem, UnexpectedShape, bad_status
 from longline.core.model import Failure
 from longline.core.threads import LARGE_BYTES, off_loop
 from longline.http.errors import Rejected
-from longline.http.headers import number, retry_after
 from longline.http.messages import Page, origin_of, without_userinfo
-from longline.http.middleware.responses import FIRST_BAD
-from longline.limits import rate_limit as pacing
+from longline.limits import rate_limit
 from longline.limits.errors import Deferred
 from longline.limits.rate_limit import BucketState, RateLimit
-from longline.limits.retry import RETRIED_STATUSES, RetryPolicy
+from longline.limits.retry import RetryPolicy
+from longline.sources.api.manifest import ApiManifest, Endpoint
+from longline.sources.api.pagination import PageParameters
+from longline.sources.api.rules import (
+    RETRY_STATUSES,
+    Handler,
+    delay_before_retry,
+    handler_for,
+    reason_for,
+    statuses_to_return,
+)
 from longline.sources.visit import Visit
 
-# ---------------- Names in braces filled in: in addresses, queries, headers, and anywhere inside
-
-_ALONE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
-_NO_STEP = frozenset({".", ".."})
-_ABSENT = object()
-
-
-def look_up(name: str, scope: Mapping[str, Any], default: Any = None) -> Any:
-    """Return the value of a name; `a.b` looks into what is called a."""
-    value: Any = scope
-    for part in name.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return default
-        value = value[part]
-    return value
-
-
-def fill_address(text: str, scope: Mapping[str, Any]) -> str:
-    """Return an address, or a part of one, with quoted values.
-
-    Raises:
-        ValueError: a value is missing, empty, or would lead elsewhere.
-    """
-    for name in names_in(text):
-        value = look_up(name, scope, None)
-        if value is None or isinstance(value, Mapping | list) or str(value) == "":
-            message = f"{{{name}}} has no value for {text!r}"
-            raise ValueError(message)
-        if str(value) in _NO_STEP:
-            message = f"{{{name}}} is {str(value)!r}, which leads elsewhere in {text!r}"
-            raise ValueError(message)
-    return fill(text, scope, in_address=True)
-
-
-def fill_value(value: Any, scope: Mapping[str, Any]) -> Any:
-    """Return a value with its names filled in; a text that is one name becomes its value.
-
-    Raises:
-        ValueError: there is no value of a name.
-    """
-    if isinstance(value, str):
-        return _filled(value, scope)
-    if isinstance(value, Mapping):
-        return {name: fill_value(one, scope) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [fill_value(one, scope) for one in value]
-    return value
-
-
-def _filled(text: str, scope: Mapping[str, Any]) -> Any:
-    alone = _ALONE.fullmatch(text)
-    try:
-        if alone is None:
-            return fill(text, scope)
-        found = look_up(alone[1], scope, _ABSENT)
-    except KeyError as error:
-        message = f"{{{error.args[0]}}} has no value for {text!r}"
-        raise ValueError(message) from error
-    if found is _ABSENT:
-        message = f"{text} has no value"
-        raise ValueError(message)
-    return found
-
-
+_SINGLE_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+_DOT_SEGMENTS = frozenset({".", ".."})
+_MISSING = object()
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
+_MAX_WAIT_IN_PLACE = RetryPolicy().longest_wait_in_place
+_FAILURE_KINDS = {"retry": FailureKind.SERVER, "wait": FailureKind.OVERLOAD}
+_MAX_SHOWN = 200  # characters of an API's error that a message repeats
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A request as an endpoint makes it."""
+class ApiRequest:
+    """A request as built from an endpoint."""
 
     url: str
     method: str = "GET"
@@ -112,18 +59,8 @@ class Call:
     body: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a page adds to its request: parameters, or the whole address."""
-
-    query: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] = field(default_factory=dict)
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    url: str | None = None
-
-
-class Calls:
-    """Makes the requests of an API, and none that leads away from it."""
+class RequestBuilder:
+    """Builds the requests of an API, and none to a host that the manifest does not name."""
 
     def __init__(self, manifest: ApiManifest, parameters: Mapping[str, Any]) -> None:
         self._endpoints = manifest.endpoints
@@ -132,51 +69,54 @@ class Calls:
         self._secret = manifest.auth.name if isinstance(manifest.auth, QueryAuth) else None
         self.base_url = fill(manifest.base_url, self._parameters).rstrip("/")
 
-    def make(self, name: str, scope: Mapping[str, Any], turn: Turn | None = None) -> Call:
+    def build(
+        self, name: str, scope: Mapping[str, Any], extra: PageParameters | None = None
+    ) -> ApiRequest:
         """Return the request of an endpoint.
 
         Raises:
             ValueError: a name in braces has no value.
-            UnexpectedShape: the address leads to a host that was not named.
+            UnexpectedShape: the URL leads to a host that the manifest does not name.
         """
-        endpoint, turn = self._endpoints[name], turn or Turn()
+        endpoint, extra = self._endpoints[name], extra or PageParameters()
         scope = {**self._parameters, **scope}
-        body, kind = _body(endpoint, scope, turn)
+        body, kind = _build_body(endpoint, scope, extra)
         usual = {"Accept": _JSON, **({"Content-Type": kind} if kind else {})}
-        own = {name: fill_text(value, scope) for name, value in endpoint.headers.items()}
-        headers = merge_headers(usual, own)
-        return Call(self._address(endpoint, scope, turn), endpoint.verb, headers, body)
+        own = {n: _scalar_text(_fill_value(v, scope)) for n, v in endpoint.headers.items()}
+        url = self._build_url(endpoint, scope, extra)
+        return ApiRequest(url, endpoint.effective_method, merge_headers(usual, own), body)
 
-    def onward(self, address: str, page_url: str) -> str:
-        """Return the address of a next page as it is asked for.
+    def resolve(self, link: str, page_url: str) -> str:
+        """Return the URL to request for the link to a next page.
 
         Raises:
-            UnexpectedShape: it leads to a host that was not named.
+            UnexpectedShape: it leads to a host that the manifest does not name.
         """
-        url = urljoin(page_url, without_userinfo(address.strip()))
-        self._check(url, page_url)
+        url = urljoin(page_url, without_userinfo(link.strip()))
+        self._check_host(url, page_url)
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         if self._secret and any(name == self._secret for name, _ in pairs):
-            # Only the transport adds the secret, and an API that repeats it must not undo that.
+            # The transport adds the secret; it must not become part of the stored URL.
             pairs = [(name, value) for name, value in pairs if name != self._secret]
             parts = parts._replace(query=urlencode(pairs))
         return urlunsplit(parts._replace(fragment=""))
 
-    def _address(self, endpoint: Endpoint, scope: Mapping[str, Any], turn: Turn) -> str:
-        if turn.url is not None:
-            return turn.url
-        path = fill_address(endpoint.path, scope)
+    def _build_url(
+        self, endpoint: Endpoint, scope: Mapping[str, Any], extra: PageParameters
+    ) -> str:
+        if extra.url is not None:
+            return extra.url
+        path = _fill_path(endpoint.path, scope)
         if path.startswith(("http://", "https://")):
             url = without_userinfo(path)
-            self._check(url, self.base_url)
+            self._check_host(url, self.base_url)
         else:
             url = f"{self.base_url}/{path.lstrip('/')}" if path else self.base_url
-        query = {**fill_value(endpoint.query, scope), **turn.query}
-        written = urlencode([pair for name, value in query.items() for pair in _pairs(name, value)])
-        return f"{url}{'&' if '?' in url else '?'}{written}" if written else url
+        query = urlencode(_pairs({**_fill_value(endpoint.query, scope), **extra.query}))
+        return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
 
-    def _check(self, url: str, where: str) -> None:
+    def _check_host(self, url: str, where: str) -> None:
         is_http = url.startswith(("http://", "https://"))
         if is_http and origin_of(url) == origin_of(self.base_url):
             return
@@ -185,44 +125,80 @@ class Calls:
         host = origin_of(url)[1] or url
         raise UnexpectedShape(
             where,
-            f"the next address is {url[:200]!r}, away from {origin_of(self.base_url)[1]}; if that "
-            f"is right, say hosts: [{host}]",
+            f"the next URL, {url[:200]!r}, is not on {origin_of(self.base_url)[1]}; to allow it, "
+            f"write hosts: [{host}]",
         )
 
 
-def fill_text(text: str, scope: Mapping[str, Any]) -> str:
-    """Return a text with its names filled in.
+def _fill_path(text: str, scope: Mapping[str, Any]) -> str:
+    """Return a URL or path with percent-encoded values.
 
     Raises:
-        ValueError: there is no value of a name.
+        ValueError: a value is missing, empty, or a dot segment, which would change the path.
     """
-    return _plain(fill_value(text, scope))
+    for name in names_in(text):
+        value = look_up(name, scope)
+        if value is None or isinstance(value, Mapping | list) or str(value) == "":
+            message = f"{{{name}}} has no value for {text!r}"
+            raise ValueError(message)
+        if str(value) in _DOT_SEGMENTS:
+            message = f"{{{name}}} is {str(value)!r}, which changes the path {text!r}"
+            raise ValueError(message)
+    return fill(text, scope, in_url=True)
 
 
-def _body(endpoint: Endpoint, scope: Mapping[str, Any], turn: Turn) -> tuple[bytes | None, str]:
+def _fill_value(value: Any, scope: Mapping[str, Any]) -> Any:
+    """Return a JSON value with its names filled in; a text that is one name becomes its value.
+
+    Raises:
+        ValueError: a name has no value.
+    """
+    if isinstance(value, Mapping):
+        return {name: _fill_value(one, scope) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fill_value(one, scope) for one in value]
+    if not isinstance(value, str):
+        return value
+    single = _SINGLE_NAME.fullmatch(value)
+    try:
+        found = fill(value, scope) if single is None else look_up(single[1], scope, _MISSING)
+    except KeyError as error:
+        message = f"{{{error.args[0]}}} has no value for {value!r}"
+        raise ValueError(message) from error
+    if found is _MISSING:
+        message = f"{value} has no value"
+        raise ValueError(message)
+    return found
+
+
+def _build_body(
+    endpoint: Endpoint, scope: Mapping[str, Any], extra: PageParameters
+) -> tuple[bytes | None, str]:
+    """Return the body and its content type."""
     if endpoint.graphql:
-        variables = {**fill_value(endpoint.graphql.variables, scope), **turn.variables}
-        sent = {"query": endpoint.graphql.query, "variables": variables}
-        return orjson.dumps(sent), _JSON
-    if endpoint.body is None and not turn.body:
+        variables = {**_fill_value(endpoint.graphql.variables, scope), **extra.variables}
+        return orjson.dumps({"query": endpoint.graphql.query, "variables": variables}), _JSON
+    if endpoint.body is None and not extra.body:
         return None, ""
-    body = fill_value({} if endpoint.body is None else endpoint.body, scope)
-    if turn.body:
-        body = {**body, **turn.body}
+    body = _fill_value({} if endpoint.body is None else endpoint.body, scope)
+    if extra.body:
+        body = {**body, **extra.body}
     if endpoint.body_as == "json":
         return orjson.dumps(body), _JSON
-    pairs = [pair for name, value in body.items() for pair in _pairs(name, value)]
-    return urlencode(pairs).encode(), _FORM
+    return urlencode(_pairs(body)).encode(), _FORM
 
 
-def _pairs(name: str, value: Any) -> Iterable[tuple[str, str]]:
-    """Yield a parameter as it is sent: a list several times, what has no value not at all."""
-    for one in value if isinstance(value, list | tuple) else [value]:
-        if one is not None:
-            yield name, _plain(one)
+def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return query parameters: a list is repeated, a value of None is left out."""
+    return [
+        (name, _scalar_text(one))
+        for name, value in values.items()
+        for one in (value if isinstance(value, list | tuple) else [value])
+        if one is not None
+    ]
 
 
-def _plain(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping | list | tuple):
@@ -230,195 +206,108 @@ def _plain(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-# ---------------- Which rule of an endpoint an answer falls under, and how long to wait by it
-
-_USUAL_REST = 60.0  # seconds a source rests when neither the rule nor the site says how long
-_AN_EPOCH = 1e9  # a reset of more than this is a moment and not a time
-_BACKOFF = RetryPolicy()
-MAY_PASS = Handler(when=When(status=tuple(RETRIED_STATUSES)), do="retry")
-"""What the chain does about a failure that may pass; for statuses that the rules kept from it."""
-
-
-def seen_by_rules(endpoint: Endpoint) -> frozenset[int]:
-    """Return the statuses that the rules want to see, and those that are fine."""
-    named = {status for rule in endpoint.handlers for status in rule.when.status}
-    return frozenset(endpoint.accept) | frozenset(one for one in named if one >= FIRST_BAD)
-
-
-def rule_for(endpoint: Endpoint, page: Page) -> Handler | None:
-    """Return the rule that an answer falls under; None when it is fine.
-
-    Raises:
-        BadStatus: no rule fits, and the status says no for good.
-    """
-    for rule in endpoint.handlers:
-        if _fits(rule.when, page):
-            return rule
-    if page.status < FIRST_BAD or page.status in endpoint.accept:
-        return None
-    if page.status in RETRIED_STATUSES:
-        return MAY_PASS
-    raise bad_status(page.url, page.status)
-
-
-def wait_of(rule: Handler, page: Page, tries: int, now: float) -> float:
-    """Return the seconds to wait after this many tries: as the rule, the site or habit says."""
-    if rule.after is not None:
-        return rule.after
-    said = _said(page.headers.get(rule.after_header, "") if rule.after_header else "", now)
-    if said is None:
-        said = retry_after(page.headers, now)
-    if rule.do == "wait":
-        return _USUAL_REST if said is None else said
-    return max(_BACKOFF.backoff(tries), said or 0.0)
-
-
-def reason_of(rule: Handler, page: Page) -> str:
-    """Return what a user reads about it."""
-    if rule.reason:
-        return rule.reason
-    when = rule.when
-    signs = [f"status {page.status}"] if when.status else []
-    signs += [f"{when.body!r} holds"] if when.body else []
-    signs += [f"header {name} is {page.headers.get(name)!r}" for name in when.header]
-    return f"{', '.join(signs)}, which is to {rule.do}"
-
-
-def is_true(value: Any) -> bool:
-    """Return whether jmespath takes a value for true: zero is, empty things are not."""
-    return not (value is None or value is False or (_is_empty(value)))
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, str | list | Mapping) and not value
-
-
-def _fits(when: When, page: Page) -> bool:
-    if when.status and page.status not in when.status:
-        return False
-    if any(not _has(page.headers, name, text) for name, text in when.header.items()):
-        return False
-    return when.body is None or _holds(when.body, page)
-
-
-def _has(headers: Mapping[str, str], name: str, text: str) -> bool:
-    value = headers.get(name, headers.get(name.lower()))
-    return value is not None and user_pattern(text, ignores_case=True).search(value) is not None
-
-
-def _holds(condition: str, page: Page) -> bool:
-    try:
-        return is_true(find(condition, page.json))
-    except (UnexpectedShape, ValueError):
-        return False  # what is no JSON, or other JSON, does not meet a condition on it
-
-
-def _said(text: str, now: float) -> float | None:
-    seconds = number(text)
-    if seconds is None:
-        return None
-    return max(0.0, seconds - now) if seconds > _AN_EPOCH else seconds
-
-
-# ---------------- Asking an API: at its endpoints' own pace, and by the rules for odd answers
-
-_LONGEST_WAIT_IN_PLACE = RetryPolicy().longest_wait_in_place
-_KINDS = {"retry": FailureKind.SERVER, "wait": FailureKind.OVERLOAD}
-_LONGEST = 200  # characters of an error of the API that a sentence repeats
-
-
-class Asker:
-    """Asks for one run: its tasks share the pace of an endpoint, a rest, and a renewed proof."""
+class EndpointClient:
+    """Sends the requests of one run; they share endpoint rates, pauses and renewed credentials."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
-        self._seen = {name: seen_by_rules(one) for name, one in endpoints.items()}
-        self._paces = {n: RateLimit(one.rate, 1, 0.0) for n, one in endpoints.items() if one.rate}
-        self._states: dict[str, BucketState] = {}
-        self._tries: Counter[Hashable] = Counter()
-        self._rests_until = 0.0
-        self._proof = 0
+        self._returned = {
+            name: statuses_to_return(one.handlers, one.accept) for name, one in endpoints.items()
+        }
+        self._rates = {n: RateLimit(one.rate, 1, 0.0) for n, one in endpoints.items() if one.rate}
+        self._buckets: dict[str, BucketState] = {}
+        self._attempts: Counter[Hashable] = Counter()
+        self._paused_until = 0.0
+        self._renewals = 0
         self._renewing = asyncio.Lock()
 
-    async def ask(self, visit: Visit, name: str, call: Call) -> tuple[Page, Any]:
-        """Return the answer to a request and its JSON.
+    async def request(self, visit: Visit, name: str, request: ApiRequest) -> tuple[Page, Any]:
+        """Return the response to a request and its JSON.
 
         Raises:
-            SkipItem: a rule says that there is nothing here.
-            FetchError: the request failed, or a rule says so; Deferred when to try later.
-            UnexpectedShape: the answer is not JSON.
+            SkipItem: a handler says that there is nothing here.
+            FetchError: the request failed, or a handler says so; Deferred when to try later.
+            UnexpectedShape: the response is not JSON.
         """
-        endpoint, key = self._endpoints[name], (name, call.url, call.body)
-        ended: int | None = None
+        endpoint, key = self._endpoints[name], (name, request.url, request.body)
+        expired: int | None = None
         while True:
             with visit.usage.waiting:
                 await self._wait_for_turn(name, visit.clock)
-            proof = self._proof
-            page = await self._send(visit, name, call, ended)
-            await off_loop(len(page.body), _parse, page)
-            rule = rule_for(endpoint, page)
-            if rule is None or rule.do == "accept":
-                self._tries.pop(key, None)
-                return page, _response_body(endpoint, page, visit, name)
-            if rule.do != "refresh":
-                await self._follow(rule, page, visit, key)
-            elif ended is None:
-                ended = proof
+            renewals = self._renewals
+            page = await self._send(visit, name, request, expired)
+            await off_loop(len(page.body), _parse_large, page)
+            handler = handler_for(endpoint.handlers, endpoint.accept, page)
+            if handler is None or handler.do == "accept":
+                self._attempts.pop(key, None)
+                return page, _checked_body(endpoint, page, visit, name)
+            if handler.do != "refresh":
+                await self._apply(handler, page, visit, key)
+            elif expired is None:
+                expired = renewals
             else:
-                raise Rejected(page.url, f"{reason_of(rule, page)}, and a new proof did not help")
+                reason = f"{reason_for(handler, page)}, also after authenticating again"
+                raise Rejected(page.url, reason)
 
-    async def _send(self, visit: Visit, name: str, call: Call, ended: int | None) -> Page:
-        """Send a request; after the proof number `ended` has, with a new one."""
-        if ended is None:
-            return await self._fetch(visit, name, call)
+    async def _send(
+        self, visit: Visit, name: str, request: ApiRequest, expired: int | None
+    ) -> Page:
+        """Send a request; if the credentials of renewal `expired` were refused, with new ones."""
+        if expired is None:
+            return await self._fetch(visit, name, request)
         async with visit.usage.waiting.to_enter(self._renewing):
-            # Whoever asked with the old proof at the same time need not renew the new one.
-            if ended == self._proof:
-                page = await self._fetch(visit, name, call, renew=True)
-                self._proof += 1
+            # Concurrent requests with the old credentials renew them once.
+            if expired == self._renewals:
+                page = await self._fetch(visit, name, request, renew=True)
+                self._renewals += 1
                 return page
-        return await self._fetch(visit, name, call)
+        return await self._fetch(visit, name, request)
 
-    async def _fetch(self, visit: Visit, name: str, call: Call, **more: Any) -> Page:
-        said: dict[str, Any] = {"method": call.method, "headers": call.headers, "body": call.body}
-        return await visit.fetch(call.url, accept=self._seen[name], **said, **more)
+    async def _fetch(self, visit: Visit, name: str, request: ApiRequest, **more: Any) -> Page:
+        return await visit.fetch(
+            request.url,
+            method=request.method,
+            headers=request.headers,
+            body=request.body,
+            accept=self._returned[name],
+            **more,
+        )
 
     async def _wait_for_turn(self, name: str, clock: Clock) -> None:
-        while (rest := self._rests_until - clock.now()) > 0:
-            await clock.sleep(rest)
-        if name in self._paces:
-            self._states[name], slot = pacing.reserve(
-                self._paces[name], self._states.get(name), clock.now()
+        while (pause := self._paused_until - clock.now()) > 0:
+            await clock.sleep(pause)
+        if name in self._rates:
+            self._buckets[name], slot = rate_limit.reserve(
+                self._rates[name], self._buckets.get(name), clock.now()
             )
             await clock.sleep(slot.wait)
 
-    async def _follow(self, rule: Handler, page: Page, visit: Visit, key: Hashable) -> None:
-        """Do what a rule says, up to asking again."""
-        reason = reason_of(rule, page)
-        if rule.do == "skip":
+    async def _apply(self, handler: Handler, page: Page, visit: Visit, key: Hashable) -> None:
+        """Apply a handler; return when the request is to be sent again."""
+        reason = reason_for(handler, page)
+        if handler.do == "skip":
             raise SkipItem(f"{page.url}: {reason}")
-        if rule.do == "fail":
+        if handler.do == "fail":
             raise Rejected(page.url, reason)
-        self._tries[key] += 1
-        if self._tries[key] >= rule.attempts:
-            raise self._given_up(rule, page, key)
-        await self._wait(rule, page, visit, self._tries[key])
+        self._attempts[key] += 1
+        attempts = self._attempts[key]
+        if attempts >= handler.attempts:
+            del self._attempts[key]
+            if handler is RETRY_STATUSES:
+                raise bad_status(page.url, page.status)
+            reason = f"{reason}; gave up after {attempts} attempts"
+            raise Rejected(page.url, reason, _FAILURE_KINDS[handler.do])
+        await self._wait(handler, page, visit, attempts)
 
-    def _given_up(self, rule: Handler, page: Page, key: Hashable) -> FetchError:
-        tries = self._tries.pop(key)
-        if rule is MAY_PASS:
-            return bad_status(page.url, page.status)
-        reason = f"{reason_of(rule, page)}; asked {tries} times"
-        return Rejected(page.url, reason, _KINDS[rule.do])
-
-    async def _wait(self, rule: Handler, page: Page, visit: Visit, tries: int) -> None:
-        now, kind, reason = visit.clock.now(), _KINDS[rule.do], reason_of(rule, page)
-        seconds = wait_of(rule, page, tries, now)
-        is_rest = rule.do == "wait"
-        if is_rest:
-            self._rests_until = max(self._rests_until, now + seconds)
-        if seconds > _LONGEST_WAIT_IN_PLACE:
-            raise Deferred(page.url, now + seconds, reason, kind, is_rest)
+    async def _wait(self, handler: Handler, page: Page, visit: Visit, attempts: int) -> None:
+        now, kind = visit.clock.now(), _FAILURE_KINDS[handler.do]
+        reason = reason_for(handler, page)
+        seconds = delay_before_retry(handler, page, attempts, now)
+        is_pause = handler.do == "wait"
+        if is_pause:
+            self._paused_until = max(self._paused_until, now + seconds)
+        if seconds > _MAX_WAIT_IN_PLACE:
+            raise Deferred(page.url, now + seconds, reason, kind, is_pause)
         step = f"retried after {seconds:.3g} s"
         visit.usage.failures.append(Failure(now, page.url, kind, reason, step, 0.0, page.status))
         visit.usage.retries += 1
@@ -426,32 +315,32 @@ class Asker:
             await visit.clock.sleep(seconds)
 
 
-def _parse(page: Page) -> None:
-    """Parse a large body in the thread that this is called in; it is kept for later."""
+def _parse_large(page: Page) -> None:
+    """Parse a large body in the calling thread; the page caches the result."""
     if len(page.body) >= LARGE_BYTES:
-        with contextlib.suppress(UnexpectedShape):  # raised where the JSON is needed
+        with contextlib.suppress(UnexpectedShape):  # raised where the JSON is used
             _ = page.json
 
 
-def _response_body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> Any:
+def _checked_body(endpoint: Endpoint, page: Page, visit: Visit, name: str) -> Any:
     body = page.json
     if (problem := page.text_problem) is not None:
         visit.note(name, problem)
-        visit.warn(f"{name}: an answer has bytes that do not fit its encoding; see the notes")
+        visit.warn(f"{name}: a response has bytes that are invalid in its encoding; see the notes")
     errors = body.get("errors") if endpoint.graphql and isinstance(body, Mapping) else None
     if not errors or endpoint.graphql is None:
         return body
-    told = _told(errors)
+    summary = _summarize(errors)
     if not endpoint.graphql.keep_partial or body.get("data") is None:
-        raise Rejected(page.url, f"GraphQL says {told}")
-    visit.note(name, f"GraphQL gave a part of the data and says {told}")
-    visit.warn(f"{name}: GraphQL gave only a part of the data and says {told}")
+        raise Rejected(page.url, f"GraphQL error {summary}")
+    visit.note(name, f"GraphQL returned partial data and the error {summary}")
+    visit.warn(f"{name}: GraphQL returned partial data and the error {summary}")
     return body
 
 
-def _told(errors: Any) -> str:
+def _summarize(errors: Any) -> str:
     first = errors[0] if isinstance(errors, list) else errors
     message = first.get("message") if isinstance(first, Mapping) else first
-    text = " ".join(str(message or first).split())[:_LONGEST]
+    text = " ".join(str(message or first).split())[:_MAX_SHOWN]
     more = len(errors) - 1 if isinstance(errors, list) else 0
     return f"{text!r}{f' and {more} more' if more else ''}"

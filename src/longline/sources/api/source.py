@@ -1,102 +1,84 @@
-"""A source made of an API manifest: lists are discovery; details and what is embedded, layers."""
+"""The source of an API manifest: lists are discovery; details and embedded endpoints are layers."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field, create_model
 
-from longline.config.manifests.api import ApiManifest, parts_of
-from longline.config.manifests.base import problem_with
 from longline.core.errors import BadOption, SkipItem, UnexpectedShape
 from longline.core.model import Cursor, Item
 from longline.limits.backends.cells import Cells
-from longline.sources.adapters.manifested import attributes_of, not_empty, options_of
-from longline.sources.api.discovery import Discovery, Progress, scope_below
-from longline.sources.api.paging import Answered, beginning, following, turn_of
-from longline.sources.api.records import digest, origins_of, read_fields, select, select_one
-from longline.sources.api.requests import Asker, Calls
+from longline.sources.api.discovery import ApiDiscovery, Progress, child_scope
+from longline.sources.api.manifest import ApiManifest, part_endpoints
+from longline.sources.api.pagination import (
+    PageResponse,
+    first_position,
+    next_position,
+    page_parameters,
+)
+from longline.sources.api.records import (
+    digest,
+    field_origins,
+    read_fields,
+    select_record,
+    select_records,
+)
+from longline.sources.api.requests import EndpointClient, RequestBuilder
 from longline.sources.base import Options, Source, layer
+from longline.sources.manifest import fail_if_empty, options_model, source_attributes, url_problem
 from longline.sources.visit import Visit
 
-# ---------------- Where the last complete run of a source ended, kept between its jobs
+_NOT_LISTED = "it was not found by a list of this API; run the source instead of single items"
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """The latest that was seen: seconds since 1970, or an integer of the API's own."""
+    """The latest change seen: seconds since 1970, or an integer of the API's own."""
 
     value: float
 
 
-class Bookmarks(Protocol):
-    """Bookmarks by name."""
-
-    async def read(self, name: str) -> float | None:
-        """Return where the last complete run ended; None when there was none."""
-
-    async def write(self, name: str, value: float) -> None:
-        """Keep where a run ended; one that lies behind the kept one changes nothing."""
-
-
-class MemoryBookmarks(Bookmarks):
-    """Bookmarks that are gone when the process ends."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, float] = {}
-
-    async def read(self, name: str) -> float | None:
-        return self._values.get(name)
-
-    async def write(self, name: str, value: float) -> None:
-        self._values[name] = max(value, self._values.get(name, value))
-
-
-class CellBookmarks(Bookmarks):
-    """Bookmarks in cells, shared by all who open them."""
+class Bookmarks:
+    """Where the last complete run of a source ended, shared by the jobs of a home."""
 
     def __init__(self, cells: Cells[Bookmark]) -> None:
         self._cells = cells
 
     async def read(self, name: str) -> float | None:
-        kept, _now = await self._cells.read(name)
-        return None if kept is None else kept.value
+        """Return where the last complete run ended; None when there was none."""
+        bookmark, _now = await self._cells.read(name)
+        return None if bookmark is None else bookmark.value
 
     async def write(self, name: str, value: float) -> None:
-        def step(kept: Bookmark | None, _now: float) -> tuple[Bookmark, None]:
-            return (kept if kept and kept.value >= value else Bookmark(value)), None
+        """Store where a run ended; a value below the stored one is ignored."""
 
-        await self._cells.change(name, step)
+        def latest(stored: Bookmark | None, _now: float) -> tuple[Bookmark, None]:
+            return (stored if stored and stored.value >= value else Bookmark(value)), None
 
-
-def bookmark_name(source: str, endpoint: str, base_url: str, parameters: Mapping[str, Any]) -> str:
-    """Return the name of a bookmark: jobs share one when they ask the same of the same API."""
-    return f"{source}/{endpoint}/{digest([base_url, parameters])}"
-
-
-_NOT_LISTED = "it was not found by a list of this API; run the source instead of single items"
+        await self._cells.change(name, latest)
 
 
 def api_source(manifest: ApiManifest) -> type[Source]:
-    """Make a source of a manifest."""
+    """Return the source class of a manifest."""
     values = {
-        **attributes_of(manifest),
+        **source_attributes(manifest),
         "kind": "api",
         "target": manifest.base_url,
-        "Options": _options(manifest),
+        "Options": _options_model(manifest),
         "manifest": manifest,
     }
-    parts = parts_of(manifest.endpoints)
+    parts = part_endpoints(manifest.endpoints)
     for name in (one for one in manifest.endpoints if one in parts):
-        values[f"ask_{name}"] = _layer(name, is_optional=manifest.endpoints[name].optional)
+        values[f"ask_{name}"] = _part_layer(name, is_optional=manifest.endpoints[name].optional)
     return type(manifest.name, (ApiSource,), values)
 
 
 class ApiSource(Source):
-    """Collects from an API as its manifest says."""
+    """Collects from an API according to its manifest."""
 
     manifest: ClassVar[ApiManifest]
 
@@ -105,64 +87,64 @@ class ApiSource(Source):
         parameters = self.options.model_dump()
         self._since = parameters.pop("since", None)
         self._parameters = parameters
-        if problem := problem_with(self.manifest.base_url, parameters):
+        if problem := url_problem(self.manifest.base_url, parameters):
             raise BadOption("base_url", problem)
-        self._calls = Calls(self.manifest, parameters)
-        self._asker = Asker(self.manifest.endpoints)
-        self._discovery = Discovery(self.manifest, self._asker, self._calls)
+        self._builder = RequestBuilder(self.manifest, parameters)
+        self._client = EndpointClient(self.manifest.endpoints)
+        self._discovery = ApiDiscovery(self.manifest, self._client, self._builder)
         self.bookmarks: Bookmarks | None = None
         """Where the last complete run ended; without it, every run begins at the start."""
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield the records of the lists; after a crash, from the page it had come to.
+        """Yield the records of the lists; after a crash, from the last page.
 
         Raises:
-            DiscoveryFailed: there was none, and neither the manifest says that this is fine nor
-                was only the latest asked for.
+            DiscoveryFailed: there are none, `may_be_empty` is not set, and the run is not
+                incremental.
         """
         may_be_empty = self.manifest.may_be_empty or bool(visit.cursor)
         if visit.cursor:
-            progress = Progress.of(visit.cursor)
+            progress = Progress.from_cursor(visit.cursor)
         else:
-            since = {name: await self._begin(name) for name in self._discovery.roots}
+            since = {name: await self._starting_point(name) for name in self._discovery.roots}
             progress = self._discovery.start(since, visit.clock.now())
-            may_be_empty = may_be_empty or await self._asks_for_the_latest()
+            may_be_empty = may_be_empty or await self._is_incremental_run()
         stream = self._discovery.run(visit, progress)
         if not may_be_empty:
-            stream = not_empty(stream, self.name, "look at records and query")
+            stream = fail_if_empty(stream, self.name, "check records and query")
         async with aclosing(stream) as found:
             async for one in found:
                 yield one
 
     def cursor_to_repeat(self, last: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the first cursor with the bookmarks of that job: they have moved on since."""
+        """Return the first cursor with the starting points of that job, which have moved since."""
         since = (last or {}).get("since")
-        return (
-            self._discovery.start(since, last["started"]).cursor().value if last and since else None
-        )
+        if not last or not since:
+            return None
+        return self._discovery.start(since, last["started"]).cursor().value
 
     def identity_of(self, item: Item) -> str | None:
         return digest(item.data["record"]) if "record" in item.data else None
 
     async def finished(self, visit: Visit) -> None:
-        """Move the bookmarks on, once every record of a complete run is committed.
+        """Advance the bookmarks after every record of a complete run is committed.
 
-        `visit.cursor` is the last one of the job: another process may have listed its records,
-        before a crash. A list read in part moves nothing.
+        `visit.cursor` is the last one of the job: another process may have listed its records
+        before a crash. A partly read list advances nothing.
         """
         if self.bookmarks is None or not visit.cursor:
             return
-        progress = Progress.of(visit.cursor)
+        progress = Progress.from_cursor(visit.cursor)
         for name, seen in progress.marks.items() if not progress.tasks else ():
             incremental = self.manifest.endpoints[name].incremental
-            # What changed while it was listed may be on a page that was read before.
-            is_moment = incremental is not None and incremental.type != "integer"
-            mark = min(seen, progress.started) if is_moment else seen
-            await self.bookmarks.write(self._bookmark(name), mark)
+            # A record that changed during the run may be on a page that was read before.
+            is_time = incremental is not None and incremental.type != "integer"
+            mark = min(seen, progress.started) if is_time else seen
+            await self.bookmarks.write(self._bookmark_name(name), mark)
 
     @layer()
     async def record(self, visit: Visit) -> dict[str, Any]:
-        """Read the fields of the record as the list gave it; this asks for nothing."""
+        """Read the fields of the listed record, without a request."""
         data = visit.item.data
         if "problem" in data:
             raise UnexpectedShape(visit.item.url, str(data["problem"]))
@@ -172,11 +154,11 @@ class ApiSource(Source):
         endpoint = self.manifest.endpoints[data["endpoint"]]
         scope = {"parent": data.get("above") or {}}
         found = read_fields(endpoint.fields, data["record"], scope, visit.note)
-        visit.origins.update(origins_of(endpoint.fields, found, f"record {data['page']}"))
+        visit.origins.update(field_origins(endpoint.fields, found, f"record {data['page']}"))
         return found
 
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Put all fields side by side; those of an optional part that failed are empty."""
+        """Merge the fields of all layers; those of an optional part that failed are empty."""
         endpoint = self.manifest.endpoints[item.data["endpoint"]]
         missing = {
             name: None for name, part in endpoint.embed.items() if f"ask_{part}" not in layers
@@ -185,11 +167,11 @@ class ApiSource(Source):
             missing |= dict.fromkeys(self.manifest.endpoints[endpoint.detail].fields or ())
         return {**missing, **super().compose(item, layers)}
 
-    async def complete(self, visit: Visit, part: str) -> dict[str, Any]:
-        """Ask an endpoint for what it adds to the record of this visit."""
+    async def request_part(self, visit: Visit, part: str) -> dict[str, Any]:
+        """Request an endpoint that adds fields to the record of this visit."""
         data = visit.item.data
         endpoint = self.manifest.endpoints[data["endpoint"]]
-        scope = scope_below(data["record"], data.get("above"))
+        scope = child_scope(data["record"], data.get("above"))
         found: dict[str, Any] = {}
         if endpoint.detail == part:
             found |= await self._detail(visit, part, scope)
@@ -200,91 +182,95 @@ class ApiSource(Source):
     async def _detail(self, visit: Visit, part: str, scope: Mapping[str, Any]) -> dict[str, Any]:
         endpoint = self.manifest.endpoints[part]
         try:
-            call = self._calls.make(part, scope)
+            request = self._builder.build(part, scope)
         except ValueError as error:
-            raise UnexpectedShape(visit.item.url, f"{part} cannot be asked for: {error}") from error
-        page, body = await self._asker.ask(visit, part, call)
-        one = select_one(endpoint.records, body, page.url)
-        found = read_fields(endpoint.fields, one, scope, visit.note)
-        visit.origins.update(origins_of(endpoint.fields, found, f"ask_{part} {page.url}"))
+            raise UnexpectedShape(visit.item.url, f"{part} cannot be requested: {error}") from error
+        page, body = await self._client.request(visit, part, request)
+        record = select_record(endpoint.records, body, page.url)
+        found = read_fields(endpoint.fields, record, scope, visit.note)
+        visit.origins.update(field_origins(endpoint.fields, found, f"ask_{part} {page.url}"))
         return found
 
     async def _embedded(
         self, visit: Visit, part: str, field: str, scope: Mapping[str, Any]
     ) -> list[dict[str, Any]] | None:
-        """Return the records of all pages; None, with a note, when a rule says to skip them."""
+        """Return the records of all pages; None, with a note, when a handler skips them."""
         endpoint = self.manifest.endpoints[part]
-        place, found = beginning(endpoint.pagination), list[dict[str, Any]]()
+        position, found = first_position(endpoint.pagination), list[dict[str, Any]]()
 
         def note(name: str, text: str) -> None:
             visit.note(f"{field}.{name}", text)
 
         while True:
+            extra = page_parameters(endpoint.pagination, position)
             try:
-                call = self._calls.make(part, scope, turn_of(endpoint.pagination, place))
-                page, body = await self._asker.ask(visit, part, call)
+                request = self._builder.build(part, scope, extra)
+                page, body = await self._client.request(visit, part, request)
             except SkipItem as error:
                 visit.note(field, str(error))
                 return None
             except ValueError as error:
-                problem = f"{part} cannot be asked for: {error}"
+                problem = f"{part} cannot be requested: {error}"
                 raise UnexpectedShape(visit.item.url, problem) from error
-            records = select(endpoint.records, body, page.url)
+            records = select_records(endpoint.records, body, page.url)
             found += [read_fields(endpoint.fields, one, scope, note) for one in records]
-            answered = Answered(page, body, [digest(one) for one in records])
-            onward, cut = following(endpoint.pagination, place, answered, self._calls.onward)
+            response = PageResponse(page, body, [digest(one) for one in records])
+            following, cut = next_position(
+                endpoint.pagination, position, response, self._builder.resolve
+            )
             if cut:
                 visit.note(field, cut)
                 visit.cut(f"{field}: {cut}")
-            if onward is None:
+            if following is None:
                 return found
-            place = onward
+            position = following
 
-    async def _asks_for_the_latest(self) -> bool:
-        """Say whether a list begins after its start: then there may be nothing new in it."""
+    async def _is_incremental_run(self) -> bool:
+        """Return whether a list starts after its beginning, so that it may have nothing new."""
         for name in self._discovery.roots:
             if self.manifest.endpoints[name].incremental is None:
                 continue
-            if self._since is not None or await self._kept(name) is not None:
+            if self._since is not None or await self._read_bookmark(name) is not None:
                 return True
         return False
 
-    async def _kept(self, name: str) -> float | None:
-        return await self.bookmarks.read(self._bookmark(name)) if self.bookmarks else None
-
-    async def _begin(self, name: str) -> str | int | None:
-        """Return where a list begins: as the user says, where the last run ended, or the start."""
+    async def _starting_point(self, name: str) -> str | int | None:
+        """Return where a list starts: `--set since`, the end of the last run, or `start`."""
         incremental = self.manifest.endpoints[name].incremental
         if incremental is None:
             return None
         if self._since is not None:
-            return incremental.write(incremental.read(self._since))
-        kept = await self._kept(name)
-        if kept is not None:
-            return incremental.write(kept - incremental.look_back)
-        return (
-            None
-            if incremental.start is None
-            else incremental.write(incremental.read(incremental.start))
-        )
+            return incremental.format(incremental.parse(self._since))
+        bookmark = await self._read_bookmark(name)
+        if bookmark is not None:
+            return incremental.format(bookmark - incremental.look_back)
+        if incremental.start is None:
+            return None
+        return incremental.format(incremental.parse(incremental.start))
 
-    def _bookmark(self, name: str) -> str:
-        return bookmark_name(self.name, name, self._calls.base_url, self._parameters)
+    async def _read_bookmark(self, name: str) -> float | None:
+        return await self.bookmarks.read(self._bookmark_name(name)) if self.bookmarks else None
 
-
-def _layer(part: str, *, is_optional: bool) -> Callable[[Any, Visit], Awaitable[Mapping[str, Any]]]:
-    async def ask(self: ApiSource, visit: Visit) -> Mapping[str, Any]:
-        return await self.complete(visit, part)
-
-    ask.__name__ = f"ask_{part}"
-    ask.__doc__ = f"Ask for {part}."
-    return layer(needs=("record",), optional=is_optional)(ask)
+    def _bookmark_name(self, endpoint: str) -> str:
+        """Return the name of a bookmark: jobs with the same requests share one."""
+        return f"{self.name}/{endpoint}/{digest([self._builder.base_url, self._parameters])}"
 
 
-def _options(manifest: ApiManifest) -> type[Options]:
-    base = options_of(manifest.parameters)
+def _part_layer(
+    part: str, *, is_optional: bool
+) -> Callable[[Any, Visit], Awaitable[Mapping[str, Any]]]:
+    async def request(self: ApiSource, visit: Visit) -> Mapping[str, Any]:
+        return await self.request_part(visit, part)
+
+    request.__name__ = f"ask_{part}"
+    request.__doc__ = f"Request {part}."
+    return layer(needs=("record",), optional=is_optional)(request)
+
+
+def _options_model(manifest: ApiManifest) -> type[Options]:
+    base = options_model(manifest.parameters)
     if not any(endpoint.incremental for endpoint in manifest.endpoints.values()):
         return base
-    about = "Collect what changed since then, whatever was collected before."
+    about = "Collect what changed since then, regardless of earlier runs."
     since: Any = (str | None, Field(default=None, description=about))
     return create_model("ApiOptions", __base__=base, since=since)

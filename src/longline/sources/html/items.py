@@ -7,91 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.config.manifests.fields import split_selector
-from longline.config.manifests.html import HtmlManifest
-from longline.config.manifests.json_paths import find
+from longline.config.json_paths import find
 from longline.config.patterns import user_pattern
 from longline.core.model import Item
-from longline.http.errors import BadAnswer, BadCertificate, PrivateAddress, UnknownHost
-from longline.http.messages import Page, without_userinfo
-from longline.sources.html.fields import (
-    ANY_SCRIPT,
-    FieldReader,
-    PageScope,
-    Reading,
-    Scope,
-    nodes_in,
-    read_fields,
-    readers_of,
-    taking,
-)
-
-# ---------------- Links of a page: addresses made whole, and the elements they stand in
-
-# What is wrong with one page a site leads to: the others can still be read.
-UNUSABLE = (BadAnswer, BadCertificate, PrivateAddress, UnknownHost)
-_LONGEST_LINK = 65_536  # characters; servers accept about 8,000, and each copy of one costs memory
-
-
-def joined(base: str, link: str) -> str | None:
-    """Return the whole address of a link, without its fragment; None when it leads to no page."""
-    if len(link) > _LONGEST_LINK:
-        return None
-    try:
-        url = urljoin(base, without_userinfo(link.strip()))
-    except ValueError:
-        return None
-    url = url.partition("#")[0]
-    return url if url.startswith(("http://", "https://")) else None
-
-
-def with_href(selector: str) -> str:
-    """Return the selector with the attribute that it means when it names none."""
-    return selector if split_selector(selector)[1] else f"{selector}@href"
-
-
-def key_of(address: str, home: str) -> str:
-    """Return what names an item by default: the path of its address; its host too, if another."""
-    parts = urlsplit(address)
-    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    return path if parts.netloc == home else f"{parts.netloc}{path}"
-
-
-class Links:
-    """Selectors of links; the first that finds any wins."""
-
-    def __init__(self, selectors: tuple[str, ...]) -> None:
-        split = [split_selector(one) for one in selectors]
-        self._selectors = [(css, name, taking(name or "href")) for css, name in split]
-        self.selectors = tuple(css for css, _ in split)
-        """The CSS selectors of the links, in their order."""
-
-    def on(
-        self, scope: PageScope, node: LexborNode | None = None
-    ) -> Iterator[tuple[LexborNode, str]]:
-        """Yield the elements and the addresses that they lead to, each address once."""
-        seen: set[str] = set()
-        for css, name, take in self._selectors:
-            for found in nodes_in(scope, scope.tree if node is None else node, css):
-                link = take(found) or (None if name else _inner(found))
-                url = joined(scope.base, link) if link else None
-                if url is not None and url not in seen:
-                    seen.add(url)
-                    yield found, url
-            if seen:
-                return
-
-
-def _inner(node: LexborNode) -> str | None:
-    """Return where a heading or a card leads that is no link itself but holds one."""
-    link = node.css_first("a[href]")
-    return link.attributes.get("href") if link is not None else None
-
+from longline.http.messages import Page
+from longline.sources.html.fields import FieldReader, Reading, make_readers, read_fields
+from longline.sources.html.links import Links, absolute_url, default_key
+from longline.sources.html.manifest import HtmlManifest
+from longline.sources.html.places import ANY_SCRIPT, PageScope, Scope
 
 ELEMENT = "element"
 """The name under which an item carries the identity of its element: a hash of its HTML."""
@@ -100,32 +28,32 @@ _NO_PAGE = PageScope(Page("", 200, {}, b""))
 
 
 @dataclass(slots=True)
-class Found:
-    """What an index page gives; the figures are whole when `items` has come to its end."""
+class FoundItems:
+    """The items of an index page; the counts are complete when `items` is exhausted."""
 
     items: Iterator[Item] = field(default_factory=lambda: iter(()))
-    """Each is read when it is asked for: a page may hold more than should be held at once."""
+    """A generator: a page may have more items than should be in memory."""
     candidates: list[str] = field(default_factory=list)
-    """All that stood there before any was sorted out."""
-    keyless: int = 0
-    """How many had nothing where their key should be, and are named by default."""
-    linkless: int = 0
-    """How many elements had no link where the one to their page should be, and are left out."""
+    """URLs or keys of everything that was found, before filtering."""
+    without_key: int = 0
+    """Items without a value for their key, which get the default key."""
+    without_link: int = 0
+    """Elements without a link to their page, which are left out."""
 
     def is_empty(self) -> bool:
-        """Say whether there is nothing at all; reads up to the first item."""
+        """Return whether nothing was found; reads up to the first item."""
         first = list(islice(self.items, 1))
         self.items = chain(first, self.items)
         return not first and not self.candidates
 
     def read_all(self) -> list[str]:
-        """Read all items, and return all candidates."""
+        """Read all items and return all candidates."""
         self.items = iter(list(self.items))
         return self.candidates
 
 
 class ItemFinder:
-    """Finds items as a manifest says; made ready once for all runs."""
+    """Finds items according to a manifest; compiled once for all runs."""
 
     def __init__(self, manifest: HtmlManifest) -> None:
         items = manifest.items
@@ -138,47 +66,76 @@ class ItemFinder:
         self._after = user_pattern(items.after) if items and items.after is not None else None
         self._link = Links((items.link,)) if items and items.link is not None else None
         own = manifest.fields if items and items.are_elements else (items and items.fields) or {}
-        self._readers = readers_of(own, manifest.locale)
+        self._readers = make_readers(own, manifest.locale)
         self._volatile = manifest.volatile
         key = manifest.key
         self._key = None if key is None else FieldReader("key", key, manifest.locale)
 
     @property
-    def watched(self) -> str | None:
-        """The selector of what items are made of, for a browser to see that a list has changed."""
+    def selector(self) -> str | None:
+        """The selector of items, by which a browser detects that a list has changed."""
         if self._elements is not None:
             return self._elements
         return ", ".join(self._links.selectors) or None
 
-    def wants(self, address: str) -> bool:
-        """Say whether an address may be that of an item."""
-        return self._match is None or bool(self._match.search(address))
+    def matches(self, url: str) -> bool:
+        """Return whether a URL may be that of an item."""
+        return self._match is None or bool(self._match.search(url))
 
-    def on(self, scope: PageScope) -> Found:
+    def on_page(self, scope: PageScope) -> FoundItems:
         """Return the items of an index page."""
         if self._records is not None:
-            return self.in_records(scope, self._in_scripts(scope))
-        found = Found()
-        found.items = self._on(scope, found)
+            return self.from_records(scope, self._records_in_scripts(scope))
+        found = FoundItems()
+        found.items = self._linked_items(scope, found)
         return found
 
-    def _on(self, scope: PageScope, found: Found) -> Iterator[Item]:
+    def from_records(self, scope: PageScope, records: Any) -> FoundItems:
+        """Return the items of a list of JSON records."""
+        found = FoundItems()
+        found.items = (
+            self._complete_item(found, Scope(scope, _NO_TREE, scope.url, record))
+            for record in (records if isinstance(records, list) else ())
+        )
+        return found
+
+    def from_urls(self, scope: PageScope, urls: Any) -> FoundItems:
+        """Return the items of a JSON list of URLs."""
+        found = FoundItems()
+        texts = [one for one in urls if isinstance(one, str)] if isinstance(urls, list) else []
+        found.items = (
+            item
+            for link in texts
+            if (url := absolute_url(scope.base, link))
+            for item in self._linked_item(found, Scope(scope, _NO_TREE, url))
+        )
+        return found
+
+    def at_url(self, url: str, host: str) -> Item:
+        """Return the item of a URL that was not found on a page."""
+        key = None
+        if self._key is not None:
+            key = self._key.read(Scope(_NO_PAGE, _NO_TREE, url), Reading())
+        return Item(default_key(url, host) if key is None else str(key), url)
+
+    def _linked_items(self, scope: PageScope, found: FoundItems) -> Iterator[Item]:
         if self._elements is None:
-            for node, address in self._links.on(scope):
-                yield from self._take(found, Scope(scope, node, address))
+            for node, url in self._links.find(scope):
+                yield from self._linked_item(found, Scope(scope, node, url))
             return
         for node in scope.selectors.all(scope.tree, self._elements):
             if self._link is None:
-                yield self._take_whole(found, Scope(scope, node, scope.address))
+                yield self._complete_item(found, Scope(scope, node, scope.url))
                 continue
-            addresses = [address for _, address in self._link.on(scope, node)]
-            found.linkless += not addresses
-            for address in addresses[:1]:
-                yield from self._take(found, Scope(scope, node, address))
+            links = [url for _, url in self._link.find(scope, node)]
+            if links:
+                yield from self._linked_item(found, Scope(scope, node, links[0]))
+            else:
+                found.without_link += 1
 
-    def _in_scripts(self, scope: PageScope) -> Any:
+    def _records_in_scripts(self, scope: PageScope) -> Any:
         """Return the records of the first script that has any."""
-        for value in scope.script(self._script, self._after):
+        for value in scope.scripts(self._script, self._after):
             try:
                 found = find(self._records or "@", value)
             except ValueError:
@@ -187,114 +144,79 @@ class ItemFinder:
                 return found
         return []
 
-    def in_records(self, scope: PageScope, records: Any) -> Found:
-        """Return the items of a JSON answer that holds the records themselves."""
-        found = Found()
-        found.items = (
-            self._take_whole(found, Scope(scope, _NO_TREE, scope.address, record))
-            for record in (records if isinstance(records, list) else ())
-        )
-        return found
-
-    def at(self, scope: PageScope, addresses: Any) -> Found:
-        """Return the items at addresses that a JSON answer holds."""
-        found = Found()
-        texts = (
-            (one for one in addresses if isinstance(one, str))
-            if isinstance(addresses, list)
-            else ()
-        )
-        found.items = (
-            item
-            for link in texts
-            if (address := joined(scope.base, link))
-            for item in self._take(found, Scope(scope, _NO_TREE, address))
-        )
-        return found
-
-    def named(self, address: str, home: str) -> Item:
-        """Return the item at an address that no page told us."""
-        key = self._key_in(address)
-        return Item(key or key_of(address, home), address)
-
-    def _key_in(self, address: str) -> str | None:
-        if self._key is None:
-            return None
-        value = self._key.read(Scope(_NO_PAGE, _NO_TREE, address), Reading())
-        return None if value is None else str(value)
-
-    def _take(self, found: Found, scope: Scope) -> Iterator[Item]:
-        is_wanted = self.wants(scope.address)
-        if is_wanted or not self._is_any_link:
-            found.candidates.append(scope.address)
-        if not is_wanted:
+    def _linked_item(self, found: FoundItems, scope: Scope) -> Iterator[Item]:
+        is_match = self.matches(scope.url)
+        if is_match or not self._is_any_link:
+            found.candidates.append(scope.url)
+        if not is_match:
             return
-        key = self._read_key(found, scope) or key_of(scope.address, _home(scope.page.address))
+        host = urlsplit(scope.page.url).netloc
+        key = self._read_key(found, scope) or default_key(scope.url, host)
         data: dict[str, Any] = {}
         if self._readers:
-            data = {**read_fields(self._readers, scope).to_carry(), ELEMENT: _identity(scope)}
-        yield Item(key, scope.address, data=data)
+            data = {**read_fields(self._readers, scope).to_item_data(), ELEMENT: _identity(scope)}
+        yield Item(key, scope.url, data=data)
 
-    def _take_whole(self, found: Found, scope: Scope) -> Item:
-        # Read here and now: a row without its table is no row, and selectors may look at what
-        # stands around an element. So an item carries fields, which are smaller than HTML, too.
+    def _complete_item(self, found: FoundItems, scope: Scope) -> Item:
+        # Read here: a row without its table is no row, and selectors may look at the surroundings
+        # of an element. The item carries the fields, which are smaller than the HTML.
         reading = read_fields(self._readers, scope)
-        mark = _mark(reading.fields, self._volatile)
+        mark = _content_hash(reading.fields, self._volatile)
         key = self._read_key(found, scope) or mark
         found.candidates.append(key)
-        data = {**reading.to_carry(), "mark": mark, ELEMENT: _identity(scope)}
-        return Item(key, scope.address, data=data)
+        data = {**reading.to_item_data(), "mark": mark, ELEMENT: _identity(scope)}
+        return Item(key, scope.url, data=data)
 
-    def _read_key(self, found: Found, scope: Scope) -> str | None:
+    def _read_key(self, found: FoundItems, scope: Scope) -> str | None:
         if self._key is None:
             return None
         value = self._key.read(scope, Reading())
         if value is None:
-            found.keyless += 1
+            found.without_key += 1
             return None
         return str(value)
 
 
-class Marks:
-    """Elements with one key and different contents are different items; none is dropped.
+class KeyConflicts:
+    """Makes keys unique: elements with the same key and different contents are different items.
 
-    What is known is kept with the cursor: who goes on after a crash must name them as before. Of
-    very long lists only the first `MOST` are told apart. Pages that have one key are one item,
-    as their key says; how many those are is told.
+    The known hashes are part of the cursor, since a resumed run must make the same keys. In very
+    long lists only the first `MAX_KNOWN` keys are tracked. Pages with the same key are one item;
+    they are only counted.
     """
 
-    MOST = 20_000
+    MAX_KNOWN = 20_000
 
-    def __init__(self, kept: Mapping[str, str] | None = None) -> None:
-        self.known: dict[str, str] = dict(kept or {})
-        self.shared = 0
-        self.twice = 0
-        self._addresses: dict[str, str] = {}
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self.known: dict[str, str] = dict(known or {})
+        self.renamed = 0
+        self.duplicate_links = 0
+        self._urls: dict[str, str] = {}
 
-    def apart(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items, with a longer key for those whose key another one has."""
+    def resolve(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items, with a longer key for those whose key is taken."""
         for item in items:
             mark = item.data.get("mark")
             if mark is None:
-                self.twice += not self._is_first(self._addresses, item.key, item.url)
+                self.duplicate_links += not self._is_first(self._urls, item.key, item.url)
                 yield item
                 continue
             if mark == item.key or self._is_first(self.known, item.key, mark):
                 yield item
                 continue
-            self.shared += 1
+            self.renamed += 1
             yield Item(f"{item.key} {mark}", item.url, item.priority, item.data)
 
     def _is_first(self, known: dict[str, str], key: str, mark: str) -> bool:
         name = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-        if name not in known and len(known) >= self.MOST:
+        if name not in known and len(known) >= self.MAX_KNOWN:
             return True
         return known.setdefault(name, mark) == mark
 
 
-def _mark(fields: Mapping[str, Any], volatile: frozenset[str]) -> str:
-    lasting = {name: value for name, value in fields.items() if name not in volatile}
-    text = orjson.dumps(lasting, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+def _content_hash(fields: Mapping[str, Any], volatile: frozenset[str]) -> str:
+    stable = {name: value for name, value in fields.items() if name not in volatile}
+    text = orjson.dumps(stable, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
@@ -305,7 +227,3 @@ def _identity(scope: Scope) -> str:
     else:
         text = orjson.dumps(scope.record, default=str, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()
-
-
-def _home(address: str) -> str:
-    return urlsplit(address).netloc

@@ -1,32 +1,209 @@
-"""Which page of a list comes next, for each kind of pagination; every kind comes to an end."""
+"""Pagination of lists on HTML pages: its schema, and a pager for each kind."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from longline.config.manifests.base import fill, names_in
-from longline.config.manifests.fields import Place
-from longline.config.manifests.html import (
-    MorePages,
-    NextPages,
-    NumberedPages,
-    OffsetPages,
-    Pagination,
-)
-from longline.config.manifests.json_paths import find
-from longline.sources.html.fields import Finder, PageScope, Scope, finders_of
-from longline.sources.html.items import joined, with_href
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from longline.config.identity import Headers
+from longline.config.json_paths import JsonPath, find
+from longline.config.strict_model import StrictModel, invalid
+from longline.config.templates import fill, names_in
+from longline.http.transports.browser.manifest import Selector
+from longline.sources.html.links import absolute_url, with_href
+from longline.sources.html.places import (
+    Finder,
+    PageScope,
+    Place,
+    Scope,
+    Selectors,
+    check_selector,
+    make_finders,
+)
+from longline.sources.manifest import check_url
+
+PAGES_KINDS = ("next", "numbered", "offset", "more", "click")
+MAX_PAGES = 1000
 _NUMBER = re.compile(r"\d+")
 
 
+class Pages(StrictModel):
+    """What all kinds have in common."""
+
+    until: Literal["empty", "last"] = "empty"
+    """A list ends with a page without new items (`empty`), or with its `last` page."""
+    most_pages: int = Field(default=MAX_PAGES, ge=1)
+    """Maximum number of pages per list."""
+
+    def templates(self) -> tuple[str, ...]:
+        """Return every text that may have names in braces."""
+        return ()
+
+    @model_validator(mode="after")
+    def _check_until(self) -> Self:
+        if self.until == "last" and getattr(self, "last", None) is None:
+            raise invalid("until: last needs last: the number of the last page, or its selector")
+        return self
+
+
+class NextPages(Pages):
+    """Each page links to the next one."""
+
+    kind: Literal["next"] = "next"
+    css: Selectors
+    """The link to the next page; the list ends where it is missing."""
+
+
+class CountedPages(Pages):
+    """Pages whose URLs are known in advance."""
+
+    url: Annotated[str, AfterValidator(check_url)] | None = None
+    """URL of a page; `{start}` stands for the URL of the list."""
+    param: str | None = None
+    """Or the query parameter of the list's URL that selects the page."""
+
+    def templates(self) -> tuple[str, ...]:
+        return (self.url,) if self.url else ()
+
+    def _check_url(self, name: str) -> None:
+        if self.url is not None and self.param is not None:
+            raise invalid("url and param exclude each other; write one of them")
+        if self.url is not None and name not in names_in(self.url):
+            raise invalid(f"url must contain {{{name}}}, for example {{start}}?{name}={{{name}}}")
+
+
+def _check_last(value: int | str) -> int | str:
+    return value if isinstance(value, int) else check_selector(value)
+
+
+class NumberedPages(CountedPages):
+    """Pages by number; the list's own URL is the first page."""
+
+    kind: Literal["numbered"] = "numbered"
+    first: int = 1
+    """Number of the first page."""
+    step: int = Field(default=1, ge=1)
+    last: Annotated[int | str, AfterValidator(_check_last)] | None = None
+    """Number of the last page, or the selector of elements with page numbers."""
+
+    @model_validator(mode="after")
+    def _check_page(self) -> Self:
+        self._check_url("page")
+        return self
+
+
+class OffsetPages(CountedPages):
+    """Pages by the number of entries before them; the list's own URL is the first page."""
+
+    kind: Literal["offset"] = "offset"
+    size: int = Field(ge=1)
+    """Number of entries per page."""
+    first: int = 0
+    last: Annotated[int, Field(ge=0)] | None = None
+    """Offset of the last page."""
+
+    @model_validator(mode="after")
+    def _check_offset(self) -> Self:
+        self._check_url("offset")
+        return self
+
+
+class MorePages(Pages):
+    """After the list's own page, a URL that returns more of it as HTML or JSON."""
+
+    kind: Literal["more"] = "more"
+    url: Annotated[str, AfterValidator(check_url)]
+    """URL with `{page}`, `{offset}` or `{cursor}`; `{start}` stands for the URL of the list."""
+    first: int | None = None
+    """First page or offset to request; default: 2, or `size`."""
+    size: int = Field(default=1, ge=1)
+    """Increment of an offset."""
+    links: JsonPath | None = None
+    """In a JSON response, the URLs of items: items[].url."""
+    html: JsonPath | None = None
+    """In a JSON response, an HTML fragment, which is read as a page of the list."""
+    records: JsonPath | None = None
+    """In a JSON response, the records themselves; fields read them with `path`."""
+    cursor: JsonPath | None = None
+    """In a JSON response, the next cursor; the list ends where it is missing."""
+    cursor_css: Selectors | None = None
+    """In an HTML response, the next cursor."""
+    first_cursor: Selectors | None = None
+    """On the list's own page, the first cursor; default: an empty one."""
+    headers: Headers = Field(default_factory=dict)
+    """Headers of these requests only, such as X-Requested-With."""
+
+    def templates(self) -> tuple[str, ...]:
+        return (self.url,)
+
+    @property
+    def is_json(self) -> bool:
+        """Whether responses are JSON."""
+        return any(one is not None for one in (self.links, self.html, self.records, self.cursor))
+
+    @model_validator(mode="after")
+    def _check_more(self) -> Self:
+        variables = {"page", "offset", "cursor"} & set(names_in(self.url))
+        if not variables:
+            raise invalid("url must contain {page}, {offset} or {cursor}, or it never changes")
+        if "cursor" in variables and not (self.cursor or self.cursor_css):
+            raise invalid("{cursor} in url needs cursor or cursor_css: where the next one is")
+        forms = [name for name in ("links", "html", "records") if getattr(self, name) is not None]
+        if len(forms) > 1:
+            raise invalid(f"{' and '.join(forms)} exclude each other; write one of them")
+        if self.cursor is not None and not forms:
+            raise invalid("a JSON response needs links, html or records: where the list is")
+        return self
+
+
+class ClickPages(Pages):
+    """A button in a browser leads to the next page, by navigation or by replacing the list."""
+
+    kind: Literal["click"] = "click"
+    click: Selector
+    """The button; the list ends where it is missing, disabled, or changes nothing."""
+
+
+def _pages_kind(value: Any) -> str | None:
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
+
+
+def _expand_pages(value: Any) -> Any:
+    if isinstance(value, Mapping) and "click" in value and "kind" not in value:
+        return {**value, "kind": "click"}
+    return {"kind": "next", "css": [value]} if isinstance(value, str) else value
+
+
+Pagination = Annotated[
+    Annotated[
+        Annotated[NextPages, Tag("next")]
+        | Annotated[NumberedPages, Tag("numbered")]
+        | Annotated[OffsetPages, Tag("offset")]
+        | Annotated[MorePages, Tag("more")]
+        | Annotated[ClickPages, Tag("click")],
+        Discriminator(
+            _pages_kind,
+            custom_error_type="pages_kind",
+            custom_error_message=f"kind must be one of {', '.join(PAGES_KINDS)}",
+        ),
+    ],
+    BeforeValidator(_expand_pages),
+]
+"""How a list continues; a plain text is the selector of the link to the next page.
+
+`{click: SELECTOR}` is a button in a browser.
+"""
+
+
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A page of a list: its address, the how-manieth it is, and what the next one is made of."""
+class PageStep:
+    """A page of a list: its URL, its number, and the value or cursor that selects it."""
 
     url: str
     count: int = 1
@@ -34,220 +211,219 @@ class Step:
     cursor: str | None = None
     is_more: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as part of a discovery's cursor."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the step as JSON for a cursor."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a pager is told of the page just read."""
+class ReadPage:
+    """A page of a list after it was read."""
 
     scope: PageScope
-    answer: Any = None
-    is_over: bool = False
-    """Whether nothing new stood on it."""
+    response: Any = None
+    is_last: bool = False
+    """Whether it had nothing new."""
 
 
 class Pager(Protocol):
-    """The pages of one list after the other; one object serves one run."""
+    """Determines the next page of a list; one object serves one run."""
 
-    unread: str | None
-    """The next page that the last one names in its own way (rel=next), and that was not found."""
+    unmatched_next: str | None
+    """The next page of the last page's rel=next, if the selector did not find it."""
 
-    def first(self, address: str) -> Step:
+    def first(self, url: str) -> PageStep:
         """Return the first page of a list."""
 
-    def after(self, address: str, step: Step, seen: Seen) -> Step | None:
+    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
         """Return the page after this one; None when it was the last."""
 
-    def missing(self, step: Step, *, is_read: bool) -> str | None:
-        """Say why a list that ended with this page is not whole; None when nothing says so.
+    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
+        """Return why a list that ended here is incomplete; None when nothing says so.
 
         Args:
-            step: the last page, or one that is not there.
-            is_read: whether it was there.
+            step: the last page, or one that does not exist.
+            is_read: whether it exists.
         """
 
 
 def make_pager(pages: Pagination | None, parameters: Mapping[str, Any]) -> Pager:
-    """Return what leads through lists of this kind."""
+    """Return the pager for this kind of pagination."""
     if isinstance(pages, NextPages):
-        return _Next(pages)
+        return _NextPager(pages)
     if isinstance(pages, NumberedPages | OffsetPages):
-        return _Counted(pages, parameters)
-    return _More(pages, parameters) if isinstance(pages, MorePages) else _Single()
+        return _CountedPager(pages, parameters)
+    return _MorePager(pages, parameters) if isinstance(pages, MorePages) else _SinglePager()
 
 
-class _Single:
-    """A list is one page."""
+class _SinglePager:
+    """A list of one page."""
 
-    unread: str | None = None
+    unmatched_next: str | None = None
 
-    def first(self, address: str) -> Step:
-        return Step(address)
+    def first(self, url: str) -> PageStep:
+        return PageStep(url)
 
-    def after(self, address: str, step: Step, seen: Seen) -> Step | None:
-        del address, step, seen
+    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
+        del url, step, read
         return None
 
-    def missing(self, step: Step, *, is_read: bool) -> str | None:
+    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
         del step, is_read
         return None
 
 
-class _Next:
-    """Each page links to the next; a link back to a page that was read ends the list.
+class _NextPager:
+    """Follows next links; a link to a page that was read ends the list.
 
-    The last page of many sites links to itself, to the first page or, where one selector finds
+    The last page of many sites links to itself, to the first page or, where one selector matches
     both links, to the page before. A link to any other page that was read is a loop: the pages
     behind it cannot be reached.
     """
 
     def __init__(self, pages: NextPages) -> None:
-        self._finders = finders_of([Place(css=tuple(with_href(one) for one in pages.css))])
+        self._finders = make_finders([Place(css=tuple(with_href(one) for one in pages.css))])
         self._read: set[str] = set()
-        self._before: set[str] = set()
+        self._previous: set[str] = set()
         self._loop: str | None = None
-        self.unread: str | None = None
+        self.unmatched_next: str | None = None
 
-    def first(self, address: str) -> Step:
-        self._read = {address}
-        self._before = set()
-        return Step(address)
+    def first(self, url: str) -> PageStep:
+        self._read = {url}
+        self._previous = set()
+        return PageStep(url)
 
-    def after(self, address: str, step: Step, seen: Seen) -> Step | None:
-        here = {step.url, seen.scope.address}
-        usual = {address, *here, *self._before}
-        self._read |= {address, *here}
-        self._before = here
-        link = _first(self._finders, seen.scope)
-        url = joined(seen.scope.base, link) if link else None
-        self._loop = url if url in self._read - usual else None
-        self.unread = None if link else self._relation(seen.scope)
-        if url is None or url in self._read:
+    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
+        here = {step.url, read.scope.url}
+        usual = {url, *here, *self._previous}
+        self._read |= {url, *here}
+        self._previous = here
+        link = _first_value(self._finders, read.scope)
+        following = absolute_url(read.scope.base, link) if link else None
+        self._loop = following if following in self._read - usual else None
+        self.unmatched_next = None if link else self._rel_next(read.scope)
+        if following is None or following in self._read:
             return None
-        return Step(url, step.count + 1)
+        return PageStep(following, step.count + 1)
 
-    def missing(self, step: Step, *, is_read: bool) -> str | None:
+    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
         del step, is_read
         return f"the next link leads back to {self._loop}" if self._loop else None
 
-    def _relation(self, scope: PageScope) -> str | None:
-        """Return the unread page that a page names as its next by HTML's own means."""
+    def _rel_next(self, scope: PageScope) -> str | None:
+        """Return the unread page that a page names with rel=next."""
         node = scope.tree.css_first("a[rel~=next][href], link[rel~=next][href]")
-        url = joined(scope.base, node.attributes.get("href") or "") if node is not None else None
+        href = node.attributes.get("href") if node is not None else None
+        url = absolute_url(scope.base, href or "") if node is not None else None
         return url if url not in self._read else None
 
 
-class _Counted:
-    """Page numbers, or offsets."""
+class _CountedPager:
+    """Counts page numbers or offsets."""
 
-    unread: str | None = None
+    unmatched_next: str | None = None
 
     def __init__(self, pages: NumberedPages | OffsetPages, parameters: Mapping[str, Any]) -> None:
         self._pages = pages
         self._parameters = parameters
         self._name = "page" if isinstance(pages, NumberedPages) else "offset"
-        self._by = pages.step if isinstance(pages, NumberedPages) else pages.size
+        self._increment = pages.step if isinstance(pages, NumberedPages) else pages.size
         self._last = pages.last if isinstance(pages.last, int) else None
-        marked = pages.last if isinstance(pages.last, str) else None
-        self._numbers = finders_of([Place(css=(marked,))]) if marked else ()
+        selector = pages.last if isinstance(pages.last, str) else None
+        self._number_finders = make_finders([Place(css=(selector,))]) if selector else ()
 
-    def first(self, address: str) -> Step:
-        if self._numbers:
+    def first(self, url: str) -> PageStep:
+        if self._number_finders:
             self._last = None  # each list has its own
-        return Step(address, value=self._pages.first)
+        return PageStep(url, value=self._pages.first)
 
-    def after(self, address: str, step: Step, seen: Seen) -> Step | None:
-        value = step.value + self._by
-        last = self._read_last(seen.scope)
-        if seen.is_over and self._pages.until == "empty":
+    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
+        value = step.value + self._increment
+        last = self._read_last(read.scope)
+        if read.is_last and (self._pages.until == "empty" or last is None):
             return None
-        if last is None and self._pages.until == "last" and seen.is_over:
-            return None  # it names no last page, after all
         if last is not None and value > last:
             return None
-        return Step(self._address(address, value), step.count + 1, value)
+        return PageStep(self._page_url(url, value), step.count + 1, value)
 
-    def missing(self, step: Step, *, is_read: bool) -> str | None:
-        # Only the site's own numbers are a promise; a `last` in the manifest is a wish.
-        value = step.value + self._by if is_read else step.value
-        if not self._numbers or self._last is None or value > self._last:
+    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
+        # Only the site's own numbers count; `last` in the manifest is an upper limit.
+        value = step.value + self._increment if is_read else step.value
+        if not self._number_finders or self._last is None or value > self._last:
             return None
         return f"the site numbers its pages up to {self._last}"
 
     def _read_last(self, scope: PageScope) -> int | None:
-        here = Scope(scope, scope.tree, scope.address)
-        texts = [str(text) for finder in self._numbers for text in finder.all(here)]
+        here = Scope(scope, scope.tree, scope.url)
+        texts = [str(text) for finder in self._number_finders for text in finder.all(here)]
         numbers = [int(number) for text in texts for number in _NUMBER.findall(text)]
         if numbers:
             self._last = max(*numbers, self._last or 0)
         return self._last
 
-    def _address(self, address: str, value: int) -> str:
+    def _page_url(self, url: str, value: int) -> str:
         if self._pages.url is None:
-            return _with_parameter(address, self._pages.param or self._name, str(value))
-        values = {**self._parameters, "start": address, self._name: value}
-        return fill(self._pages.url, values, in_address=True)
+            return _with_parameter(url, self._pages.param or self._name, str(value))
+        values = {**self._parameters, "start": url, self._name: value}
+        return fill(self._pages.url, values, in_url=True)
 
 
-class _More:
-    """An address that gives more, asked for with a page, an offset or a cursor."""
+class _MorePager:
+    """Requests a load-more URL with a page, an offset or a cursor."""
 
-    unread: str | None = None
+    unmatched_next: str | None = None
 
     def __init__(self, pages: MorePages, parameters: Mapping[str, Any]) -> None:
         self._pages = pages
         self._parameters = parameters
         self._names = set(names_in(pages.url))
-        self._first_cursor = finders_of([Place(css=pages.first_cursor)])
-        self._cursor = finders_of([Place(css=pages.cursor_css)])
+        self._first_cursor = make_finders([Place(css=pages.first_cursor)])
+        self._cursor = make_finders([Place(css=pages.cursor_css)])
 
-    def first(self, address: str) -> Step:
-        return Step(address)
+    def first(self, url: str) -> PageStep:
+        return PageStep(url)
 
-    def after(self, address: str, step: Step, seen: Seen) -> Step | None:
+    def after(self, url: str, step: PageStep, read: ReadPage) -> PageStep | None:
         # The list's own page may be an empty shell that only its scripts fill.
-        if seen.is_over and step.is_more:
+        if read.is_last and step.is_more:
             return None
         value = self._value_after(step)
-        cursor = self._cursor_after(step, seen)
+        cursor = self._cursor_after(step, read)
         if "cursor" in self._names and (cursor is None or (cursor == step.cursor and step.is_more)):
             return None
-        values = {**self._parameters, "start": address, "cursor": cursor}
-        url = fill(self._pages.url, {**values, "page": value, "offset": value}, in_address=True)
-        return Step(url, step.count + 1, value, cursor, is_more=True)
+        values = {"start": url, "cursor": cursor, "page": value, "offset": value}
+        following = fill(self._pages.url, {**self._parameters, **values}, in_url=True)
+        return PageStep(following, step.count + 1, value, cursor, is_more=True)
 
-    def missing(self, step: Step, *, is_read: bool) -> str | None:
+    def missing_pages(self, step: PageStep, *, is_read: bool) -> str | None:
         del step, is_read
         return None
 
-    def _value_after(self, step: Step) -> int:
-        by = self._pages.size if "offset" in self._names else 1
+    def _value_after(self, step: PageStep) -> int:
+        increment = self._pages.size if "offset" in self._names else 1
         if step.is_more:
-            return step.value + by
-        first = by if "offset" in self._names else 2
+            return step.value + increment
+        first = increment if "offset" in self._names else 2
         return first if self._pages.first is None else self._pages.first
 
-    def _cursor_after(self, step: Step, seen: Seen) -> str | None:
+    def _cursor_after(self, step: PageStep, read: ReadPage) -> str | None:
         if not step.is_more:
-            found = _first(self._first_cursor, seen.scope) if self._first_cursor else ""
+            found = _first_value(self._first_cursor, read.scope) if self._first_cursor else ""
         elif self._pages.cursor is not None:
-            found = find(self._pages.cursor, seen.answer)
+            found = find(self._pages.cursor, read.response)
         else:
-            found = _first(self._cursor, seen.scope)
-        is_one = isinstance(found, str | int) and not isinstance(found, bool)
-        return str(found) if is_one and (found or not step.is_more) else None
+            found = _first_value(self._cursor, read.scope)
+        is_scalar = isinstance(found, str | int) and not isinstance(found, bool)
+        return str(found) if is_scalar and (found or not step.is_more) else None
 
 
-def _first(finders: tuple[Finder, ...], scope: PageScope) -> str | None:
-    here = Scope(scope, scope.tree, scope.address)
+def _first_value(finders: tuple[Finder, ...], scope: PageScope) -> str | None:
+    here = Scope(scope, scope.tree, scope.url)
     found = (finder.first(here) for finder in finders)
     return next((str(value) for value in found if value is not None), None)
 
 
-def _with_parameter(address: str, name: str, value: str) -> str:
-    parts = urlsplit(address)
+def _with_parameter(url: str, name: str, value: str) -> str:
+    parts = urlsplit(url)
     kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != name]
     return urlunsplit(parts._replace(query=urlencode([*kept, (name, value)]), fragment=""))

@@ -1,4 +1,4 @@
-"""Items that sitemaps and feeds list, directly or through an index, packed or not."""
+"""Discovery by sitemaps and feeds, directly or through a sitemap index, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from longline.config.manifests.base import fill
-from longline.config.manifests.html import HtmlManifest
 from longline.config.patterns import UserPattern, user_pattern
+from longline.config.templates import fill
 from longline.core.errors import Blocked, DiscoveryFailed, FetchError, Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
@@ -19,19 +18,21 @@ from longline.http.messages import Page
 from longline.http.robots_rules import Rules, text_of
 from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.limits.retry import RETRIED_KINDS
-from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
-from longline.sources.html.items import ItemFinder, joined
+from longline.sources.html.items import ItemFinder
+from longline.sources.html.links import absolute_url
+from longline.sources.html.manifest import HtmlManifest
+from longline.sources.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
 
 _GZIP = b"\x1f\x8b"
-_PIECE = 64 * 1024  # bytes
-_ABSENT = frozenset(range(400, 500)) - {401, 407, 429}  # there is no robots.txt
-_ENDING = (AuthFailed, Blocked, BudgetSpent, CircuitOpen, Deferred)
-"""What concerns more than one sitemap: it ends or delays discovery as a whole."""
-_LARGEST = 100 * 1024 * 1024  # bytes; the protocol allows half of it
+_PIECE_BYTES = 64 * 1024
+_NO_ROBOTS_STATUSES = frozenset(range(400, 500)) - {401, 407, 429}
+_FATAL_ERRORS = (AuthFailed, Blocked, BudgetSpent, CircuitOpen, Deferred)
+"""Errors that concern more than one sitemap: they end or defer discovery as a whole."""
+_MAX_BYTES = 100 * 1024 * 1024  # twice what the protocol allows
 
 
-async def from_sitemaps(
+async def discover_sitemaps(
     visit: Visit, manifest: HtmlManifest, finder: ItemFinder, parameters: Mapping[str, Any]
 ) -> AsyncIterator[Item | Cursor]:
     """Yield the items of every sitemap, with a cursor after each.
@@ -39,99 +40,64 @@ async def from_sitemaps(
     A sitemap that cannot be read, or only in part, makes the job partial; the others are read.
 
     Raises:
-        DiscoveryFailed: the only sitemap that was named does not exist.
-        UnexpectedShape: the only one that was named is not a sitemap.
-        FetchError: the only one that was named could not be fetched.
+        DiscoveryFailed: the only sitemap does not exist.
+        UnexpectedShape: the only sitemap is not a sitemap.
+        FetchError: the only sitemap could not be fetched.
     """
-    wanted = _pattern(manifest)
-    starts = _starts(manifest, parameters)
-    kept = visit.cursor or {}
-    pending, read = list(kept.get("sitemaps", ())), int(kept.get("read", 0))
-    if not kept:
-        pending = await _named(visit, manifest, parameters, wanted)
-    home = urlsplit((starts or _written(manifest, parameters))[0]).netloc
+    selected = user_pattern((manifest.items and manifest.items.sitemaps) or "")
+    cursor = visit.cursor or {}
+    pending, read = list(cursor.get("sitemaps", ())), int(cursor.get("read", 0))
+    if not cursor:
+        pending = await _initial_sitemaps(visit, manifest, parameters, selected)
+    starts = _start_urls(manifest, parameters)
+    host = urlsplit((starts or _configured_sitemaps(manifest, parameters))[0]).netloc
     only = pending[0] if len(pending) == 1 and not read else None
     seen, retried = set(pending), set[str]()
     while pending and read < manifest.most_pages:
-        address = pending.pop(0)
-        sitemap = await _read(visit, manifest.name, address, is_only=address == only)
-        if sitemap is None and address not in retried:
-            retried.add(address)
-            pending.append(address)
+        url = pending.pop(0)
+        sitemap = await _fetch_sitemap(visit, manifest.name, url, is_only=url == only)
+        if sitemap is None and url not in retried:
+            retried.add(url)
+            pending.append(url)
             continue
         read += 1
         if sitemap is None:
-            sitemap = Sitemap(is_index=False, addresses=(), problem="it cannot be fetched")
+            sitemap = Sitemap(is_index=False, urls=(), problem="it cannot be fetched")
         if sitemap.problem:
-            visit.cut(f"the sitemap {address} is incomplete: {sitemap.problem}")
-        size_bytes = sum(map(len, sitemap.addresses))
-        addresses = await off_loop(size_bytes, _absolute, address, sitemap)
-        if unusable := len(sitemap.addresses) - len(addresses):
-            visit.warn(f"{unusable} entries of {address} are not addresses of web pages")
-        wants = wanted.search if sitemap.is_index else finder.wants
-        addresses = await off_loop(size_bytes, _chosen, addresses, wants)
+            visit.cut(f"the sitemap {url} is incomplete: {sitemap.problem}")
+        size_bytes = sum(map(len, sitemap.urls))
+        urls = await off_loop(size_bytes, _absolute_urls, url, sitemap)
+        if unusable := len(sitemap.urls) - len(urls):
+            visit.warn(f"{unusable} entries of {url} are not URLs of web pages")
+        wants = selected.search if sitemap.is_index else finder.matches
+        urls = await off_loop(size_bytes, _select_unique, urls, wants)
         if sitemap.is_index:
-            new = [one for one in addresses if one not in seen]
+            new = [one for one in urls if one not in seen]
             seen.update(new)
             pending += new
         else:
-            for one in addresses:
-                yield finder.named(one, home)
+            for one in urls:
+                yield finder.at_url(one, host)
         yield Cursor({"sitemaps": list(pending), "read": read})
     if pending:
         visit.cut(f"{len(pending)} sitemaps were left out: most_pages is {manifest.most_pages}")
 
 
-def _absolute(base: str, sitemap: Sitemap) -> list[str]:
-    return [url for one in sitemap.addresses if (url := joined(base, one))]
+def _absolute_urls(base: str, sitemap: Sitemap) -> list[str]:
+    return [url for one in sitemap.urls if (url := absolute_url(base, one))]
 
 
-def _chosen(addresses: list[str], wants: Callable[[str], object]) -> list[str]:
-    """Return the addresses that are wanted, each once."""
-    return list(dict.fromkeys(filter(wants, addresses)))
+def _select_unique(urls: list[str], wants: Callable[[str], object]) -> list[str]:
+    return list(dict.fromkeys(filter(wants, urls)))
 
 
-def unpacked(page: Page) -> tuple[Page, str | None]:
-    """Return the page with its body unpacked where it is packed with gzip, and a problem if any.
-
-    Of a file that is cut or damaged, what comes before that place is returned.
-
-    Raises:
-        UnexpectedShape: nothing of it can be unpacked, or it is larger than any sitemap may be.
-    """
-    if not page.body.startswith(_GZIP):
-        return page, None
-    body, problem = bytearray(), None
-    rest = page.body
-    while rest.startswith(_GZIP):  # a file may have several members
-        unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        try:
-            for start in range(0, len(rest), _PIECE):
-                piece = rest[start : start + _PIECE]
-                body += unpacking.decompress(piece, _LARGEST + 1 - len(body))
-                if len(body) > _LARGEST:
-                    raise UnexpectedShape(page.url, f"a sitemap of more than {_LARGEST} bytes")
-                if unpacking.eof:
-                    rest = unpacking.unused_data + rest[start + _PIECE :]
-                    break
-            else:
-                problem, rest = "the packed file is cut", b""
-        except zlib.error as error:
-            problem, rest = f"the packed file is damaged ({error})", b""
-    if problem and not body:
-        raise UnexpectedShape(page.url, f"not a packed sitemap ({problem})")
-    if problem and not body.lstrip().startswith(b"<"):
-        body = body[: body.rfind(b"\n") + 1]  # the last line may be half an address
-    return replace(page, body=bytes(body)), problem
-
-
-async def _read(visit: Visit, source: str, address: str, *, is_only: bool) -> Sitemap | None:
-    """Return a sitemap, an empty one if it cannot be read, or None if that may pass."""
+async def _fetch_sitemap(visit: Visit, source: str, url: str, *, is_only: bool) -> Sitemap | None:
+    """Return a sitemap, an empty one if it cannot be read, or None if a retry may help."""
     try:
-        page = await visit.fetch(address)
-        # A full one has 50,000 addresses: long enough to delay all other requests.
-        return await visit.in_thread(_parsed, page)
-    except _ENDING:
+        page = await visit.fetch(url)
+        # A full one has 50,000 URLs: parsing it would delay all other requests.
+        return await visit.in_thread(_parse_sitemap, page)
+    except _FATAL_ERRORS:
         raise
     except (FetchError, UnexpectedShape) as error:
         if is_only and isinstance(error, Gone):
@@ -140,55 +106,84 @@ async def _read(visit: Visit, source: str, address: str, *, is_only: bool) -> Si
             raise
         if isinstance(error, FetchError) and error.kind in RETRIED_KINDS:
             return None
-        return Sitemap(is_index=False, addresses=(), problem=str(error))
+        return Sitemap(is_index=False, urls=(), problem=str(error))
 
 
-def _parsed(page: Page) -> Sitemap:
-    page, problem = unpacked(page)
+def _parse_sitemap(page: Page) -> Sitemap:
+    page, problem = _decompress(page)
     sitemap = read_sitemap(page)
     return replace(sitemap, problem=problem or sitemap.problem)
 
 
-async def _named(
-    visit: Visit, manifest: HtmlManifest, parameters: Mapping[str, Any], wanted: UserPattern
+def _decompress(page: Page) -> tuple[Page, str | None]:
+    """Return the page with its body decompressed if it is gzipped, and the problem if any.
+
+    Of a file that is truncated or damaged, the part before that is returned.
+
+    Raises:
+        UnexpectedShape: nothing can be decompressed, or it is larger than a sitemap may be.
+    """
+    if not page.body.startswith(_GZIP):
+        return page, None
+    body, problem = bytearray(), None
+    rest = page.body
+    while rest.startswith(_GZIP):  # a file may have several members
+        decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            for start in range(0, len(rest), _PIECE_BYTES):
+                piece = rest[start : start + _PIECE_BYTES]
+                body += decompressor.decompress(piece, _MAX_BYTES + 1 - len(body))
+                if len(body) > _MAX_BYTES:
+                    raise UnexpectedShape(page.url, f"a sitemap of more than {_MAX_BYTES} bytes")
+                if decompressor.eof:
+                    rest = decompressor.unused_data + rest[start + _PIECE_BYTES :]
+                    break
+            else:
+                problem, rest = "the gzip file is truncated", b""
+        except zlib.error as error:
+            problem, rest = f"the gzip file is damaged ({error})", b""
+    if problem and not body:
+        raise UnexpectedShape(page.url, f"not a gzipped sitemap ({problem})")
+    if problem and not body.lstrip().startswith(b"<"):
+        body = body[: body.rfind(b"\n") + 1]  # the last line may be half a URL
+    return replace(page, body=bytes(body)), problem
+
+
+async def _initial_sitemaps(
+    visit: Visit, manifest: HtmlManifest, parameters: Mapping[str, Any], selected: UserPattern
 ) -> list[str]:
-    """Return the sitemaps of the manifest, or those that robots.txt lists, or /sitemap.xml."""
-    if written := _written(manifest, parameters):
-        return written
+    """Return the sitemaps of the manifest, or those of robots.txt, or /sitemap.xml."""
+    if configured := _configured_sitemaps(manifest, parameters):
+        return configured
     found: list[str] = []
-    origins = dict.fromkeys(urljoin(one, "/") for one in _starts(manifest, parameters))
+    origins = dict.fromkeys(urljoin(one, "/") for one in _start_urls(manifest, parameters))
     for origin in origins:
-        listed = await _listed_in_robots(visit, origin)
+        listed = await _sitemaps_in_robots(visit, origin)
         # One that does not match may be the index of one that does.
-        chosen = [one for one in listed if wanted.search(one)] or listed
-        found += chosen or [urljoin(origin, "/sitemap.xml")]
+        matching = [one for one in listed if selected.search(one)] or listed
+        found += matching or [urljoin(origin, "/sitemap.xml")]
     return list(dict.fromkeys(found))
 
 
-async def _listed_in_robots(visit: Visit, origin: str) -> list[str]:
+async def _sitemaps_in_robots(visit: Visit, origin: str) -> list[str]:
     try:
-        page = await visit.fetch(urljoin(origin, "/robots.txt"), accept=_ABSENT)
+        page = await visit.fetch(urljoin(origin, "/robots.txt"), accept=_NO_ROBOTS_STATUSES)
     except FetchError as error:
-        if isinstance(error, _ENDING):
+        if isinstance(error, _FATAL_ERRORS):
             raise
         visit.warn(f"robots.txt was not searched for sitemaps: {error}")
         return []
-    if page.status in _ABSENT:
+    if page.status in _NO_ROBOTS_STATUSES:
         return []
     listed = Rules(text_of(page.body)).sitemaps
-    return [url for one in listed if (url := joined(page.url, one))]
+    return [url for one in listed if (url := absolute_url(page.url, one))]
 
 
-def _written(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
-    said = manifest.items.sitemap if manifest.items else False
-    addresses = said if isinstance(said, tuple) else ()
-    return list(dict.fromkeys(fill(one, parameters, in_address=True) for one in addresses))
+def _configured_sitemaps(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
+    sitemap = manifest.items.sitemap if manifest.items else False
+    urls = sitemap if isinstance(sitemap, tuple) else ()
+    return list(dict.fromkeys(fill(one, parameters, in_url=True) for one in urls))
 
 
-def _starts(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
-    return [one for start in manifest.start for one in start.addresses(parameters)]
-
-
-def _pattern(manifest: HtmlManifest) -> UserPattern:
-    said = manifest.items.sitemaps if manifest.items else None
-    return user_pattern(said or "")
+def _start_urls(manifest: HtmlManifest, parameters: Mapping[str, Any]) -> list[str]:
+    return [one for start in manifest.start for one in start.urls(parameters)]

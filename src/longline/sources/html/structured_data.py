@@ -1,4 +1,4 @@
-"""Structured data of a page: JSON-LD as sites really write it, microdata and Open Graph."""
+"""Structured data of a page: JSON-LD, microdata and Open Graph."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from longline.sources.html.text import text_of
 LENIENT = json.JSONDecoder(
     strict=False, parse_int=whole_number, parse_float=decimal, parse_constant=str
 )
-"""Accepts line breaks in texts, which are common and harmless."""
-_HALF = "\\ud"
-# Each alternative reads on to its end or has a limit, so that hostile text takes linear time.
+"""A JSON decoder that accepts line breaks in strings, which are common and harmless."""
+_SURROGATE_ESCAPE = "\\ud"
+# Each alternative is bounded or reads to its end, so that hostile text takes linear time.
 _NOT_JSON = re.compile(
     r"""
       (?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))
@@ -43,9 +43,9 @@ _VALUES = {"meta": "content", "data": "value", "meter": "value", "time": "dateti
 
 
 def read_json_ld(text: str) -> list[Any]:
-    """Return the values in a script of JSON-LD; none if it cannot be read.
+    """Return the values in a JSON-LD script; an empty list if it cannot be parsed.
 
-    Comments, CDATA marks, trailing commas, wrong escapes and several values are tolerated.
+    Comments, CDATA marks, trailing commas, invalid escapes and several values are accepted.
     """
     try:
         return [read_json(text)]
@@ -53,7 +53,7 @@ def read_json_ld(text: str) -> list[Any]:
         pass
     if '"' not in text and "&quot;" in text:
         text = html.unescape(text)
-    cleaned = _TEXT_OR_COMMA.sub(_kept_text, _NOT_JSON.sub(_kept_text, text))
+    cleaned = _TEXT_OR_COMMA.sub(_keep_text, _NOT_JSON.sub(_keep_text, text))
     values: list[Any] = []
     place = _end_of_gap(cleaned, 0)
     while place < len(cleaned):
@@ -61,26 +61,26 @@ def read_json_ld(text: str) -> list[Any]:
             value, place = LENIENT.raw_decode(cleaned, place)
         except (json.JSONDecodeError, RecursionError):
             break
-        values.append(encodable(value, text))
+        values.append(replace_surrogates(value, text))
         place = _end_of_gap(cleaned, place)
     return values
 
 
-def encodable(value: Any, text: str) -> Any:
-    """Replace halves of characters, which JSON can write and nothing can store."""
-    if _HALF not in text.lower():
+def replace_surrogates(value: Any, text: str) -> Any:
+    """Replace lone surrogates, which JSON can express and UTF-8 cannot."""
+    if _SURROGATE_ESCAPE not in text.lower():
         return value
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _kept_text(found: re.Match[str]) -> str:
+def _keep_text(found: re.Match[str]) -> str:
     text: str | None = found["text"]
     if text is None:
         return ""
-    return _BAD_ESCAPE.sub(_escape, text) if "\\" in text else text
+    return _BAD_ESCAPE.sub(_fix_escape, text) if "\\" in text else text
 
 
-def _escape(found: re.Match[str]) -> str:
+def _fix_escape(found: re.Match[str]) -> str:
     return found[0] if found[1] else str(found[2])
 
 
@@ -92,14 +92,14 @@ def _end_of_gap(text: str, place: int) -> int:
 class Microdata:
     """The items of a page (https://html.spec.whatwg.org/multipage/microdata.html).
 
-    An item is a dict as in JSON-LD: `@type`, `@id`, and its properties; one that is there several
-    times is a list.
+    An item is a dict as in JSON-LD: `@type`, `@id`, and its properties; a repeated property is a
+    list.
     """
 
     def __init__(self, tree: LexborHTMLParser, base: str) -> None:
         self._base = base
         nodes = tree.css("[itemscope]")
-        self._items = {node.mem_id: _described(node) for node in nodes}
+        self._items = {node.mem_id: _new_item(node) for node in nodes}
         self._references = _references(tree, nodes)
         self._owners: dict[int, list[int]] = {}
         if nodes:
@@ -107,7 +107,7 @@ class Microdata:
                 self._add(node)
 
     def within(self, node: LexborNode | None) -> Iterable[dict[str, Any]]:
-        """Return the items of an element, itself included, or of the page; outer ones first."""
+        """Return the items in an element, including itself, or in the page; outer ones first."""
         if node is None or not self._items:
             return self._items.values()
         return [self._items[one.mem_id] for one in node.css("[itemscope]")]
@@ -120,12 +120,12 @@ class Microdata:
         owners = dict.fromkeys(self._owners_at(parent) if parent is not None else ())
         referring = self._references.get(node.mem_id, ())
         for owner in (*owners, *(one for one in referring if one not in owners)):
-            # An item that refers on could lead back to its owner.
+            # An item with an itemref of its own could lead back to its owner.
             is_referred = isinstance(value, dict) and owner not in self._scopes_above(node)
             if is_referred and node.css("[itemref]"):
                 continue
             for name in (node.attributes.get("itemprop") or "").split():
-                _put(self._items[owner], name, value)
+                _add_property(self._items[owner], name, value)
 
     def _scopes_above(self, node: LexborNode) -> list[int]:
         above = node.parent
@@ -160,14 +160,14 @@ class Microdata:
         return text_of(node) if value is None and tag != "meta" else (value or "").strip()
 
 
-def _described(node: LexborNode) -> dict[str, Any]:
+def _new_item(node: LexborNode) -> dict[str, Any]:
     types = (node.attributes.get("itemtype") or "").split()
     name = (node.attributes.get("itemid") or "").strip()
     return {**({"@type": types} if types else {}), **({"@id": name} if name else {})}
 
 
 def _references(tree: LexborHTMLParser, nodes: list[LexborNode]) -> dict[int, list[int]]:
-    """Return the items that name an element in their `itemref`, by element."""
+    """Return the items whose `itemref` names an element, by element."""
     referring = [(node, one.split()) for node in nodes if (one := node.attributes.get("itemref"))]
     if not referring:
         return {}
@@ -182,7 +182,7 @@ def _references(tree: LexborHTMLParser, nodes: list[LexborNode]) -> dict[int, li
     return found
 
 
-def _put(item: dict[str, Any], name: str, value: Any) -> None:
+def _add_property(item: dict[str, Any], name: str, value: Any) -> None:
     if name not in item:
         item[name] = value
     elif isinstance(item[name], list):
@@ -192,7 +192,7 @@ def _put(item: dict[str, Any], name: str, value: Any) -> None:
 
 
 def open_graph_of(tree: LexborHTMLParser) -> dict[str, list[str]]:
-    """Return the properties of a page's `meta` tags that have a prefix, such as og:title."""
+    """Return the prefixed properties of a page's `meta` tags, such as og:title."""
     found: dict[str, list[str]] = {}
     for node in tree.css("meta[content]"):
         name = (node.attributes.get("property") or node.attributes.get("name") or "").strip()

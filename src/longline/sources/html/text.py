@@ -1,7 +1,7 @@
-"""The text of an element as a reader sees it: blocks apart, scripts left out, spaces single.
+"""The visible text of an element: blocks separated, scripts left out, whitespace collapsed.
 
-Inline elements are joined as a browser joins them, except where a reader sees two values: a label
-and the number behind it (`<b>Price</b>299`), an old and a new price (`<del>29</del><ins>19</ins>`),
+Inline elements are joined as in a browser, except where a reader sees two values: a label
+and the number after it (`<b>Price</b>299`), an old and a new price (`<del>29</del><ins>19</ins>`),
 and digits in neighbouring elements (`19<sup>99</sup>`, `<span>19</span><span>99</span>`), of which
 a style sheet may make decimals.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from selectolax.lexbor import LexborNode
 
-_UNSEEN = frozenset({"script", "style", "template", "noscript"})
+_INVISIBLE = frozenset({"script", "style", "template", "noscript"})
 _INLINE_TAGS = """
     a abbr b bdi bdo cite code data del dfn em font i img ins kbd label mark meta q s samp small
     span strike strong sub sup time tt u var wbr
@@ -29,7 +29,7 @@ _EDGE_OF = {
 
 
 def text_of(node: LexborNode) -> str:
-    """Return the text of an element on one line; "" when there is none."""
+    """Return the text of an element on one line; "" when it has none."""
     child = node.first_child
     if child is None:
         return ""
@@ -39,7 +39,7 @@ def text_of(node: LexborNode) -> str:
 
 
 def _pieces(first: LexborNode) -> list[str]:
-    """Return the texts from this node on; a stack, since pages nest deeper than Python may."""
+    """Return the texts from this node on; iterative, since pages nest deeply."""
     pieces: list[str] = []
     last = edges = ""
     stack: list[LexborNode | str] = [first]
@@ -54,11 +54,11 @@ def _pieces(first: LexborNode) -> list[str]:
             if not (text := here.text_content):
                 continue
             if edges:
-                pieces.append(_between(last, edges, text[0]))
+                pieces.append(_separator(last, edges, text[0]))
                 edges = ""
             pieces.append(text)
             last = text[-1]
-        elif here.is_element_node and (tag := here.tag or "") not in _UNSEEN:
+        elif here.is_element_node and (tag := here.tag or "") not in _INVISIBLE:
             edge = _EDGE_OF.get(tag, _BLOCK)
             edges += edge
             if (child := here.first_child) is not None:
@@ -67,12 +67,12 @@ def _pieces(first: LexborNode) -> list[str]:
     return pieces
 
 
-def _between(before: str, edges: str, behind: str) -> str:
-    """Return what stands between two texts: a space where blocks or two values meet."""
+def _separator(preceding: str, edges: str, following: str) -> str:
+    """Return the separator of two texts: a space between blocks or between two values."""
     if _BLOCK in edges:
         return " "
-    if behind.isdecimal():
-        if before.isdecimal():
+    if following.isdecimal():
+        if preceding.isdecimal():
             return "" if edges == _EDGE else " "  # two elements with digits are two values
-        return " " if before.isalpha() and _RAISED_EDGE not in edges else ""  # m2 stays m2
-    return " " if _STRUCK_EDGE in edges and before.isdecimal() and behind.isalpha() else ""
+        return " " if preceding.isalpha() and _RAISED_EDGE not in edges else ""  # m2 stays m2
+    return " " if _STRUCK_EDGE in edges and preceding.isdecimal() and following.isalpha() else ""

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from longline.config.cldr import HALF_DAYS as _CLDR_HALF_DAYS
-from longline.config.cldr import LANGUAGES, MONTHS, RARE_HALF_DAYS
-from longline.config.locales import is_day_first, is_known, parts_of
+from longline.sources.parsing.cldr import HALF_DAYS as _CLDR_HALF_DAYS
+from longline.sources.parsing.cldr import LANGUAGES, MONTHS, RARE_HALF_DAYS
+from longline.sources.parsing.locales import is_day_first, is_known, parts_of
 from longline.sources.parsing.numbers import plain
 
 # English, German, French, Spanish, Italian, Portuguese, Dutch, Polish, Swedish, Danish.

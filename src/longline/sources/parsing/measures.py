@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from longline.config.locales import AREAS, SECONDS
+from longline.sources.parsing.locales import AREAS, SECONDS
 from longline.sources.parsing.numbers import amount_of, only_number, plain
 
 _ISO = re.compile(

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from longline.config.cldr import CODES, REGIONS, SYMBOLS
-from longline.config.locales import (
+from longline.sources.parsing.cldr import CODES, REGIONS, SYMBOLS
+from longline.sources.parsing.locales import (
     CODE_WORDS,
     CURRENCIES,
     CURRENCY_SIGNS,

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass, replace
 
-from longline.config.locales import decimal_mark
+from longline.sources.parsing.locales import decimal_mark
 
 _SIGNS = str.maketrans(
     {

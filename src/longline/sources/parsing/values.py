@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import orjson
@@ -44,8 +44,8 @@ def read_value(kind: str, value: Any, *, locale: str | None = None, form: str | 
     return _READERS[kind](value, locale, form)
 
 
-def reader_of(kind: str) -> Reader:
-    """Return the function behind a kind, for those who read many: (value, locale, form)."""
+def value_parser(kind: str) -> Reader:
+    """Return the parser of a kind of value: (value, locale, form)."""
     return _READERS[kind]
 
 
@@ -160,3 +160,9 @@ _READERS: Mapping[str, Reader] = {
 }
 KINDS = tuple(_READERS)
 """What a value can be read as."""
+
+# fmt: off
+ValueKind = Literal[
+    "text", "number", "integer", "money", "date", "datetime",
+    "boolean", "duration", "area", "floor", "floors", "url", "json",
+]

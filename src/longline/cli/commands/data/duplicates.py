@@ -17,11 +17,11 @@ from longline.analysis.matching.clusters import (
     grouped,
     summarise,
 )
+from longline.analysis.matching.rules import read_rules
 from longline.analysis.matching.search import Found, decide, find_duplicates
 from longline.cli.format import cleaned, plain_console
 from longline.cli.opening import with_store
 from longline.cli.options import COUNT, home_option, json_option, print_json
-from longline.config.matching import read_rules
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.storage.records.matches import CONFIRMED, REJECTED

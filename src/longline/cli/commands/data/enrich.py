@@ -17,8 +17,6 @@ from longline.cli.commands.data.enrich_shown import (
 )
 from longline.cli.opening import found_record, with_store
 from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
-from longline.config.enrichment import AnyTask, read_task
-from longline.config.run_files import SUFFIXES
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
@@ -27,6 +25,8 @@ from longline.engine.report import INTERRUPTED
 from longline.enrichment.phase import Phase, PhaseReport
 from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.servers import open_enricher, task_limiter
+from longline.enrichment.task_files import AnyTask, read_task
+from longline.sources.library import SUFFIXES
 from longline.storage.records.enrichment import Questions
 from longline.storage.records.records import Row
 from longline.storage.store import Store, open_store

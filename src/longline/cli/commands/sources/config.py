@@ -24,23 +24,23 @@ from longline.cli.options import (
 from longline.config.documents import nearest
 from longline.config.editing import location_of, set_value, write_document
 from longline.config.job_spec import JobSpec
-from longline.config.library import (
+from longline.config.settings import Explained, Settings, explain_settings
+from longline.core.errors import BadFile, BadOption, ConfigError
+from longline.sources.job_files import read_job_file
+from longline.sources.library import (
     SUFFIXES,
     Difference,
     Entry,
     check_secrets,
     differences,
-    entry_in,
     explain_entry,
+    parse_entry,
     read_entry,
     survey,
-    written_files,
+    yaml_files,
 )
-from longline.config.manifests.schemas import NAMES, schema_of
-from longline.config.run_files import read_file
-from longline.config.settings import Explained, Settings, explain_settings
-from longline.core.errors import BadFile, BadOption, ConfigError
 from longline.sources.loader import load_source
+from longline.sources.schemas import SCHEMA_NAMES, schema_of
 from longline.storage.errors import UnknownJob
 
 # ---------------- What the config command works on: files by path or name, and what jobs ran with
@@ -82,7 +82,7 @@ def problems_of(
     files: tuple[Path, ...], settings: Settings, *, with_secrets: bool
 ) -> tuple[int, list[Problem]]:
     """Return how many files there are, and what is wrong with them: one problem a file."""
-    paths = list(files or written_files(settings.sources))
+    paths = list(files or yaml_files(settings.sources))
     found = [problem for path in paths if (problem := _problem(path, with_secrets=with_secrets))]
     if not files and not found:  # files that are sound each may still be called the same
         found = [_told(problem) for problem in survey(settings).problems]
@@ -96,7 +96,7 @@ def set_in_file(reference: str, key: str, value: str, settings: Settings) -> lis
         ConfigError: there is no such file or place, or the file would be broken by it.
     """
     document = entry_of(reference, settings).document
-    edited = set_value(document, location_of(key), value, entry_in)
+    edited = set_value(document, location_of(key), value, parse_entry)
     write_document(edited)
     return differences(document.values, edited.values)
 
@@ -137,7 +137,7 @@ def _check_source(entry: Entry) -> None:
     Raises:
         ConfigError: it cannot; says where it is named.
     """
-    values = read_file(entry.document.path)
+    values = read_job_file(entry.document.path)
     if not isinstance(entry.model, JobSpec):
         return
     try:
@@ -145,11 +145,11 @@ def _check_source(entry: Entry) -> None:
     except BadFile:
         raise
     except ConfigError as error:
-        raise entry.document.wrong(("source",), str(error)) from error
+        raise entry.document.error(("source",), str(error)) from error
     try:
         source.with_options(values.get("set") or {})
     except ConfigError as error:
-        raise entry.document.wrong(("set",), str(error)) from error
+        raise entry.document.error(("set",), str(error)) from error
 
 
 def _told(error: ConfigError) -> Problem:
@@ -258,7 +258,7 @@ def diff(before: str, after: str, *, home: Path | None, as_json: bool) -> None:
 
 
 @command.command("schema")
-@click.argument("kind", type=click.Choice(NAMES), default="html")
+@click.argument("kind", type=click.Choice(SCHEMA_NAMES), default="html")
 def schema(kind: str) -> None:
     """Print the JSON Schema of a KIND of file, for editors that check and complete it."""
     print_json(schema_of(kind))

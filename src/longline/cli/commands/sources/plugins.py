@@ -6,7 +6,7 @@ import click
 
 from longline.cli.options import json_option, print_json
 from longline.config.plugins import GROUPS, SOURCES, Plugin, found_plugins
-from longline.sources.adapters.existing import as_source
+from longline.sources.loader import as_source
 
 
 @click.command("plugins")

@@ -25,8 +25,6 @@ from longline.cli.options import (
     values_of,
 )
 from longline.config.job_spec import JobSpec
-from longline.config.library import survey
-from longline.config.manifests.base import Manifest
 from longline.config.plugins import SOURCES, plugin_names
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
@@ -37,7 +35,9 @@ from longline.devtools.check import Check, CheckedField, Checks, check_source
 from longline.devtools.session import Exchange, open_session, session_spec
 from longline.http.messages import Page
 from longline.sources.base import Source
+from longline.sources.library import survey
 from longline.sources.loader import BUILT_IN, load_source
+from longline.sources.manifest import Manifest
 
 # ---------------- What people see of a source that is checked, or replayed from its recorded pages
 

@@ -15,13 +15,13 @@ from playwright.async_api import CDPSession, Page, Response
 from playwright.async_api import Error as PlaywrightError
 from yarl import URL
 
-from longline.config.manifests.browser import Steps
 from longline.core.clock import Clock, utc_datetime
 from longline.core.errors import BadStatus, ConnectFailed, FetchError
 from longline.core.files import make_private_file, make_private_folder
 from longline.core.model import CUT
 from longline.http.errors import BadAnswer, BadCertificate
 from longline.http.messages import Request, with_query, without_userinfo, without_userinfo_in
+from longline.http.transports.browser.manifest import Steps
 from longline.http.transports.browser.page import (
     HTML,
     BrowserPage,

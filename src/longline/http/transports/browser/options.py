@@ -8,10 +8,10 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from longline.config.manifests.browser import BrowserSpec
 from longline.core.errors import MissingExtra
 from longline.http.address_policy import AddressPolicy
 from longline.http.errors import NoBrowser
+from longline.http.transports.browser.manifest import BrowserSpec
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _REMOTE = ("ws://", "wss://", "http://", "https://")

@@ -11,7 +11,13 @@ from urllib.parse import urldefrag
 from playwright.async_api import ElementHandle, Page
 from playwright.async_api import Error as PlaywrightError
 
-from longline.config.manifests.browser import (
+from longline.core.clock import Clock
+from longline.core.errors import ConnectFailed, bad_status
+from longline.http.errors import NeverReady
+from longline.http.messages import Clicks
+from longline.http.messages import Page as HtmlPage
+from longline.http.transports.browser.deadlines import Patience
+from longline.http.transports.browser.manifest import (
     Action,
     Click,
     Fill,
@@ -24,12 +30,6 @@ from longline.config.manifests.browser import (
     WaitFor,
     named,
 )
-from longline.core.clock import Clock
-from longline.core.errors import ConnectFailed, bad_status
-from longline.http.errors import NeverReady
-from longline.http.messages import Clicks
-from longline.http.messages import Page as HtmlPage
-from longline.http.transports.browser.deadlines import Patience
 from longline.http.transports.browser.page import HTML, Clicked, Shown
 from longline.http.transports.browser.traffic import Traffic
 

@@ -13,7 +13,6 @@ import orjson
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Request, Response, Route
 
-from longline.config.manifests.browser import RESOURCE_TYPES, TRACKERS
 from longline.config.patterns import UserPattern
 from longline.core.errors import LonglineError
 from longline.core.json_text import read_json
@@ -21,6 +20,7 @@ from longline.core.model import CUT, Usage
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Permit
 from longline.http.transports.browser.deadlines import Patience
+from longline.http.transports.browser.manifest import RESOURCE_TYPES, TRACKERS
 
 # ---------------- Which of a page's requests are not made: pictures, films, fonts and those who
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from longline.core.errors import DiscoveryFailed, Gone, UnexpectedShape
 from longline.core.model import Cursor, Item
 from longline.sources.catalogue.n8n.options import N8nOptions
-from longline.sources.catalogue.sitemap import Sitemap, read_sitemap
+from longline.sources.sitemap import Sitemap, read_sitemap
 from longline.sources.visit import Visit
 
 _TEMPLATE = re.compile(r"/workflows/(?P<id>[1-9]\d*)(?:-(?P<slug>[^/?#]+))?/?(?:[?#].*)?$")
@@ -36,7 +36,7 @@ async def from_sitemap(visit: Visit, options: N8nOptions) -> AsyncIterator[Item]
         DiscoveryFailed: there is no sitemap, or no template in it.
     """
     seen: set[int] = set()
-    for address in await _template_addresses(visit, options.site_url):
+    for address in await _template_urls(visit, options.site_url):
         found = parse_template_address(address)
         if found is None or found[0] in seen:
             continue
@@ -47,23 +47,23 @@ async def from_sitemap(visit: Visit, options: N8nOptions) -> AsyncIterator[Item]
         raise DiscoveryFailed("n8n", f"the sitemaps of {options.site_url} list no template")
 
 
-async def _template_addresses(visit: Visit, site: str) -> list[str]:
+async def _template_urls(visit: Visit, site: str) -> list[str]:
     direct = f"{site}/sitemap-workflows.xml"
-    index = Sitemap(is_index=True, addresses=(direct,))
+    index = Sitemap(is_index=True, urls=(direct,))
     with suppress(Gone):
         index = await _sitemap(visit, f"{site}/sitemap_index.xml")
     if not index.is_index:
-        return list(index.addresses)
-    parts = [a for a in index.addresses if _WORKFLOW_SITEMAP.search(urlsplit(a).path)]
-    addresses: list[str] = []
+        return list(index.urls)
+    parts = [a for a in index.urls if _WORKFLOW_SITEMAP.search(urlsplit(a).path)]
+    urls: list[str] = []
     for part in dict.fromkeys(_at_site(a, site) for a in parts or [direct]):
-        addresses += await _listed(visit, part)
-    return addresses
+        urls += await _listed(visit, part)
+    return urls
 
 
 async def _listed(visit: Visit, address: str) -> tuple[str, ...]:
     try:
-        return (await _sitemap(visit, address)).addresses
+        return (await _sitemap(visit, address)).urls
     except Gone as error:
         problem = f"{error}; a host without a sitemap can be listed with --set inventory=search"
         raise DiscoveryFailed("n8n", problem) from error

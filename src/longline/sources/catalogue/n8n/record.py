@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 
-from longline.sources.base import CrossCheck, Expect, QualityRules
+from longline.pipeline.quality import CrossCheck, Expect, QualityRules
 from longline.sources.catalogue.n8n.inventory import parse_template_address
-from longline.sources.catalogue.transcript_outcomes import TRANSIENT
+
+# ---------------- The outcomes of fetching a transcript, for modules that do without the YouTube
+
+
+class TranscriptOutcome(StrEnum):
+    """How the quest for one transcript ended; the last three may end otherwise another day."""
+
+    OK = "ok"
+    DISABLED = "disabled"
+    NOT_FOUND = "not_found"
+    UNAVAILABLE = "unavailable"
+    UNPLAYABLE = "unplayable"
+    AGE_RESTRICTED = "age_restricted"
+    INVALID_ID = "invalid_id"
+    TOKEN_REQUIRED = "token_required"  # noqa: S105  # a word for an outcome, not a secret
+    DISALLOWED = "disallowed"
+    BLOCKED = "blocked"
+    FAILED = "failed"
+
+
+TRANSIENT = frozenset(
+    {TranscriptOutcome.DISALLOWED, TranscriptOutcome.BLOCKED, TranscriptOutcome.FAILED}
+)
 
 
 def _check_workflow(workflow: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from longline.core.errors import FetchError
 from longline.core.model import Cursor, Item
 from longline.http.errors import RobotsDisallowed
-from longline.sources.base import QualityRules, Source, layer
+from longline.pipeline.quality import QualityRules
+from longline.sources.base import Source, layer
 from longline.sources.catalogue.n8n.content import (
     check_image,
     list_images,
@@ -33,7 +34,7 @@ from longline.sources.catalogue.n8n.responses import Detail, fetch_detail
 from longline.sources.visit import Visit
 
 if TYPE_CHECKING:
-    from longline.sources.catalogue.transcripts import Transcripts
+    from longline.sources.catalogue.n8n.transcripts import Transcripts
 
 _ANY_ANSWER = frozenset(range(400, 600))
 
@@ -130,7 +131,7 @@ class N8n(Source):
     @cached_property
     def _transcripts(self) -> Transcripts:
         # The YouTube library and requests take 5 MB; most templates have no video.
-        from longline.sources.catalogue.transcripts import Transcripts  # noqa: PLC0415
+        from longline.sources.catalogue.n8n.transcripts import Transcripts  # noqa: PLC0415
 
         return Transcripts(self.options.youtube_url, self.options.language)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from longline.config.documents import check, read_document
-from longline.config.written import Written, wrong
+from longline.config.strict_model import StrictModel, invalid
 
 How = Literal["exact", "text", "number", "set"]
 
@@ -22,7 +22,7 @@ _MOST_TOLERANCES = 4  # each doubles the blocks that a record stands in
 _TOLERANCE = "write how far apart two numbers may be: 3%, or 0.5 in their own unit"
 
 
-class Tolerance(Written):
+class Tolerance(StrictModel):
     """How far apart two numbers may be; of two ways to say it the larger counts."""
 
     relative: float = Field(default=0.0, ge=0, lt=1)
@@ -40,7 +40,7 @@ def _tolerance(value: Any) -> Any:
         return value
     parts = [_gap(one) for one in (value if isinstance(value, list) else [value])]
     if not parts or len({name for name, _ in parts}) < len(parts):
-        raise wrong(f"{_TOLERANCE}; a list holds one of each")
+        raise invalid(f"{_TOLERANCE}; a list holds one of each")
     return dict(parts)
 
 
@@ -49,13 +49,13 @@ def _gap(value: Any) -> tuple[str, float]:
         return "relative", float(found[1]) / 100
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return "absolute", float(value)
-    raise wrong(_TOLERANCE)
+    raise invalid(_TOLERANCE)
 
 
 Within = Annotated[Tolerance, BeforeValidator(_tolerance)]
 
 
-class Normaliser(Written):
+class Normaliser(StrictModel):
     """How the text of a field is made comparable; letters are always taken as small ones."""
 
     cut: tuple[str, ...] = ()
@@ -70,11 +70,11 @@ class Normaliser(Written):
         counts = Counter(one.casefold() for others in self.same.values() for one in others)
         for name, count in counts.items():
             if count > 1:
-                raise wrong(f"{name!r} is another way to write two names; it can be only one")
+                raise invalid(f"{name!r} is another way to write two names; it can be only one")
         return self
 
 
-class BlockField(Written):
+class BlockField(StrictModel):
     """A field of a blocking; with `within`, numbers that are near each other share a block."""
 
     field: str = Field(min_length=1)
@@ -85,7 +85,7 @@ class BlockField(Written):
     def _one_scale(cls, within: Tolerance | None) -> Tolerance | None:
         # The cells of a block lie on one scale: either even steps, or even ratios.
         if within is not None and (within.relative > 0) == (within.absolute > 0):
-            raise wrong("a block needs one tolerance, and more than 0: a share or a number")
+            raise invalid("a block needs one tolerance, and more than 0: a share or a number")
         return within
 
 
@@ -102,7 +102,7 @@ def _block_field(value: Any) -> Any:
 BlockFieldLike = Annotated[BlockField, BeforeValidator(_block_field)]
 
 
-class Blocking(Written):
+class Blocking(StrictModel):
     """Fields that two records must share to be compared at all; who lacks one has no block."""
 
     fields: tuple[BlockFieldLike, ...] = Field(min_length=1)
@@ -113,7 +113,7 @@ class Blocking(Written):
     def _few_enough(self) -> Self:
         tolerant = sum(one.within is not None for one in (*self.fields, *self.finer))
         if tolerant > _MOST_TOLERANCES:
-            raise wrong(f"at most {_MOST_TOLERANCES} fields of a block can have a tolerance")
+            raise invalid(f"at most {_MOST_TOLERANCES} fields of a block can have a tolerance")
         return self
 
 
@@ -124,7 +124,7 @@ def _blocking(value: Any) -> Any:
 BlockingLike = Annotated[Blocking, BeforeValidator(_blocking)]
 
 
-class Comparator(Written):
+class Comparator(StrictModel):
     """How two values of a field are compared, and what comes of it when both are known."""
 
     how: How = "exact"
@@ -142,9 +142,9 @@ class Comparator(Written):
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if "within" in self.model_fields_set and self.how != "number":
-            raise wrong("within is for numbers; write how: number")
+            raise invalid("within is for numbers; write how: number")
         if "alike" in self.model_fields_set and self.how not in ("text", "set"):
-            raise wrong("alike is for texts and sets; write how: text or how: set")
+            raise invalid("alike is for texts and sets; write how: text or how: set")
         return self
 
 
@@ -155,7 +155,7 @@ def _comparator(value: Any) -> Any:
 ComparatorLike = Annotated[Comparator, BeforeValidator(_comparator)]
 
 
-class Rules(Written):
+class Rules(StrictModel):
     """When records are the same thing: what is compared with what, how, and what it takes."""
 
     match: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=60)
@@ -178,20 +178,22 @@ class Rules(Written):
     @model_validator(mode="after")
     def _can_match(self) -> Self:
         if len(self.compare) < self.least_known:
-            raise wrong(
+            raise invalid(
                 f"compare names {len(self.compare)} fields, and least_known asks for "
                 f"{self.least_known}: nothing would ever match"
             )
         most = sum(one.weight for one in self.compare.values())
         if most < self.threshold:
-            raise wrong(f"threshold is never reached: all weights together are {most:g}")
+            raise invalid(f"threshold is never reached: all weights together are {most:g}")
         return self
 
     @model_validator(mode="after")
     def _know_fields(self) -> Self:
         for name in self.normalise:
             if name not in self.fields:
-                raise wrong(f"normalise speaks of {name!r}, which is neither compared nor a block")
+                raise invalid(
+                    f"normalise speaks of {name!r}, which is neither compared nor a block"
+                )
         return self
 
     def _block_fields(self) -> Iterable[BlockField]:

@@ -17,9 +17,9 @@ from pydantic import (
 )
 from selectolax.lexbor import LexborHTMLParser
 
-from longline.config.manifests.base import fill
-from longline.config.patterns import user_pattern
-from longline.config.written import Written, wrong
+from longline.config.patterns import Pattern, user_pattern
+from longline.config.strict_model import StrictModel, invalid
+from longline.config.templates import fill
 
 # ---------------- What a browser may do on a page: click, fill, press, select, scroll, wait; run
 
@@ -37,7 +37,7 @@ def _selector(text: str) -> str:
     except Exception:  # noqa: BLE001  # the library raises its own kinds, none of them documented
         stripped = ""
     if not stripped:
-        raise wrong(
+        raise invalid(
             f"{text!r} is no CSS selector; write one such as `button.more`, or text=Show more"
         )
     return stripped
@@ -47,7 +47,7 @@ Selector = Annotated[str, AfterValidator(_selector)]
 """A CSS selector, or `text=` and the text that an element shows."""
 
 
-class Replacing(Written):
+class Replacing(StrictModel):
     """What all actions have that may put other content in place of the page's."""
 
     replaces: bool = False
@@ -86,7 +86,7 @@ class Select(Replacing):
     value: str
 
 
-class Scroll(Written):
+class Scroll(StrictModel):
     """Scroll down: so many times, or to the end until the page no longer grows."""
 
     scroll: Literal["end"] | Annotated[int, Field(ge=1, le=_MOST_REPEATS)]
@@ -98,11 +98,11 @@ def _wait_for(value: float | str) -> float | str:
     if isinstance(value, str):
         return _selector(value)
     if not 0 < value <= _LONGEST_PAUSE:
-        raise wrong(f"a pause is more than 0 and at most {_LONGEST_PAUSE:g} seconds")
+        raise invalid(f"a pause is more than 0 and at most {_LONGEST_PAUSE:g} seconds")
     return value
 
 
-class WaitFor(Written):
+class WaitFor(StrictModel):
     """Wait for an element, or for so many seconds."""
 
     wait: Annotated[float | str, AfterValidator(_wait_for)]
@@ -127,7 +127,7 @@ Action = Annotated[
     | Annotated[WaitFor, Tag("wait")],
     Discriminator(
         _kind,
-        custom_error_type="written",
+        custom_error_type="invalid",
         custom_error_message=(
             "an action is one of click, fill, press, select, scroll, wait: `click: button.more`"
         ),
@@ -162,19 +162,11 @@ BLOCKED = ("image", "media", "font", TRACKERS)
 _HOST = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?")
 
 
-def _pattern(text: str) -> str:
-    try:
-        user_pattern(text)
-    except ValueError as error:
-        raise wrong(f"{text!r} is no regular expression: {error}") from None
-    return text
-
-
 def _blockable(text: str) -> str:
     word = text.strip().lower()
     if word == TRACKERS or word in RESOURCE_TYPES or _HOST.fullmatch(word):
         return word
-    raise wrong(
+    raise invalid(
         f"{text!r} cannot be blocked: write `{TRACKERS}`, a host such as ads.example.com or "
         f"*.example.com, or one of {', '.join(sorted(RESOURCE_TYPES))}"
     )
@@ -189,11 +181,10 @@ def _several(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
 Blockable = Annotated[str, AfterValidator(_blockable)]
 
 
-class Wait(Written):
+class Wait(StrictModel):
     """When a page is ready: all that is written here must hold."""
 
     selector: Selector | None = None
@@ -206,7 +197,7 @@ class Wait(Written):
     """Seconds; time that requests wait for the site's pace does not count."""
 
 
-class Steps(Written):
+class Steps(StrictModel):
     """What happens to a page after it has loaded: first the wait, then the actions in order."""
 
     wait: Annotated[Wait, BeforeValidator(_wait)] | None = None
@@ -245,13 +236,13 @@ class BrowserSpec(Steps):
     def _no_page_twice(cls, pages: tuple[PageSteps, ...]) -> tuple[PageSteps, ...]:
         patterns = [one.match for one in pages]
         if twice := {one for one in patterns if patterns.count(one) > 1}:
-            raise wrong(f"{min(twice)!r} stands twice under pages; only the first would count")
+            raise invalid(f"{min(twice)!r} stands twice under pages; only the first would count")
         return pages
 
     @model_validator(mode="after")
     def _documents_load(self) -> BrowserSpec:
         if "document" in self.block:
-            raise wrong("block: without documents no page loads; block their hosts instead")
+            raise invalid("block: without documents no page loads; block their hosts instead")
         return self
 
     def steps_for(self, url: str) -> Steps:
@@ -270,8 +261,8 @@ class BrowserSpec(Steps):
         )
         return self.model_copy(update={"actions": _filled(self.actions, values), "pages": pages})
 
-    def texts(self) -> list[str]:
-        """Return every text in which names may stand, to check them when a manifest is loaded."""
+    def templates(self) -> list[str]:
+        """Return every text that may have names in braces."""
         every = [*self.actions, *(action for page in self.pages for action in page.actions)]
         return [text for action in every if (text := getattr(action, "value", None)) is not None]
 

@@ -19,7 +19,7 @@ from longline.core.errors import FetchError, LonglineError, Throttled
 from longline.http.errors import RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.limits.errors import CircuitOpen, Deferred
-from longline.sources.catalogue.transcript_outcomes import TranscriptOutcome
+from longline.sources.catalogue.n8n.record import TranscriptOutcome
 from longline.sources.visit import Visit
 
 # ---------------- A requests session whose every request goes through our chain, for libraries

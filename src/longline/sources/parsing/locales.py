@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Annotated
 
-from longline.config.cldr import MARKS, ORDERS
+from pydantic import AfterValidator
+
 from longline.config.documents import nearest
-from longline.config.written import wrong
+from longline.config.strict_model import invalid
+from longline.sources.parsing.cldr import MARKS, ORDERS
 
 _LOCALE = re.compile(r"(?P<language>[a-z]{2})(?:[-_](?P<region>[A-Z]{2}))?")
 _COMMA_LANGUAGES = """
@@ -246,7 +249,9 @@ def _check_one_of(meant: str, form: str, known: Iterable[str], wanted: str) -> N
     names = sorted(known)
     if meant not in names:
         like = nearest(meant, names)
-        raise wrong(f"form: {form!r} is not {wanted}{f'; did you mean {like!r}?' if like else ''}")
+        raise invalid(
+            f"form: {form!r} is not {wanted}{f'; did you mean {like!r}?' if like else ''}"
+        )
 
 
 def _check_moment(form: str, *, is_day: bool) -> None:
@@ -255,9 +260,19 @@ def _check_moment(form: str, *, is_day: bool) -> None:
     except ValueError as error:
         if "bad directive" in str(error) or "stray %" in str(error):
             problem = "it has a % that strptime does not know"
-            raise wrong(f"form: {form!r} is no format such as %d.%m.%Y: {problem}") from None
+            raise invalid(f"form: {form!r} is no format such as %d.%m.%Y: {problem}") from None
         return  # a zone or a week that this moment does not have: the values will tell
     lacks_time = not is_day and (back.hour, back.minute) != (_MOMENT.hour, _MOMENT.minute)
     if back.date() != _MOMENT.date() or lacks_time:
         wanted = "a day with %d, %m and %Y" if is_day else "a day and a time, as %d.%m.%Y %H:%M"
-        raise wrong(f"form: {form!r} does not hold all of {wanted}")
+        raise invalid(f"form: {form!r} does not hold all of {wanted}")
+
+
+def _locale(text: str) -> str:
+    if not is_known(text):
+        raise invalid(f"{text!r} is not a locale known here; write a language such as de, or en-US")
+    return text
+
+
+Locale = Annotated[str, AfterValidator(_locale)]
+"""How numbers and dates are written: a language such as de, or with its country: en-US."""

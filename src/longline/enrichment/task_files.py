@@ -14,11 +14,11 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from longline.config.auth import check_address
 from longline.config.documents import check, read_document
 from longline.config.errors import UnknownSecret
-from longline.config.manifests.base import names_in
-from longline.config.manifests.pipeline import Currency, Enrichers, Geocode, Language
 from longline.config.secrets import SecretRef
-from longline.config.written import Written, wrong
+from longline.config.strict_model import StrictModel, invalid
+from longline.config.templates import names_in
 from longline.core.errors import BadFile
+from longline.pipeline.manifest import Currency, Enrichers, Geocode, Language
 
 Dialect = Literal["ollama", "openai"]
 _BRACES = re.compile(r"\{\{|\}\}|\{[A-Za-z_][A-Za-z0-9_.]*\}|([{}])")
@@ -32,7 +32,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_several)]
 """A list of texts; a single one needs no list."""
 
 
-class ModelServer(Written):
+class ModelServer(StrictModel):
     """Where the model is, and how it is spoken to."""
 
     url: str
@@ -55,7 +55,7 @@ class ModelServer(Written):
         return self
 
 
-class EnrichBudget(Written):
+class EnrichBudget(StrictModel):
     """What one run may use up; what is None is not limited."""
 
     tokens: int | None = Field(default=None, ge=1)
@@ -63,7 +63,7 @@ class EnrichBudget(Written):
     seconds: float | None = Field(default=None, gt=0)
 
 
-class _Task(Written):
+class _Task(StrictModel):
     """About which records something is to be found out."""
 
     enrich: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=60)
@@ -95,7 +95,7 @@ class LocalTask(_Task):
         names = list(enrichers.written())
         # What those of other packages look at is not known, so nor is what would be asked twice.
         if len(names) != 1 or names[0] not in Enrichers.model_fields:
-            raise wrong(f"name one of {', '.join(Enrichers.model_fields)}")
+            raise invalid(f"name one of {', '.join(Enrichers.model_fields)}")
         return enrichers
 
     @property
@@ -149,7 +149,7 @@ class EnrichTask(_Task):
     @classmethod
     def _a_pace(cls, rate: float | str) -> float | str:
         if isinstance(rate, float) and not 0 < rate < float("inf"):
-            raise wrong("must be more than 0 requests a second, or 'unlimited'")
+            raise invalid("must be more than 0 requests a second, or 'unlimited'")
         return rate
 
     @field_validator("prompt")
@@ -158,12 +158,12 @@ class EnrichTask(_Task):
         alone = next((found.start() for found in _BRACES.finditer(prompt) if found[1]), None)
         if alone is not None:
             line, column = prompt.count("\n", 0, alone) + 1, alone - prompt.rfind("\n", 0, alone)
-            raise wrong(
+            raise invalid(
                 f"a brace that belongs to no field, in line {line} of the text, column {column}: "
                 "{name} stands for a field, {{ and }} for braces"
             )
         if not names_in(prompt):
-            raise wrong("asks every record the same: name a field of it in braces, {description}")
+            raise invalid("asks every record the same: name a field of it in braces, {description}")
         return prompt
 
     @field_validator("answer")
@@ -174,17 +174,17 @@ class EnrichTask(_Task):
         except SchemaError as error:
             where = ".".join(map(str, error.absolute_path))
             at = f" at {where}" if where else ""
-            raise wrong(f"is not a JSON Schema{at}: {error.message:.200}") from None
+            raise invalid(f"is not a JSON Schema{at}: {error.message:.200}") from None
         for reference in _references(schema):
             if not _is_there(schema, reference):
-                raise wrong(f"$ref {reference!r:.80} points to nothing in this schema")
+                raise invalid(f"$ref {reference!r:.80} points to nothing in this schema")
         return schema
 
     @model_validator(mode="after")
     def _optional_ones_are_asked_for(self) -> Self:
         unasked = sorted(self.optional - set(names_in(self.prompt)))
         if unasked:
-            raise wrong(f"optional: {', '.join(unasked)} is not in the prompt")
+            raise invalid(f"optional: {', '.join(unasked)} is not in the prompt")
         return self
 
     @property

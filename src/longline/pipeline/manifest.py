@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
-from longline.config.manifests.fields import Pattern
-from longline.config.manifests.json_paths import JsonPath
+from longline.config.json_paths import JsonPath
+from longline.config.patterns import Pattern
 from longline.config.plugins import plugin_names
-from longline.config.written import Written, wrong
+from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import ConfigError
 
 REST = "*"
@@ -21,7 +20,6 @@ ENRICHERS = "longline.stages"
 """The entry points of enrichers that other packages add."""
 SURE = 0.6
 """How sure of a language one must be, if all are possible."""
-_PATHS = ("ca_file", "folder")  # of manifests; they count from the folder of the file
 _KINDS = ("map", "filter", "validate", "enrich")
 _TESTS = (
     *("equals", "differs", "one_of", "above", "below", "at_least", "at_most"),
@@ -33,11 +31,13 @@ _SURE_AMONG = 0.9
 
 def _path(value: Any) -> Any:
     if value is not None and not isinstance(value, str | Mapping | Pick):
-        raise wrong("write a path such as price.amount, {value: …} for a constant, null to drop it")
+        raise invalid(
+            "write a path such as price.amount, {value: …} for a constant, null to drop it"
+        )
     return {"path": value} if isinstance(value, str) else value
 
 
-class Pick(Written):
+class Pick(StrictModel):
     """Where a field comes from: a path (jmespath), or a value that stands in the manifest."""
 
     path: JsonPath | None = None
@@ -46,11 +46,11 @@ class Pick(Written):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if ("value" in self.model_fields_set) == (self.path is not None):
-            raise wrong("write path or value")
+            raise invalid("write path or value")
         return self
 
 
-class Condition(Written):
+class Condition(StrictModel):
     """What must be true: a jmespath, or one simple test of a field.
 
     A field that is empty passes none of the tests but `filled: false` and `equals: null`.
@@ -76,7 +76,9 @@ class Condition(Written):
         is_plain = self.when is not None and self.field is None and not self.tests
         is_test = self.when is None and self.field is not None and len(self.tests) == 1
         if not (is_plain or is_test):
-            raise wrong(f"a condition has a field and one of {', '.join(_TESTS)}; or it is a path")
+            raise invalid(
+                f"a condition has a field and one of {', '.join(_TESTS)}; or it is a path"
+            )
         return self
 
     @property
@@ -101,7 +103,7 @@ Code = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Currency(Written):
+class Currency(StrictModel):
     """Amounts in another currency, by rates that stand here with their day; none is invented."""
 
     field: str
@@ -135,7 +137,7 @@ class Currency(Written):
         return (self.field,)
 
 
-class Geocode(Written):
+class Geocode(StrictModel):
     """Places from a table of your own: what it knows of a city, or of city and country."""
 
     by: Annotated[
@@ -153,7 +155,7 @@ class Geocode(Written):
     @model_validator(mode="after")
     def _one_table(self) -> Self:
         if (self.table is None) == (self.file is None):
-            raise wrong("write the rows under table, or the name of a file under file")
+            raise invalid("write the rows under table, or the name of a file under file")
         for row in self.table or ():
             check_row(row, self.by)
         return self
@@ -169,7 +171,7 @@ class Geocode(Written):
         return self.reads
 
 
-class Language(Written):
+class Language(StrictModel):
     """The language of texts as an ISO 639-1 code, told by a library; what is in doubt is null."""
 
     fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_alone)]
@@ -186,7 +188,7 @@ class Language(Written):
     @model_validator(mode="after")
     def _a_choice(self) -> Self:
         if len(set(self.among)) == 1:  # every text would be in it
-            raise wrong("among: write at least two languages, for one leaves nothing to find out")
+            raise invalid("among: write at least two languages, for one leaves nothing to find out")
         return self
 
     @property
@@ -214,18 +216,18 @@ def check_row(row: Mapping[str, Any], by: Mapping[str, str]) -> None:
         PydanticCustomError: it cannot.
     """
     if missing := [name for name in by if row.get(name) in (None, "")]:
-        raise wrong(f"a row has no {missing[0]}: {str(dict(row))[:80]}")
+        raise invalid(f"a row has no {missing[0]}: {str(dict(row))[:80]}")
     for name, most in (("lat", _LATITUDE), ("lon", _LONGITUDE)):
         value = row.get(name)
         if value is not None and not (_is_number(value) and -most <= value <= most):
-            raise wrong(f"{name} must be a number from -{most:g} to {most:g}, not {value!r:.40}")
+            raise invalid(f"{name} must be a number from -{most:g} to {most:g}, not {value!r:.40}")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class Enrichers(Written):
+class Enrichers(StrictModel):
     """What is added to a record, by the name of the enricher; others come from plugins."""
 
     model_config = ConfigDict(extra="allow")
@@ -236,11 +238,11 @@ class Enrichers(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _know_every_name(cls, values: Any) -> Any:
+    def _refuse_unknown_names(cls, values: Any) -> Any:
         strangers = set(values) - set(cls.model_fields) if isinstance(values, Mapping) else set()
         known = [*cls.model_fields, *(plugin_names(ENRICHERS) if strangers else ())]
         for name in sorted(strangers - set(known)):
-            raise wrong(f"there is no enricher {name!r} here; known are {', '.join(known)}")
+            raise invalid(f"there is no enricher {name!r} here; known are {', '.join(known)}")
         return values
 
     def written(self) -> dict[str, Any]:
@@ -253,16 +255,16 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
     if set(value) == {"file"}:
         return value  # read when the source is made
     # Imported only where somebody writes a schema.
-    from longline.config.manifests.json_schema import validator_of  # noqa: PLC0415
+    from longline.pipeline.json_schema import validator_of  # noqa: PLC0415
 
     try:
         validator_of(value)
     except ConfigError as error:
-        raise wrong(str(error)) from None
+        raise invalid(str(error)) from None
     return value
 
 
-class Step(Written):
+class Step(StrictModel):
     """One stage of the pipeline."""
 
     map: dict[str, Annotated[Pick | None, BeforeValidator(_path)]] | None = Field(
@@ -288,47 +290,11 @@ class Step(Written):
     def _one_kind(self) -> Self:
         kinds = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(kinds) != 1:
-            raise wrong(f"a stage is one of {', '.join(_KINDS)}; write the next with a new dash")
+            raise invalid(f"a stage is one of {', '.join(_KINDS)}; write the next with a new dash")
         rest = None if self.map is None or REST not in self.map else self.map[REST]
         if self.map is not None and REST in self.map and (rest is None or rest.path != REST):
-            raise wrong('"*" stands for all other fields; write "*": "*" to keep them')
+            raise invalid('"*" stands for all other fields; write "*": "*" to keep them')
         return self
 
 
 Pipeline = tuple[Step, ...]
-
-
-def with_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a manifest's values with the files beside it: schemas read, paths made whole.
-
-    Raises:
-        BadFile: a schema cannot be read.
-    """
-    paths = {name: values[name] for name in _PATHS if isinstance(values.get(name), str)}
-    values = {**values, **{name: below(folder, path) for name, path in paths.items()}}
-    steps = values.get("pipeline")
-    if not isinstance(steps, list):
-        return dict(values)
-    return {**values, "pipeline": [_with_files(step, folder) for step in steps]}
-
-
-def below(folder: Path, path: str) -> str:
-    """Return a path that a file names as one that is the same from everywhere."""
-    return str((folder / Path(path).expanduser()).absolute())
-
-
-def _with_files(step: Any, folder: Path) -> Any:
-    if not isinstance(step, dict):
-        return step
-    rules, enrich = step.get("validate"), step.get("enrich")
-    if isinstance(rules, dict) and set(rules) == {"file"} and isinstance(rules["file"], str):
-        from longline.config.manifests.json_schema import read_schema  # noqa: PLC0415  # as above
-
-        return {**step, "validate": read_schema(folder / rules["file"])}
-    if not isinstance(enrich, dict):
-        return step
-    geocode = enrich.get("geocode")
-    if isinstance(geocode, dict) and isinstance(geocode.get("file"), str):
-        place = {**geocode, "file": below(folder, geocode["file"])}
-        return {**step, "enrich": {**enrich, "geocode": place}}
-    return step

@@ -1,4 +1,4 @@
-"""Reading sitemaps and feeds of any of the forms that the sitemap protocol allows."""
+"""Parse sitemaps and feeds in every format that the sitemap protocol allows."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    """The addresses of one sitemap; those of an index are sitemaps themselves.
+    """The URLs of one sitemap; those of an index are sitemaps themselves.
 
-    `problem` says why addresses may be missing, when a part of it cannot be read.
+    `problem` says why URLs may be missing, when a part of it cannot be read.
     """
 
     is_index: bool
-    addresses: tuple[str, ...]
+    urls: tuple[str, ...]
     problem: str | None = None
 
 
 def read_sitemap(page: Page) -> Sitemap:
-    """Return the addresses of a sitemap or feed in its order; one may occur several times.
+    """Return the URLs of a sitemap or feed in order, including duplicates.
 
-    It may be a sitemap or an index in XML, RSS 0.9 to 2.0, Atom, or text with one address per
-    line. What comes before a broken place is read, and the problem is reported with it.
+    It may be a sitemap or an index in XML, RSS 0.9 to 2.0, Atom, or text with one URL per line.
+    What comes before an error is read, and the problem is reported with it.
 
     Raises:
-        UnexpectedShape: it is none of these, nothing of it can be read, or it declares entities.
+        UnexpectedShape: it has another format, nothing of it can be read, or it declares entities.
     """
     body = page.body.strip()
     if not body:
-        raise UnexpectedShape(page.url, "not a sitemap, but empty")
+        raise UnexpectedShape(page.url, "not a sitemap: it is empty")
     is_wide = body.startswith(_UTF_16)
     if is_wide or body.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
         return _read_xml(page.url, page.body if is_wide else body)
@@ -67,47 +67,47 @@ def read_sitemap(page: Page) -> Sitemap:
 
 def _read_text(url: str, text: str) -> Sitemap:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = [line for line in lines if _is_usable(line) and _WEB.match(line)]
+    found = [line for line in lines if _is_decodable(line) and _WEB.match(line)]
     if not found:
-        raise UnexpectedShape(url, "not a sitemap: it is not XML, and no line is an address")
+        raise UnexpectedShape(url, "not a sitemap: it is not XML, and no line is a URL")
     others = len(lines) - len(found)
-    problem = f"{others} of {len(lines)} lines are not addresses" if others else None
-    return Sitemap(is_index=False, addresses=tuple(found), problem=problem)
+    problem = f"{others} of {len(lines)} lines are not URLs" if others else None
+    return Sitemap(is_index=False, urls=tuple(found), problem=problem)
 
 
 def _read_xml(url: str, body: bytes) -> Sitemap:
     try:
         # A document type is the only way to entities, and no sitemap needs one.
-        return _sitemap(url, fromstring(body, forbid_dtd=True))
+        return _sitemap_of(url, fromstring(body, forbid_dtd=True))
     except ParseError as error:
         first = error
     except (DefusedXmlException, ValueError, LookupError) as error:
         raise UnexpectedShape(url, f"not a sitemap ({error})") from error
-    repaired = _repaired(body)
+    repaired = _repair(body)
     try:
-        return _sitemap(url, fromstring(repaired, forbid_dtd=True))
+        return _sitemap_of(url, fromstring(repaired, forbid_dtd=True))
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         found = max(
-            (_up_to_the_error(body), _up_to_the_error(repaired)),
-            key=lambda one: len(one.addresses),
+            (_parse_until_error(body), _parse_until_error(repaired)),
+            key=lambda one: len(one.urls),
         )
-        if not found.addresses:
+        if not found.urls:
             raise UnexpectedShape(url, f"not a sitemap ({first})") from error
-        problem = f"it is broken after {len(found.addresses)} addresses ({first})"
-        return Sitemap(found.is_index, found.addresses, problem)
+        problem = f"it is invalid after {len(found.urls)} URLs ({first})"
+        return Sitemap(found.is_index, found.urls, problem)
 
 
-def _repaired(body: bytes) -> bytes:
-    """Escape ampersands, and replace bytes and characters that XML does not allow."""
+def _repair(body: bytes) -> bytes:
+    """Return the body with ampersands escaped and invalid characters replaced."""
     text = body.decode("utf-8-sig", "replace").lstrip()
     text = _NOT_XML.sub(_REPLACED, _DECLARATION.sub("", text))
     return _STRAY_AMPERSAND.sub("&amp;", text).encode()
 
 
-def _up_to_the_error(body: bytes) -> Sitemap:
-    """Return the addresses of the entries that end before the first error."""
+def _parse_until_error(body: bytes) -> Sitemap:
+    """Return the URLs of the entries that end before the first error."""
     root, depth = "", 0
-    addresses: list[str] = []
+    urls: list[str] = []
     try:
         for event, element in iterparse(io.BytesIO(body), events=("start", "end"), forbid_dtd=True):
             if event == "start":
@@ -118,21 +118,21 @@ def _up_to_the_error(body: bytes) -> Sitemap:
                 continue
             depth -= 1
             if _local_name(element) == _ENTRIES.get(root):
-                addresses += _addresses_of(root, element)
+                urls += _urls_of(root, element)
                 element.clear()
     except (ParseError, DefusedXmlException, ValueError, LookupError):
         pass
-    return Sitemap(root == "sitemapindex", tuple(filter(_is_usable, addresses)))
+    return Sitemap(root == "sitemapindex", tuple(filter(_is_decodable, urls)))
 
 
-def _sitemap(url: str, root: Any) -> Sitemap:
+def _sitemap_of(url: str, root: Any) -> Sitemap:
     kind = _local_name(root)
     if kind not in _ENTRIES:
         raise UnexpectedShape(url, f"not a sitemap or feed, but <{kind}>")
-    addresses = [one for entry in _entries(kind, root) for one in _addresses_of(kind, entry)]
-    usable = tuple(filter(_is_usable, addresses))
-    unusable = len(addresses) - len(usable)
-    problem = f"{unusable} addresses have characters that cannot be read" if unusable else None
+    urls = [one for entry in _entries(kind, root) for one in _urls_of(kind, entry)]
+    usable = tuple(filter(_is_decodable, urls))
+    unusable = len(urls) - len(usable)
+    problem = f"{unusable} URLs have characters that cannot be read" if unusable else None
     return Sitemap(kind == "sitemapindex", usable, problem)
 
 
@@ -144,33 +144,37 @@ def _entries(kind: str, root: Any) -> Iterator[Any]:
     return (one for place in places for one in place if _local_name(one) == _ENTRIES[kind])
 
 
-def _addresses_of(kind: str, entry: Any) -> list[str]:
+def _urls_of(kind: str, entry: Any) -> list[str]:
     # Direct children only: <image:loc> is deeper, and is not a page.
     if kind in {"urlset", "sitemapindex"}:
-        return [_text(one) for one in entry if _local_name(one) == "loc" and _text(one)]
+        return [
+            _element_text(one) for one in entry if _local_name(one) == "loc" and _element_text(one)
+        ]
     if kind == "feed":
         links = [one for one in entry if _local_name(one) == "link"]
-        hrefs = [one.get("href", "").strip() for one in links if _is_page_of_entry(one)]
+        hrefs = [one.get("href", "").strip() for one in links if _is_alternate(one)]
         return [href for href in hrefs if href][:1]
-    links = [_text(one) for one in entry if _local_name(one) == "link" and _text(one)]
-    # A guid is an address unless the feed says otherwise.
+    links = [
+        _element_text(one) for one in entry if _local_name(one) == "link" and _element_text(one)
+    ]
+    # A guid is a URL unless the feed says otherwise.
     guids = (
-        _text(one)
+        _element_text(one)
         for one in entry
         if _local_name(one) == "guid" and one.get("isPermaLink", "true") == "true"
     )
     return links[:1] or [guid for guid in guids if _WEB.match(guid)][:1]
 
 
-def _is_page_of_entry(link: Any) -> bool:
+def _is_alternate(link: Any) -> bool:
     return str(link.get("rel", "alternate")) == "alternate"
 
 
-def _is_usable(address: str) -> bool:
-    return _REPLACED not in address
+def _is_decodable(url: str) -> bool:
+    return _REPLACED not in url
 
 
-def _text(element: Any) -> str:
+def _element_text(element: Any) -> str:
     return (element.text or "").strip()
 
 

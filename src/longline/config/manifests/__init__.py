@@ -1,1 +1,0 @@
-"""Sources in files: what a user may write, a module a kind."""

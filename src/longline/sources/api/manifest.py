@@ -1,0 +1,440 @@
+"""Schema of an API manifest: endpoints by name, each a list of records or a part of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from longline.config.identity import Headers
+from longline.config.json_paths import JsonPath
+from longline.config.secrets import Hosts, is_reference
+from longline.config.strict_model import StrictModel, invalid
+from longline.config.templates import names_in
+from longline.sources.api.pagination import ByCursor, ByGraphql, ByOffset, ByPage, Pagination
+from longline.sources.api.records import Fields, Key, parent_names
+from longline.sources.api.rules import Handler, Seconds, Statuses
+from longline.sources.manifest import (
+    Manifest,
+    Parameter,
+    Transport,
+    check_url,
+    check_url_with_defaults,
+)
+
+Scalar = str | int | float | bool | None
+Method = Literal["GET", "POST", "PUT", "PATCH"]
+Location = tuple[str | int, ...]
+RESERVED_NAMES = frozenset({"parent", "since"})
+"""Names in braces that do not stand for a parameter."""
+RENEWABLE_AUTH = frozenset({"oauth2", "login"})
+"""Kinds of authentication that can be renewed during a run."""
+_BODILESS = ("GET",)
+_MILLISECONDS = 1e11  # as seconds this is the year 5138, so larger numbers are milliseconds
+
+
+def _day_as_text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+class Incremental(StrictModel):
+    """Request only what changed since the last complete run."""
+
+    field: JsonPath
+    """Path of the time at which a record changed, or of its number."""
+    parameter: str | None = Field(default=None, min_length=1)
+    """Query parameter for the starting point; `{since}` in other texts stands for it, too."""
+    type: Literal["datetime", "date", "integer"] = "datetime"
+    start: Annotated[str | int, BeforeValidator(_day_as_text)] | None = None
+    """Starting point of the first run; default: everything."""
+    look_back: Seconds = 0.0
+    """How much earlier to start than the last run ended: a duration, or a number for integers."""
+
+    def parse(self, value: Any) -> float:
+        """Return a value as a number: seconds since 1970, or the integer itself.
+
+        Raises:
+            ValueError: the value is not of this type.
+        """
+        if self.type == "integer":
+            try:
+                return int(str(value).strip())
+            except ValueError:
+                message = f"{value!r} is not an integer"
+                raise ValueError(message) from None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value / 1000 if abs(value) >= _MILLISECONDS else float(value)
+        try:
+            time = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            message = f"{value!r} is not a time such as 2020-01-31 or 2020-01-31T12:00:00Z"
+            raise ValueError(message) from None
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+    def format(self, number: float) -> str | int:
+        """Return a number as the API expects it, rounded down to whole seconds or days."""
+        if self.type == "integer":
+            return math.floor(number)
+        time = datetime.fromtimestamp(math.floor(number), UTC)
+        if self.type == "date":
+            return time.date().isoformat()
+        return time.isoformat().replace("+00:00", "Z")
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        try:
+            if self.start is not None:
+                self.parse(self.start)
+        except ValueError as error:
+            raise invalid(f"start is not of type {self.type}: {error}") from None
+        return self
+
+
+class Graphql(StrictModel):
+    """A GraphQL query, sent with POST."""
+
+    query: str = Field(min_length=1)
+    """The query; its braces are literal."""
+    variables: dict[str, Any] = Field(default_factory=dict)
+    """Variables of the query; `{name}` in them stands for a parameter."""
+    keep_partial: bool = False
+    """Keep the data of a response that also has errors; default: errors fail the request."""
+
+
+class Endpoint(StrictModel):
+    """Something that can be requested. `{name}` in its texts stands for a parameter."""
+
+    path: Annotated[str, AfterValidator(check_url)] = ""
+    """Path below base_url, or a whole URL; `{parent.name}` stands for a field of the parent
+    record."""
+    method: Method | None = None
+    """HTTP method; default: POST with a body, else GET."""
+    query: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
+    body: Any = None
+    body_as: Literal["json", "form"] = "json"
+    graphql: Graphql | None = None
+    accept: Statuses = ()
+    """Statuses of 400 and above whose responses are read like any other."""
+
+    records: JsonPath = "@"
+    """Path of the list of records in the response."""
+    key: Key | None = None
+    url: JsonPath | None = None
+    """Path of a record's own URL; default: the URL of the response."""
+    fields: Fields | None = None
+    """Fields to keep of a record; default: all."""
+    pagination: Pagination | None = None
+    incremental: Incremental | None = None
+    handlers: tuple[Handler, ...] = ()
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Maximum requests per second to this endpoint, if lower than for the source."""
+
+    parent: str | None = None
+    """Parent endpoint: this one is requested once for each of its records."""
+    collect: bool = True
+    """False: records only lead to child endpoints and are not stored."""
+    detail: str | None = None
+    """Endpoint with more fields of a record: requested once per record and merged into it."""
+    embed: dict[str, str] = Field(default_factory=dict)
+    """Fields of the record, each with the endpoint whose records become its value."""
+    optional: bool = False
+    """As a detail or embedded endpoint: keep records without it, with a note."""
+
+    @property
+    def effective_method(self) -> str:
+        """The HTTP method that is sent."""
+        has_body = self.body is not None or self.graphql is not None
+        return self.method or ("POST" if has_body else "GET")
+
+    @property
+    def parts(self) -> list[str]:
+        """The endpoints that complete its records."""
+        return [*([self.detail] if self.detail else []), *self.embed.values()]
+
+    def templates(self) -> Iterator[tuple[Location, str]]:
+        """Yield every text that may have names in braces, with its location."""
+        yield ("path",), self.path
+        yield from _texts_in(("headers",), self.headers)
+        yield from _texts_in(("query",), self.query)
+        yield from _texts_in(("body",), self.body)
+        if self.graphql:
+            yield from _texts_in(("graphql", "variables"), self.graphql.variables)
+
+    def parent_names(self) -> list[str]:
+        """Return the names of the parent record that it refers to, such as `parent.id`."""
+        names = [name for _, text in self.templates() for name in names_in(text)]
+        of_parent = [name for name in names if name.startswith("parent.")]
+        return [*of_parent, *parent_names(self.fields or {}, self.key or ())]
+
+    @model_validator(mode="after")
+    def _check_body(self) -> Self:
+        if self.graphql and (self.body is not None or self.method not in {None, "POST"}):
+            raise invalid("graphql is sent with POST and its own body: remove method and body")
+        if self.body is not None and self.method in _BODILESS:
+            raise invalid("GET has no body; write method: POST, or use query")
+        if self.body_as == "form" and not isinstance(self.body, Mapping):
+            raise invalid("a form has names and values: body: {name: value}")
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_secrets(self) -> Self:
+        for name, value in self.query.items():
+            if isinstance(value, str) and is_reference(value):
+                raise invalid(f"{name} in query is a secret: write it under auth, kind: query")
+        return self
+
+    @model_validator(mode="after")
+    def _check_pagination(self) -> Self:
+        pages = self.pagination
+        into = getattr(pages, "into", None)
+        if isinstance(pages, ByGraphql) and not self.graphql:
+            raise invalid("pagination of kind graphql needs graphql with a query")
+        if into == "variables" and not self.graphql:
+            raise invalid("into: variables needs graphql with a query")
+        if into == "body" and not (self.body is None or isinstance(self.body, Mapping)):
+            raise invalid("into: body needs a body of names and values")
+        if into == "body" and (self.graphql or self.effective_method in _BODILESS):
+            raise invalid("into: body needs method: POST; for graphql write into: variables")
+        if isinstance(pages, ByPage | ByOffset | ByCursor):
+            _check_size(pages)
+        return self
+
+    @model_validator(mode="after")
+    def _check_incremental(self) -> Self:
+        has_since = any("since" in names_in(text) for _, text in self.templates())
+        if self.incremental and not self.incremental.parameter and not has_since:
+            raise invalid(
+                "incremental needs the name of the query parameter (parameter: updated_since), "
+                "or {since} in a text of the endpoint"
+            )
+        return self
+
+
+def _check_size(pages: ByPage | ByOffset | ByCursor) -> None:
+    if pages.short_page_is_last and pages.size is None:
+        raise invalid("short_page_is_last needs size: the number of records of a full page")
+    # An offset has a default name for it, which says nothing about the size.
+    if pages.size is None and pages.size_parameter and not isinstance(pages, ByOffset):
+        raise invalid("size_parameter needs size: the number of records to request")
+    if not isinstance(pages, ByCursor) and pages.size_parameter == pages.parameter:
+        raise invalid("parameter and size_parameter must differ")
+
+
+def _texts_in(location: Location, value: Any) -> Iterator[tuple[Location, str]]:
+    if isinstance(value, str):
+        yield location, value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _texts_in((*location, name), one)
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _texts_in((*location, number), one)
+
+
+Endpoints = Mapping[str, Endpoint]
+
+
+def _invalid_at(location: Location, problem: str) -> ValidationError:
+    """Return a validation error about a location in the manifest."""
+    return ValidationError.from_exception_data(
+        "manifest", [{"type": invalid(problem), "loc": location, "input": None}]
+    )
+
+
+def part_endpoints(endpoints: Endpoints) -> frozenset[str]:
+    """Return the endpoints that complete the records of others and have none of their own."""
+    return frozenset(name for endpoint in endpoints.values() for name in endpoint.parts)
+
+
+def _check_endpoints(endpoints: Endpoints, parameters: Mapping[str, Parameter]) -> None:
+    """Check references between endpoints, and that every name in braces is known."""
+    for name in endpoints:
+        _check_references(name, endpoints)
+    done: set[str] = set()
+    for name in endpoints:
+        _check_cycles(name, endpoints, [], done)
+    parts = part_endpoints(endpoints)
+    for name, endpoint in endpoints.items():
+        _check_role(name, endpoint, is_part=name in parts)
+        has_parent = name in parts or bool(endpoint.parent)
+        _check_names(name, endpoint, parameters, has_parent=has_parent)
+        _check_embedded(name, endpoints)
+    if not any(endpoint.collect for name, endpoint in endpoints.items() if name not in parts):
+        problem = "no endpoint collects records: remove collect: false from one of them"
+        raise _invalid_at(("endpoints",), problem)
+
+
+def _check_references(name: str, endpoints: Endpoints) -> None:
+    endpoint = endpoints[name]
+    references: list[tuple[Location, str | None]] = [
+        (("parent",), endpoint.parent),
+        (("detail",), endpoint.detail),
+        *((("embed", field), child) for field, child in endpoint.embed.items()),
+    ]
+    for location, other in references:
+        if other is not None and other not in endpoints:
+            problem = f"there is no endpoint {other!r}; known: {', '.join(endpoints)}"
+            raise _invalid_at(("endpoints", name, *location), problem)
+
+
+def _check_cycles(name: str, endpoints: Endpoints, path: list[str], done: set[str]) -> None:
+    if name in path:
+        cycle = " → ".join([*path[path.index(name) :], name])
+        raise _invalid_at(("endpoints", name), f"endpoints refer to each other in a cycle: {cycle}")
+    if name in done:
+        return
+    for other in _required_endpoints(name, endpoints):
+        _check_cycles(other, endpoints, [*path, name], done)
+    done.add(name)
+
+
+def _required_endpoints(name: str, endpoints: Endpoints) -> Iterable[str]:
+    """Yield the endpoints whose records are needed to request this one."""
+    parent = endpoints[name].parent
+    if parent:
+        yield parent
+    yield from (other for other, endpoint in endpoints.items() if name in endpoint.parts)
+
+
+def _check_role(name: str, endpoint: Endpoint, *, is_part: bool) -> None:
+    location = ("endpoints", name)
+    if is_part:
+        _check_part(name, endpoint)
+    elif endpoint.optional:
+        raise _invalid_at((*location, "optional"), "only for detail and embedded endpoints")
+    elif endpoint.collect and endpoint.key is None:
+        problem = "key is missing: write what identifies a record across runs, as in key: id"
+        raise _invalid_at(location, problem)
+    if endpoint.incremental and endpoint.parent:
+        # A shared starting point would leave out the older records of a new parent.
+        raise _invalid_at(
+            (*location, "incremental"),
+            "only for endpoints without a parent; the records below changed parents are requested "
+            "again anyway",
+        )
+
+
+def _check_part(name: str, endpoint: Endpoint) -> None:
+    for setting in ("parent", "detail", "embed", "incremental"):
+        if getattr(endpoint, setting):
+            problem = "not allowed here: this endpoint completes the records of another"
+            raise _invalid_at(("endpoints", name, setting), problem)
+    if not endpoint.collect:
+        problem = "remove collect: this endpoint completes the records of another"
+        raise _invalid_at(("endpoints", name, "collect"), problem)
+
+
+def _check_names(
+    name: str, endpoint: Endpoint, parameters: Mapping[str, Parameter], *, has_parent: bool
+) -> None:
+    known = [*parameters, *(["since"] if endpoint.incremental else [])]
+    if endpoint.parent_names() and not has_parent:
+        problem = f"{{{endpoint.parent_names()[0]}}} needs parent: the name of the parent endpoint"
+        raise _invalid_at(("endpoints", name), problem)
+    for location, text in endpoint.templates():
+        for one in names_in(text):
+            if not one.startswith("parent.") and one not in known:
+                listed = ", ".join(known) or "none; declare it under parameters"
+                problem = f"{{{one}}} is not a parameter; known: {listed}"
+                raise _invalid_at(("endpoints", name, *location), problem)
+
+
+def _check_embedded(name: str, endpoints: Endpoints) -> None:
+    endpoint = endpoints[name]
+    if endpoint.detail and endpoints[endpoint.detail].pagination:
+        problem = "a detail is one response, without pagination"
+        raise _invalid_at(("endpoints", endpoint.detail, "pagination"), problem)
+    for field in endpoint.embed:
+        if field in (endpoint.fields or {}):
+            problem = "fields has the same name; rename one of them"
+            raise _invalid_at(("endpoints", name, "embed", field), problem)
+        if not field.isidentifier():
+            problem = "a name consists of letters, digits and _"
+            raise _invalid_at(("endpoints", name, "embed", field), problem)
+
+
+class ApiManifest(Manifest):
+    """A source that collects from a JSON API."""
+
+    manifest: Literal["api"] = "api"
+    base_url: str
+    """URL that paths are relative to: https://api.example.com/v1."""
+    hosts: Hosts = ()
+    """Other hosts that URLs of next pages may lead to."""
+    endpoints: dict[str, Endpoint] = Field(min_length=1)
+    may_be_empty: bool = False
+    """Allow a run that finds no records; default: it fails.
+
+    An incremental run may always find none.
+    """
+
+    @field_validator("base_url")
+    @classmethod
+    def _check_base_url(cls, base_url: str) -> str:
+        text = base_url.strip()
+        if not text.startswith(("http://", "https://", "{")):
+            raise invalid("base_url is a URL such as https://api.example.com/v1")
+        if "?" in text or "#" in text:
+            raise invalid("base_url has no ? and no #: write parameters under query")
+        return check_url(text)
+
+    @field_validator("transport")
+    @classmethod
+    def _check_transport(cls, transport: Transport) -> Transport:
+        if transport != "http":
+            raise invalid("an API needs transport: http; browser and auto are for manifest: html")
+        return transport
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_parameters(cls, parameters: dict[str, Parameter]) -> dict[str, Parameter]:
+        for name in sorted(RESERVED_NAMES & parameters.keys()):
+            raise invalid(f"{name} is a reserved name; rename the parameter")
+        return parameters
+
+    @field_validator("endpoints")
+    @classmethod
+    def _check_endpoint_names(cls, endpoints: dict[str, Endpoint]) -> dict[str, Endpoint]:
+        for name in endpoints:
+            if not name.isidentifier():
+                raise invalid(f"the endpoint {name!r} needs a name of letters, digits and _")
+        return endpoints
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        for name in names_in(self.base_url):
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                problem = f"{{{name}}} is not a parameter; known: {known}"
+                raise _invalid_at(("base_url",), problem)
+        check_url_with_defaults(self.base_url, self.parameters)
+        _check_endpoints(self.endpoints, self.parameters)
+        self._check_rates()
+        self._check_refresh()
+        return self
+
+    def _check_rates(self) -> None:
+        for name, endpoint in self.endpoints.items():
+            own, whole = endpoint.rate, self.rate
+            if own and isinstance(whole, float) and own > whole:
+                problem = f"it is above the rate of the source ({whole:g}) and has no effect"
+                raise _invalid_at(("endpoints", name, "rate"), problem)
+
+    def _check_refresh(self) -> None:
+        kind = self.auth.kind if self.auth else None
+        for name, endpoint in self.endpoints.items():
+            for number, handler in enumerate(endpoint.handlers):
+                if handler.do == "refresh" and kind not in RENEWABLE_AUTH:
+                    problem = "refresh needs auth of a kind that can be renewed: oauth2 or login"
+                    raise _invalid_at(("endpoints", name, "handlers", number, "do"), problem)

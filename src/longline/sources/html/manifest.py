@@ -1,0 +1,355 @@
+"""Schema of an HTML manifest: where discovery starts, how items are found, what a page holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from longline.config.json_paths import JsonPath
+from longline.config.patterns import Pattern
+from longline.config.strict_model import StrictModel, invalid
+from longline.config.templates import fill, names_in
+from longline.http.transports.browser.manifest import BrowserSpec
+from longline.sources.html.fields import FieldLike, Fields, FieldSpec
+from longline.sources.html.pagination import ClickPages, MorePages, Pagination
+from longline.sources.html.places import Css, Selector, Selectors, check_css, one_or_several
+from longline.sources.manifest import Manifest, check_url, check_url_with_defaults
+from longline.sources.parsing.locales import Locale
+
+Scalar = str | int | float
+MAX_START_URLS = 1_000_000
+"""More start URLs than this are a mistake in the ranges."""
+_SCHEMES = ("http://", "https://", "{")
+_ITEM_SOURCES = ("links", "elements", "records", "sitemap")
+_PAGE_NAMES = frozenset({"start", "page", "offset", "cursor"})
+_DEFAULT_MAX_PAGES = 10_000
+
+
+class Range(StrictModel):
+    """Whole numbers from one to another, both included: {from: 1, to: 10}."""
+
+    first: int | str = Field(alias="from")
+    last: int | str = Field(alias="to")
+    step: int = 1
+    digits: int = Field(default=0, ge=0, le=40)
+    """Minimum number of digits: 5 makes 00001."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if self.step == 0:
+            raise invalid("step must not be 0")
+        if isinstance(self.first, int) and isinstance(self.last, int) and not self._numbers({}):
+            raise invalid(
+                f"the range from {self.first} to {self.last} in steps of {self.step} is empty"
+            )
+        return self
+
+    def names(self) -> list[str]:
+        """Return the parameters that the ends refer to."""
+        ends = (end for end in (self.first, self.last) if isinstance(end, str))
+        return [name for end in ends for name in names_in(end)]
+
+    def values(self, parameters: Mapping[str, Any]) -> Iterator[Scalar]:
+        """Yield the numbers.
+
+        Raises:
+            ValueError: an end is not an integer.
+        """
+        for number in self._numbers(parameters):
+            yield f"{number:0{self.digits}}" if self.digits else number
+
+    def size(self, parameters: Mapping[str, Any]) -> int:
+        """Return the number of values.
+
+        Raises:
+            ValueError: an end is not an integer.
+        """
+        numbers = self._numbers(parameters)
+        # `len` fails beyond 64 bits.
+        span = numbers.stop - numbers.start - (1 if self.step > 0 else -1)
+        return max(0, span // self.step + 1)
+
+    def _numbers(self, parameters: Mapping[str, Any]) -> range:
+        first, last = (
+            end if isinstance(end, int) else int(fill(end, parameters))
+            for end in (self.first, self.last)
+        )
+        return range(first, last + (1 if self.step > 0 else -1), self.step)
+
+
+def _values_kind(value: Any) -> str | None:
+    if isinstance(value, Mapping | Range):
+        return "range"
+    return "list" if isinstance(value, list | tuple) and value else None
+
+
+_Values = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[tuple[Scalar, ...], Tag("list")],
+    Discriminator(
+        _values_kind,
+        custom_error_type="each",
+        custom_error_message="write a list of values, or a range such as {{from: 1, to: 10}}",
+    ),
+]
+
+
+class Start(StrictModel):
+    """A start URL, or one for each combination of the values of its names."""
+
+    url: str
+    each: dict[str, _Values] = Field(default_factory=dict)
+    """Values of the names in the URL: a list, or {from: 1, to: 10}."""
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if not url.startswith(_SCHEMES):
+            raise invalid("a URL begins with http:// or https://, or with a parameter: {base_url}/")
+        return check_url(url)
+
+    @model_validator(mode="after")
+    def _check_each(self) -> Self:
+        for name in self.each:
+            if name not in names_in(self.url):
+                raise invalid(f"{{{name}}} is not in the URL, so each.{name} has no effect")
+        if all(not isinstance(one, Range) or not one.names() for one in self.each.values()):
+            try:
+                self._check_count({})
+            except ValueError as error:
+                raise invalid(str(error)) from None
+        return self
+
+    def _check_count(self, parameters: Mapping[str, Any]) -> None:
+        sizes = (
+            one.size(parameters) if isinstance(one, Range) else len(one)
+            for one in self.each.values()
+        )
+        if (count := math.prod(sizes)) > MAX_START_URLS:
+            message = f"these are {count:,} URLs; the maximum is {MAX_START_URLS:,}"
+            raise ValueError(message)
+
+    def unknown_name(self, parameters: Mapping[str, Any]) -> str | None:
+        """Return a name that is neither a parameter nor in `each`; None if there is none."""
+        ranges = [one for one in self.each.values() if isinstance(one, Range)]
+        for name in [*names_in(self.url), *(name for one in ranges for name in one.names())]:
+            if name not in parameters and name not in self.each:
+                return name
+        return None
+
+    def urls(self, parameters: Mapping[str, Any]) -> Iterator[str]:
+        """Yield every URL; the last name changes fastest.
+
+        Raises:
+            ValueError: an end of a range is not an integer, or there are too many URLs.
+        """
+        self._check_count(parameters)
+        for values in _combinations(tuple(self.each.values()), parameters):
+            named = dict(zip(self.each, values, strict=True))
+            yield fill(self.url, {**parameters, **named}, in_url=True)
+
+
+def _combinations(
+    sets: tuple[Range | tuple[Scalar, ...], ...], parameters: Mapping[str, Any]
+) -> Iterator[tuple[Scalar, ...]]:
+    """Yield every combination without holding a range in memory, as itertools.product would."""
+    if not sets:
+        yield ()
+        return
+    first = sets[0].values(parameters) if isinstance(sets[0], Range) else sets[0]
+    for value in first:
+        for others in _combinations(sets[1:], parameters):
+            yield (value, *others)
+
+
+def _as_links(value: Any) -> Any:
+    return {"links": [value]} if isinstance(value, str) else value
+
+
+def _as_start(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+def _as_sequence(value: Any) -> Any:
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+class Items(StrictModel):
+    """How items are found on an index page or in a sitemap."""
+
+    links: Selectors | None = None
+    """Links to the pages of items."""
+    elements: Css | None = None
+    """Elements that are items: with `link` their page is read, else the element is the item."""
+    link: Selector | None = None
+    """In an element, the link to the page of its item."""
+    records: JsonPath | None = None
+    """Path of the records in the JSON of a script; fields read them with `path`."""
+    script: Css | None = None
+    """With `records`: the selector of the script, such as #__NEXT_DATA__."""
+    after: Pattern | None = None
+    """With `records`: the text before the JSON in the script, such as window.state *= *."""
+    sitemap: (
+        bool
+        | Annotated[
+            tuple[Annotated[str, AfterValidator(check_url)], ...],
+            BeforeValidator(one_or_several),
+        ]
+    ) = False
+    """True for the sitemaps in robots.txt, else /sitemap.xml; or URLs of sitemaps."""
+    sitemaps: Pattern | None = None
+    """Read only those sitemaps of an index or robots.txt whose URL matches."""
+    match: Pattern | None = None
+    """Only URLs that match; alone, any link whose URL matches."""
+    fields: Fields | None = None
+    """With `link`: fields of the element itself, in addition to those of its page."""
+
+    @model_validator(mode="after")
+    def _check_items(self) -> Self:
+        ways = [name for name in _ITEM_SOURCES if getattr(self, name)]
+        if len(ways) > 1:
+            raise invalid(f"{' and '.join(ways)} exclude each other; write one of them")
+        if not ways and self.match is None:
+            raise invalid("write how items are found: links, elements, records, sitemap or match")
+        if self.records is not None and not (self.script or self.after):
+            raise invalid("records are in a script of the page: write script or after, too")
+        if self.records is None and (self.script or self.after):
+            raise invalid("script and after belong to records: write records, too")
+        if self.link is not None and not self.elements:
+            raise invalid("link belongs to elements; write elements, too, or links instead")
+        if self.fields is not None and self.link is None:
+            raise invalid("fields of an element need link; without one, write fields at the top")
+        if self.sitemaps is not None and not self.sitemap:
+            raise invalid("sitemaps selects sitemaps of an index; write sitemap, too")
+        return self
+
+    @property
+    def are_elements(self) -> bool:
+        """Whether an item is complete on the page where it is found."""
+        return self.records is not None or (self.elements is not None and self.link is None)
+
+
+class Follow(StrictModel):
+    """Links from index pages to other index pages of the same host: categories, archives."""
+
+    links: Selectors = ("a@href",)
+    match: Pattern | None = None
+    """Only URLs that match."""
+    depth: int = Field(default=5, ge=1, le=100)
+    """Maximum number of links from a start URL."""
+
+
+class HtmlManifest(Manifest):
+    """A source of HTML pages."""
+
+    manifest: Literal["html"] = "html"
+    start: Annotated[
+        tuple[Annotated[Start, BeforeValidator(_as_start)], ...], BeforeValidator(_as_sequence)
+    ] = ()
+    """Start URLs: index pages, or without `items` the pages of the items themselves."""
+    items: Annotated[Items, BeforeValidator(_as_links)] | None = None
+    key: FieldLike | None = None
+    """What identifies an item: a selector in its link or element, or `url` with a pattern.
+
+    Default: the path of its URL; for elements, a hash of their fields.
+    """
+    follow: Annotated[
+        tuple[Annotated[Follow, BeforeValidator(_as_links)], ...], BeforeValidator(_as_sequence)
+    ] = ()
+    pages: Pagination | None = None
+    most_pages: int = Field(default=_DEFAULT_MAX_PAGES, ge=1)
+    """Maximum number of index pages per run."""
+    fields: Fields = Field(min_length=1)
+    may_be_empty: bool = False
+    """Allow a run that finds no items; default: it fails."""
+    locale: Locale | None = None
+    """How numbers and dates are written on this site; fields can override it."""
+    browser: BrowserSpec | None = None
+    """Settings for pages that are opened in a browser."""
+
+    @field_validator("expects")
+    @classmethod
+    def _check_expects(cls, expects: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(check_css(one) for one in expects)
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        has_sitemap = self.items is not None and isinstance(self.items.sitemap, tuple)
+        if not self.start and not has_sitemap:
+            raise invalid("start is missing: write the URL of the first page")
+        if self.items is None and (self.follow or self.pages):
+            raise invalid("follow and pages need items: how items are found on those pages")
+        if self.items is not None and self.items.sitemap and (self.follow or self.pages):
+            raise invalid("a sitemap lists all items; remove follow and pages")
+        if isinstance(self.pages, ClickPages) and self.transport == "http":
+            raise invalid("pages with click need a browser: write transport: browser")
+        return self
+
+    @model_validator(mode="after")
+    def _check_template_names(self) -> Self:
+        for name, setting in self._template_names():
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise invalid(f"{{{name}}} in {setting} is not a parameter; known: {known}")
+        for start in self.start:
+            check_url_with_defaults(start.url, self.parameters)
+        return self
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if self.items and self.items.fields and (both := self.items.fields.keys() & self.fields):
+            raise invalid(f"{min(both)} is in fields and in items.fields; rename one of them")
+        known = {*self.fields, *((self.items and self.items.fields) or {})}
+        for setting in ("volatile", "usually_empty"):
+            unknown = getattr(self, setting) - known
+            if unknown and not self.pipeline:  # a map may make new names
+                listed = ", ".join(known)
+                raise invalid(f"{min(unknown)} in {setting} is not a field; known: {listed}")
+        if self.key is not None and self.key.fields is not None:
+            raise invalid("key is one value, not an object")
+        has_element = self.items is not None and not self.items.sitemap
+        if self.key is not None and not has_element and any(p.url is None for p in self.key.places):
+            raise invalid("here the key can only be read from the URL: key: {url: /p/(.+)}")
+        has_more_records = isinstance(self.pages, MorePages) and self.pages.records is not None
+        if has_more_records and not (self.items and self.items.are_elements):
+            raise invalid("records are items themselves, so items must be elements without a link")
+        has_records = self.items is not None and self.items.records is not None
+        if not (has_records or has_more_records) and (name := _bare_path(self.fields)):
+            raise invalid(
+                f"path of {name} needs script, json_ld or microdata, unless pages have records"
+            )
+        return self
+
+    def _template_names(self) -> Iterator[tuple[str, str]]:
+        for start in self.start:
+            if name := start.unknown_name(self.parameters):
+                yield name, "start"
+        sitemaps = self.items.sitemap if self.items else False
+        for url in sitemaps if isinstance(sitemaps, tuple) else ():
+            yield from ((name, "items.sitemap") for name in names_in(url))
+        for text in self.pages.templates() if self.pages else ():
+            yield from ((n, "pages.url") for n in names_in(text) if n not in _PAGE_NAMES)
+        for text in self.browser.templates() if self.browser else ():
+            yield from ((name, "browser") for name in names_in(text))
+
+
+def _bare_path(fields: Mapping[str, FieldSpec]) -> str | None:
+    """Return the first field with a path that has no JSON to apply to."""
+    for name, field in fields.items():
+        if field.fields is not None and (inner := _bare_path(field.fields)):
+            return f"{name}.{inner}"
+        for place in field.places:
+            json_places = (place.script, place.after, place.json_ld, place.microdata)
+            if place.path is not None and not any(json_places):
+                return name
+    return None

@@ -1,0 +1,193 @@
+"""The manifests and job files of an installation: read, checked, explained and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from longline.config.documents import Document, Location, check, format_location, read_document
+from longline.config.errors import UnknownSecret
+from longline.config.job_spec import JobSpec, make_spec
+from longline.config.secrets import SecretRef
+from longline.config.settings import Explained, Settings
+from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra
+from longline.sources.manifest import KIND, Manifest, parse_manifest
+
+SUFFIXES = (".yaml", ".yml")
+JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A valid manifest or job file."""
+
+    name: str
+    kind: str
+    """html, api, command, or job."""
+    document: Document
+    model: Manifest | JobSpec
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the file, as a new dict."""
+        return self.document.values
+
+    @property
+    def about(self) -> str:
+        """One sentence about what it is for."""
+        if isinstance(self.model, JobSpec):
+            return f"a job of {self.model.source}"
+        return self.model.about
+
+
+def read_entry(path: Path) -> Entry:
+    """Read a manifest or job file.
+
+    Raises:
+        BadFile: the file is invalid.
+    """
+    return parse_entry(read_document(path))
+
+
+def parse_entry(document: Document) -> Entry:
+    """Return the manifest or job in a document.
+
+    Raises:
+        BadFile: the document is invalid.
+    """
+    if document.node((KIND,)) is not None:
+        manifest = parse_manifest(document)
+        return Entry(manifest.name, document.values[KIND], document, manifest)
+    check(document, JobSpec)
+    try:
+        spec = make_spec(document.values)
+    except BadOption as error:
+        raise document.error(error.option.split("."), error.problem) from error
+    return Entry(document.path.stem, JOB, document, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All manifests and job files: the valid ones by name, and the problems of the others."""
+
+    settings: Settings
+    entries: Mapping[str, Entry]
+    problems: tuple[ConfigError, ...]
+
+
+def survey(settings: Settings) -> Survey:
+    """Read every manifest and job file of the source folders."""
+    entries: dict[str, Entry] = {}
+    problems: list[ConfigError] = []
+    for path in yaml_files(settings.sources):
+        try:
+            entry = read_entry(path)
+            if entry.name in entries:
+                first = entries[entry.name].document.path
+                problem = f"{first} has the name {entry.name!r}, too; rename one of them"
+                raise entry.document.error(("name",), problem)
+        except BadFile as error:
+            problems.append(error)
+        else:
+            entries[entry.name] = entry
+    return Survey(settings, MappingProxyType(entries), tuple(problems))
+
+
+def yaml_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the YAML files among paths and in folders, in order."""
+    for path in paths:
+        if not path.is_dir():
+            yield from (path,) if path.suffix in SUFFIXES else ()
+            continue
+        # Files that start with . or # belong to editors.
+        files = (one for one in path.iterdir() if not one.name.startswith((".", "#")))
+        yield from sorted(one for one in files if one.suffix in SUFFIXES)
+
+
+def explain_entry(entry: Entry) -> list[Explained]:
+    """Return every value with its origin: a line of the file, or a default."""
+    document = entry.document
+    written = [
+        Explained(format_location(loc), value, f"{document.path}:{document.place(loc)[0]}")
+        for loc, value in leaves(entry.values)
+    ]
+    dump = entry.model.model_dump(mode="json", by_alias=True)
+    names = (name for name in dump if document.node((name,)) is None and name != KIND)
+    return [*written, *(Explained(name, dump[name], "default") for name in names)]
+
+
+def leaves(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Yield every scalar and empty container with its location."""
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from leaves(below, (*loc, str(name)))
+    elif isinstance(value, list | tuple) and value:
+        for number, below in enumerate(value):
+            yield from leaves(below, (*loc, number))
+    else:
+        yield loc, value
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value that differs between two configurations."""
+
+    path: str
+    before: Any
+    after: Any
+    change: str
+    """added, removed or changed; tells a null from a missing value."""
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return the differences between two configurations, in the order of their names."""
+    old, new = dict(leaves(before)), dict(leaves(after))
+    found = []
+    for loc in dict.fromkeys([*old, *new]):
+        if loc in old and loc in new and old[loc] == new[loc]:
+            continue
+        change = "added" if loc not in old else "removed" if loc not in new else "changed"
+        found.append(Difference(format_location(loc), old.get(loc), new.get(loc), change))
+    return found
+
+
+def check_secrets(entry: Entry) -> None:
+    """Check that every secret that a file refers to can be read.
+
+    Raises:
+        BadFile: one cannot; with the position of the reference.
+    """
+    for reference in _secret_references(entry.model):
+        try:
+            reference.check()
+        except (UnknownSecret, MissingExtra) as error:
+            loc = _location_of(reference, entry.document)
+            raise entry.document.error(loc, str(error)) from None
+
+
+def _secret_references(model: Manifest | JobSpec) -> Iterator[SecretRef]:
+    if model.auth is not None:
+        yield from model.auth.references()
+    hosts = model.cookies.values() if isinstance(model.cookies, Mapping) else ()
+    values = (value for cookies in hosts for value in cookies.values())
+    yield from (value for value in values if isinstance(value, SecretRef))
+
+
+def _location_of(reference: SecretRef, document: Document) -> Location:
+    """Return the location of a secret reference: `env:NAME`, or {env: NAME}."""
+    for loc, text in document.texts():
+        if _is_reference_to(reference, text):
+            return loc
+        if _is_reference_to(reference, {str(loc[-1]): text}):
+            return loc[:-1]
+    return ("auth",)
+
+
+def _is_reference_to(reference: SecretRef, value: object) -> bool:
+    try:
+        return SecretRef.parse(value) == reference
+    except (ValueError, RuntimeError):  # not a reference; RuntimeError: no home directory for ~
+        return False

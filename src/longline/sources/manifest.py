@@ -1,0 +1,342 @@
+"""Manifests: sources written in YAML. The fields that all kinds share, and how one is read."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, create_model, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from longline.config.auth import Auth
+from longline.config.documents import Document, check, read_document
+from longline.config.identity import Cookies, Headers, PrivateHosts
+from longline.config.job_spec import RATE_PROBLEM, Rate
+from longline.config.strict_model import StrictModel, invalid
+from longline.config.templates import check_braces, fill_all, names_in
+from longline.core.errors import BadFile, BadOption, DiscoveryFailed
+from longline.core.model import Cursor, Item
+from longline.pipeline.manifest import Pipeline
+from longline.sources.base import Options
+
+KIND = "manifest"
+"""The key that says which kind of manifest a file is; job files do not have it."""
+# Imported when used: a run of one kind does not import the others.
+_MODELS = {
+    "html": "longline.sources.html.manifest:HtmlManifest",
+    "api": "longline.sources.api.manifest:ApiManifest",
+    "command": "longline.sources.adapters.command:CommandManifest",
+}
+KINDS = tuple(_MODELS)
+ParameterType = Literal["text", "integer", "number", "boolean"]
+Transport = Literal["http", "browser", "auto"]
+Discovered = AsyncGenerator[Item | Cursor, None]
+
+_SCHEMES = ("http://", "https://")
+_SAMPLE_VALUE = "1"  # valid as a host name and as a port
+_PATH_SETTINGS = ("ca_file", "folder")  # relative to the folder of the manifest
+_TYPES: Mapping[str, type] = {"text": str, "integer": int, "number": float, "boolean": bool}
+_DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
+    **_TYPES,
+    "text": (str, int, float),
+    "number": (int, float),
+}
+_TYPE_NAMES = {
+    "text": "a text",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+}
+
+
+class Parameter(StrictModel):
+    """A value that users set with `--set name=value`; required unless it has a default."""
+
+    type: ParameterType = "text"
+    default: str | int | float | bool | None = None
+    about: str = ""
+
+    @model_validator(mode="after")
+    def _check_default(self) -> Self:
+        default = self.default
+        types = _DEFAULT_TYPES[self.type]
+        is_flag = isinstance(default, bool)
+        if default is not None and (not isinstance(default, types) or is_flag != (types is bool)):
+            raise invalid(f"the default must be {_TYPE_NAMES[self.type]}, like the type")
+        return self
+
+
+class Manifest(StrictModel):
+    """What all kinds of manifests share: name, parameters and how requests are sent."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=60)
+    """Name of the source: lower-case letters, digits, - and _."""
+    version: str = "1"
+    about: str = ""
+    """One sentence about what it collects."""
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
+    """Values that users can set; `{name}` in a URL stands for the value."""
+    rate: Rate | None = 2.0
+    """Maximum requests per second per domain, `auto` or `unlimited`."""
+    burst: int = Field(default=5, ge=1)
+    max_in_flight: int | None = Field(
+        default=None, ge=1, description="maximum concurrent requests per domain, over all processes"
+    )
+    headers: Headers = Field(default_factory=dict)
+    cookies: Cookies | None = None
+    auth: Auth | None = None
+    cache: bool = False
+    ca_file: Path | None = Field(
+        default=None, description="certificate authorities to trust besides the system's (PEM)"
+    )
+    private_hosts: PrivateHosts = Field(
+        default=(), description="hosts at private addresses that the site may link to"
+    )
+    expects: tuple[str, ...] = ()
+    """CSS selectors of which every page matches one; a ban page matches none."""
+    volatile: frozenset[str] = frozenset()
+    """Fields whose changes do not make a new version of a record."""
+    usually_empty: frozenset[str] = frozenset()
+    """Fields that may be empty in every record without a warning."""
+    transport: Transport = "http"
+    """How pages are fetched: `browser` runs scripts, `auto` only where fields are missing."""
+    pipeline: Pipeline = ()
+    """Stages between extraction and the record: map, filter, validate, enrich."""
+
+    @field_validator("rate")
+    @classmethod
+    def _check_rate(cls, rate: Rate | None) -> Rate | None:
+        if isinstance(rate, float) and not 0 < rate < float("inf"):
+            raise invalid(RATE_PROBLEM)
+        return rate
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _expand_parameters(cls, parameters: Any) -> Any:
+        """Accept `name: value` as a parameter with that default."""
+        if not isinstance(parameters, dict):
+            return parameters
+        types = {bool: "boolean", int: "integer", float: "number"}
+        return {
+            name: one
+            if isinstance(one, dict | Parameter)
+            else {"type": types.get(type(one), "text"), "default": one}
+            for name, one in parameters.items()
+        }
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_names(cls, parameters: dict[str, Parameter]) -> dict[str, Parameter]:
+        for name in parameters:
+            if not name.isidentifier():
+                raise invalid(f"the parameter {name!r} needs a name of letters, digits and _")
+        return parameters
+
+
+def manifest_model(kind: Any) -> type[Manifest]:
+    """Return the model of a kind of manifest.
+
+    Raises:
+        BadOption: there is no such kind.
+    """
+    if not isinstance(kind, str) or kind not in _MODELS:
+        raise BadOption(KIND, f"must be one of {', '.join(KINDS)}, not {kind!r:.60}")
+    module, _, name = _MODELS[kind].partition(":")
+    model: type[Manifest] = getattr(importlib.import_module(module), name)
+    return model
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest file.
+
+    Raises:
+        BadFile: the file is invalid.
+    """
+    return parse_manifest(read_document(path))
+
+
+def parse_manifest(document: Document) -> Manifest:
+    """Return the manifest in a document.
+
+    Raises:
+        BadFile: the document is invalid.
+    """
+    try:
+        model = manifest_model(document.values.get(KIND))
+    except BadOption as error:
+        raise BadFile(str(document.path), str(error), *document.place((KIND,))) from error
+    return check(document, model)
+
+
+def make_manifest(values: Mapping[str, Any]) -> Manifest:
+    """Return the manifest that is stored in a job.
+
+    Raises:
+        BadOption: it is not valid in this version of longline.
+    """
+    try:
+        return manifest_model(values.get(KIND)).model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"]) or KIND
+        raise BadOption(name, first["msg"]) from None
+
+
+def resolve_files(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the values of a manifest with absolute paths and with its schema files included.
+
+    Raises:
+        BadFile: a schema cannot be read.
+    """
+    paths = {name: values[name] for name in _PATH_SETTINGS if isinstance(values.get(name), str)}
+    values = {**values, **{name: absolute_path(folder, path) for name, path in paths.items()}}
+    steps = values.get("pipeline")
+    if not isinstance(steps, list):
+        return dict(values)
+    return {**values, "pipeline": [_resolve_step(step, folder) for step in steps]}
+
+
+def absolute_path(folder: Path, path: str) -> str:
+    """Return the absolute path of a file that is named relative to `folder`."""
+    return str((folder / Path(path).expanduser()).absolute())
+
+
+def _resolve_step(step: Any, folder: Path) -> Any:
+    if not isinstance(step, dict):
+        return step
+    rules, enrich = step.get("validate"), step.get("enrich")
+    if isinstance(rules, dict) and set(rules) == {"file"} and isinstance(rules["file"], str):
+        # Imported here because most sources have no schema, and jsonschema is slow to import.
+        from longline.pipeline.json_schema import read_schema  # noqa: PLC0415
+
+        return {**step, "validate": read_schema(folder / rules["file"])}
+    if not isinstance(enrich, dict):
+        return step
+    geocode = enrich.get("geocode")
+    if isinstance(geocode, dict) and isinstance(geocode.get("file"), str):
+        geocode = {**geocode, "file": absolute_path(folder, geocode["file"])}
+        return {**step, "enrich": {**enrich, "geocode": geocode}}
+    return step
+
+
+def check_url(text: str) -> str:
+    """Return a URL, with or without names in braces, if it can be valid.
+
+    Raises:
+        PydanticCustomError: it cannot.
+    """
+    check_braces(text)
+    sample = fill_all(text, _SAMPLE_VALUE)
+    if not sample.startswith(_SCHEMES):
+        return text  # it starts with a name, or is relative
+    host = re.split(r"[/?#\\]", sample.partition("://")[2], maxsplit=1)[0]
+    if "@" in host:
+        raise invalid(
+            "a URL must not contain a user or password, since records show it; write "
+            "auth: {kind: basic, user: …, password: env:NAME, hosts: […]}"
+        )
+    _check_host(sample, host)
+    return text
+
+
+def _check_host(url: str, host: str) -> None:
+    try:
+        parts = urlsplit(url)
+        has_valid_port = parts.port != 0
+    except ValueError:
+        has_valid_port = False
+        if "[" in host or "]" in host:
+            raise invalid(
+                f"{host!r} is not a host: only an IPv6 address is in [ ], as in http://[::1]/"
+            ) from None
+    if not has_valid_port:
+        raise invalid(f"{host!r} has an invalid port: ports are numbers from 1 to 65535")
+    if not parts.hostname or any(char.isspace() for char in host):
+        raise invalid("the host is missing or invalid; a URL is like https://example.com/list")
+
+
+def check_url_with_defaults(text: str, parameters: Mapping[str, Parameter]) -> None:
+    """Check that a URL is valid when its names have their default values.
+
+    Raises:
+        PydanticCustomError: it is not.
+    """
+    defaults = {name: one.default for name, one in parameters.items() if one.default is not None}
+    if problem := url_problem(text, defaults):
+        raise invalid(f"{text} with its defaults: {problem}")
+
+
+def url_problem(text: str, values: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a URL that starts with a name, given its value; None if valid."""
+    first = next(iter(names_in(text)), None)
+    if first is None or first not in values or not text.startswith("{"):
+        return None
+    url = str(values[first]) + text.partition("}")[2]
+    if not url.startswith(_SCHEMES):
+        return f"{{{first}}} must begin with http:// or https://"
+    try:
+        check_url(url)
+    except PydanticCustomError as error:
+        return error.message()
+    return None
+
+
+def source_attributes(manifest: Manifest) -> dict[str, Any]:
+    """Return the attributes of the source class that a manifest becomes."""
+    return {
+        "__doc__": manifest.about or f"The source {manifest.name}, from a manifest.",
+        "__module__": __name__,
+        "name": manifest.name,
+        "version": manifest.version,
+        "Options": options_model(manifest.parameters),
+        "rate": None if manifest.rate == "unlimited" else manifest.rate,
+        "burst": manifest.burst,
+        "max_in_flight": manifest.max_in_flight,
+        "headers": manifest.headers,
+        "cookies": True if manifest.cookies is None else manifest.cookies,
+        "auth": manifest.auth,
+        "cache": manifest.cache,
+        "ca_file": manifest.ca_file,
+        "private_hosts": manifest.private_hosts,
+        "expects": manifest.expects,
+        "volatile": manifest.volatile,
+        "usually_empty": manifest.usually_empty,
+        "transport": manifest.transport,
+        "pipeline": manifest.pipeline,
+    }
+
+
+def options_model(parameters: Mapping[str, Parameter]) -> type[Options]:
+    """Return the options model of a source with these parameters."""
+    fields: dict[str, Any] = {
+        name: (
+            _TYPES[one.type],
+            Field(
+                default=... if one.default is None else one.default, description=one.about or None
+            ),
+        )
+        for name, one in parameters.items()
+    }
+    model: type[Options] = create_model("ManifestOptions", __base__=Options, **fields)
+    return model
+
+
+async def fail_if_empty(found: Discovered, source: str, advice: str) -> Discovered:
+    """Yield what discovery finds.
+
+    Raises:
+        DiscoveryFailed: there was no item; the message includes the advice.
+    """
+    is_empty = True
+    async with aclosing(found) as stream:
+        async for one in stream:
+            is_empty = is_empty and isinstance(one, Cursor)
+            yield one
+    if is_empty:
+        problem = f"no items were found: {advice}, or write may_be_empty: true"
+        raise DiscoveryFailed(source, problem)
