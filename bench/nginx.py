@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ http {{
     keepalive_timeout 300;
     keepalive_requests 1000000;
     open_file_cache max=10000 inactive=300;
-    log_format arrivals "$msec $request_time $status $uri";
+    log_format arrivals "$msec $request_time $status $server_addr $uri";
     access_log {access_log};
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
@@ -39,7 +39,7 @@ http {{
     scgi_temp_path {folder}/scgi;
     {zone}
     server {{
-        listen 127.0.0.1:{port};
+        {listen}
         root {root};
         location / {{ {limit} }}
     }}
@@ -66,6 +66,7 @@ class Arrival:
     at: float
     status: int
     path: str
+    host: str = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Server:
 
     url: str
     log: Path
+    port: int
 
     def arrivals(self) -> list[Arrival]:
         """Return what the server has seen, in order."""
@@ -88,9 +90,16 @@ def find_nginx() -> str | None:
 
 @contextlib.contextmanager
 def serving(
-    root: Path, folder: Path, *, limit: Limit | None = None, has_log: bool = False
+    root: Path,
+    folder: Path,
+    *,
+    limit: Limit | None = None,
+    has_log: bool = False,
+    hosts: Sequence[str] = ("127.0.0.1",),
 ) -> Iterator[Server]:
     """Serve the files below `root`; `folder` is for the server's own files.
+
+    It listens on the same port of each address in `hosts`, and a limit holds for each of them.
 
     Raises:
         FileNotFoundError: nginx is not installed.
@@ -102,13 +111,14 @@ def serving(
     folder.mkdir(parents=True, exist_ok=True)
     for place in (root, folder, folder.parent):
         place.chmod(0o755)  # started by root, the worker is somebody else
-    server = Server(f"http://127.0.0.1:{(port := _free_port())}", folder / "access.log")
+    port = _free_port()
+    server = Server(f"http://{hosts[0]}:{port}", folder / "access.log", port)
     config = folder / "nginx.conf"
     config.write_text(
         _CONFIG.format(
             folder=folder,
             root=root,
-            port=port,
+            listen=" ".join(f"listen {host}:{port};" for host in hosts),
             access_log=f"{server.log} arrivals" if has_log else "off",
             zone=_zone(limit),
             limit=_location(limit),
@@ -116,14 +126,14 @@ def serving(
     )
     with Children() as children:
         children.start([program, "-p", str(folder), "-c", str(config), "-e", "stderr"])
-        _wait_for(port)
+        _wait_for(hosts[0], port)
         yield server
 
 
 def _zone(limit: Limit | None) -> str:
     if limit is None:
         return ""
-    zone = f"limit_req_zone $binary_remote_addr zone=site:1m rate={limit.rate}r/s;"
+    zone = f"limit_req_zone $server_addr zone=site:1m rate={limit.rate}r/s;"
     # A header with an empty value is not sent: only refusals ask for a pause.
     pause = f'map $status $pause {{ 429 "{limit.retry_after or ""}"; default ""; }}'
     return f"{zone} limit_req_status 429; {pause}"
@@ -136,8 +146,8 @@ def _location(limit: Limit | None) -> str:
 
 
 def _parse(line: str) -> Arrival:
-    ended, took, status, path = line.split(" ", 3)
-    return Arrival(float(ended) - float(took), int(status), path)
+    ended, took, status, host, path = line.split(" ", 4)
+    return Arrival(float(ended) - float(took), int(status), path, host)
 
 
 def _free_port() -> int:
@@ -146,10 +156,10 @@ def _free_port() -> int:
         return port
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(host: str, port: int) -> None:
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
             return
         time.sleep(0.02)
     message = "nginx did not start"

@@ -11,6 +11,7 @@ from longline.core.model import Job
 from longline.engine.extractor import Collector
 from longline.engine.local import LocalEngine
 from longline.engine.options import RunOptions
+from longline.engine.runtime import Runtime
 from longline.http.archive.base import Archive
 from longline.http.middleware.archive import ArchiveMiddleware
 from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
@@ -31,8 +32,9 @@ async def collected(
     chain = RedirectMiddleware(
         StatusMiddleware(ArchiveMiddleware(transport, archive, job.id, clock), clock)
     )
-    engine = LocalEngine(store, Collector(source, chain, clock), clock, RunOptions())
-    await store.jobs.start(job.id, clock.now())
-    await engine.run(job)
+    async with Runtime(store, clock) as runtime:
+        engine = LocalEngine(runtime, Collector(source, chain, clock), RunOptions())
+        await store.jobs.start(job.id, clock.now())
+        await engine.run(job)
     await transport.close()
     return await store.jobs.get(job.id)

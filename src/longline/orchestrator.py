@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,14 +31,14 @@ from longline.core.errors import (
 )
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.engine.checkpoints import Checkpoints
-from longline.engine.extractor import Collector, Extraction
+from longline.engine.extractor import Extraction
 from longline.engine.owner import handling_signals
 from longline.engine.report import BatchResult, ItemResult, JobReport, batch_result
+from longline.engine.runtime import Runtime
 from longline.engine.sites import SiteProgress, is_over, progress_of
 from longline.engine.tasks import exported, order_export, wish_for
 from longline.engine.watch import OnProgress
 from longline.http.middleware.base import Middleware
-from longline.http.transports.aiohttp import ConnectionLimit
 from longline.results import JOB_COLUMNS, RecordRow, Table, record_columns
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
@@ -50,7 +51,7 @@ from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.leases import BY_HAND
 from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store, open_store
-from longline.wiring import Fetching, open_collector, usable
+from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 
 EngineName = Literal["local", "celery"]
 _POLL_INTERVAL = 0.5  # seconds between two reads of jobs that run without Redis
@@ -141,7 +142,10 @@ class Orchestrator:
         self._transport = transport
         self._store: Store | None = None
         self._checkpoints = Checkpoints(self._settings.checkpoints)
-        self._connections = ConnectionLimit()
+        self._closing = AsyncExitStack()
+        self._runtime: Runtime | None = None
+        self._http: SharedHttp | None = None
+        self._opening = asyncio.Lock()
         self._runs: set[JobRun] = set()
         self._is_interrupted = False
         self._runs_many = False
@@ -170,6 +174,7 @@ class Orchestrator:
     async def __aenter__(self) -> Self:
         prepare_home(self._settings)
         self._store = open_store(self._settings.database)
+        self._runtime = await self._closing.enter_async_context(Runtime(self._store, self._clock))
         return self
 
     async def __aexit__(
@@ -178,15 +183,35 @@ class Orchestrator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._closing.aclose()
+        self._runtime = self._http = None
         if self._store is not None:
             self._store.close()
             self._store = None
+
+    async def _shared_http(self) -> SharedHttp:
+        """Return what all runs in this process share, opened by the first of them."""
+        async with self._opening:
+            if self._http is None:
+                self._http = await self._closing.enter_async_context(
+                    open_shared_http(self._settings, self._clock, self.store)
+                )
+        return self._http
 
     # ------------------------------------------------------------ single items and lists
 
     async def extract(self, key: str, url: str) -> Extraction:
         """Take one item through every layer and return all that was found; store nothing."""
-        async with self._collecting(self._merged(None, None)) as (collector, _):
+        shared = await self._shared_http()
+        opened = open_collector(
+            self._settings,
+            self._merged(None, None),
+            self._clock,
+            self.store,
+            transport=self._transport,
+            shared=shared,
+        )
+        async with opened as (collector, _):
             return await collector.collect(Item(key, url))
 
     async def process_item(self, key: str, url: str) -> ItemResult:
@@ -585,13 +610,6 @@ class Orchestrator:
             raise NotResumable(named.id, named.state.value, wish)
         return named
 
-    def _collecting(
-        self, spec: JobSpec, job: str = ""
-    ) -> contextlib.AbstractAsyncContextManager[tuple[Collector, Fetching]]:
-        return open_collector(
-            self._settings, spec, self._clock, self.store, job=job, transport=self._transport
-        )
-
     async def _found_or_created(self, new: NewJob, *, fresh: bool) -> tuple[Job, bool]:
         if fresh:
             return await self.store.jobs.create(new), True
@@ -600,19 +618,16 @@ class Orchestrator:
     async def _check(self, engine: str) -> None:
         await check_ground(self._settings, self.store, self._clock, engine)
 
-    def _job_run_of(self, job: Job, spec: JobSpec, **hooks: Any) -> JobRun:
-        around = RunContext(
-            self._settings,
-            self.store,
-            self._clock,
-            self._checkpoints,
-            self._transport,
-            self._connections,
-        )
+    def _job_run_of(
+        self, job: Job, spec: JobSpec, http: SharedHttp | None = None, **hooks: Any
+    ) -> JobRun:
+        assert self._runtime is not None  # noqa: S101  # `store` has checked that it is open
+        around = RunContext(self._settings, self._runtime, self._checkpoints, self._transport, http)
         return JobRun(around, job, spec, **hooks)
 
     async def _run(self, job: Job, spec: JobSpec, *, engine: str, **hooks: Any) -> JobReport:
-        run = self._job_run_of(job, spec, **hooks)
+        http = await self._shared_http() if engine == "local" else None
+        run = self._job_run_of(job, spec, http, **hooks)
         self._runs.add(run)
         if self._is_interrupted:
             run.interrupt()

@@ -18,15 +18,21 @@ from longline.engine.local import LocalEngine
 from longline.engine.options import options_of
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport
+from longline.engine.runtime import Runtime
 from longline.engine.tasks import tell_finished
 from longline.engine.watch import OnProgress, Watch
 from longline.http.middleware.base import Middleware
-from longline.http.transports.aiohttp import ConnectionLimit
 from longline.limits.breaker import Phase
 from longline.sources.loader import load_source
 from longline.storage.events import event_row
 from longline.storage.store import Store
-from longline.wiring import Fetching, open_collector, open_limit_backends, user_agent_of
+from longline.wiring import (
+    Fetching,
+    SharedHttp,
+    open_collector,
+    open_limit_backends,
+    user_agent_of,
+)
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
@@ -47,14 +53,23 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What every run of an orchestrator works with."""
+    """What every run of an orchestrator works with; `http` is needed by runs in this process."""
 
     settings: Settings
-    store: Store
-    clock: Clock
+    runtime: Runtime
     checkpoints: Checkpoints
     transport: Middleware | None = None
-    connections: ConnectionLimit | None = None
+    http: SharedHttp | None = None
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+        return self.runtime.store
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+        return self.runtime.clock
 
 
 class JobRun:
@@ -101,7 +116,7 @@ class JobRun:
             around.store,
             job=self._job.id,
             transport=around.transport,
-            connections=around.connections,
+            shared=around.http,
             on_trouble=self._on_trouble,
         ) as (collector, fetching):
             tracker = ProgressTracker(
@@ -110,9 +125,8 @@ class JobRun:
             watch = self._watch(tracker)
             options = options_of(around.settings, spec)
             engine = LocalEngine(
-                around.store,
+                around.runtime,
                 collector,
-                around.clock,
                 options,
                 on_item=watch.count,
                 is_open=lambda domain: _is_open(fetching, domain),
@@ -190,10 +204,11 @@ class JobRun:
         await store.jobs.start(job, at, **how)
         await tracker.snapshot()  # the state before this run, which speeds are measured from
         try:
-            async with asyncio.TaskGroup() as group:
-                watching = group.create_task(watch.run())
-                await engine.run(await store.jobs.get(job))
-                watching.cancel()
+            with self._around.runtime.progress.following(watch):
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(watch.wait_for_failure())
+                    await engine.run(await store.jobs.get(job))
+                    watching.cancel()
         except* Exception as several:
             raise several.exceptions[0] from several
         finally:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmana
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
 from longline.config.job_spec import BudgetSpec, JobSpec, make_spec
@@ -43,6 +43,7 @@ from longline.limits.backends.sqlite import (
     SqliteBreakerBackend,
     SqliteCells,
     SqliteConcurrencyBackend,
+    SqliteFile,
     SqliteRateLimitBackend,
 )
 from longline.limits.budget import Budget, Budgets, Spent
@@ -96,7 +97,9 @@ async def open_limit_backends(
     """
     async with AsyncExitStack() as ends:
         if settings.redis is None:
-            yield _in_file(settings.pace_file, clock, ends)
+            file = SqliteFile(settings.pace_file, clock)
+            ends.push_async_callback(file.close)
+            yield _in_file(file)
             return
         store = store or ends.enter_context(open_store(settings.database))
         try:
@@ -121,21 +124,40 @@ async def open_limit_backends(
         )
 
 
-def _in_file(file: Path, clock: Clock, ends: AsyncExitStack) -> LimitBackends:
-    paces = SqliteRateLimitBackend(file, clock)
-    breakers = SqliteBreakerBackend(file, clock)
-    rooms = SqliteConcurrencyBackend(file, clock)
-    limits = SqliteCells(file, "limits", Learned, clock)
-    robots = SqliteCells(file, "robots", RobotsText, clock)
-    budgets = SqliteCells(file, "budget", Spent, clock)
-    bookmarks = SqliteCells(file, "bookmarks", Bookmark, clock)
-    starts = SqliteCells(file, "starts", JobStart, clock)
-    refusals = SqliteCells(file, "refusals", Refusals, clock)
-    for one in (paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals):
-        ends.push_async_callback(one.close)
+def _in_file(file: SqliteFile) -> LimitBackends:
     return LimitBackends(
-        paces, breakers, rooms, limits, robots, budgets, bookmarks, starts, refusals
+        SqliteRateLimitBackend(file),
+        SqliteBreakerBackend(file),
+        SqliteConcurrencyBackend(file),
+        SqliteCells(file, "limits", Learned),
+        SqliteCells(file, "robots", RobotsText),
+        SqliteCells(file, "budget", Spent),
+        SqliteCells(file, "bookmarks", Bookmark),
+        SqliteCells(file, "starts", JobStart),
+        SqliteCells(file, "refusals", Refusals),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHttp:
+    """What the request chains of all jobs in a process share."""
+
+    backends: LimitBackends
+    connections: ConnectionLimit
+    resolver: Resolver
+
+
+@asynccontextmanager
+async def open_shared_http(
+    settings: Settings, clock: Clock, store: Store | None = None, **redis: Any
+) -> AsyncIterator[SharedHttp]:
+    """Open what the request chains of a process share; `redis` is as for `open_limit_backends`."""
+    async with open_limit_backends(settings, clock, store, **redis) as backends:
+        resolver = Resolver()
+        try:
+            yield SharedHttp(backends, ConnectionLimit(), resolver)
+        finally:
+            await resolver.close()
 
 
 @asynccontextmanager
@@ -173,19 +195,19 @@ async def open_fetching(
     transport: Middleware | None = None,
     *,
     job: str = "",
-    backends: LimitBackends | None = None,
-    connections: ConnectionLimit | None = None,
+    shared: SharedHttp | None = None,
     since: float | None = None,
 ) -> AsyncIterator[Fetching]:
     """Build the request chain for one run of a job; `transport` replaces HTTP in simulations.
 
-    `backends` and `connections` are those of other jobs in this process; without them, the chain
-    has its own. `since` is when the run began, if it was not now.
+    `shared` is what other jobs in this process use; without it, the chain has its own. `since` is
+    when the run began, if it was not now.
     """
     rate = source.rate if spec.rate is None else None if spec.rate == "unlimited" else spec.rate
     async with AsyncExitStack() as ends:
-        if backends is None:
-            backends = await ends.enter_async_context(open_limit_backends(settings, clock))
+        if shared is None:
+            shared = await ends.enter_async_context(open_shared_http(settings, clock))
+        backends = shared.backends
         limiter = RateLimiter(
             rate,
             spec.burst or source.burst,
@@ -198,15 +220,14 @@ async def open_fetching(
         budgets = _budgets(spec, job, backends, clock, since)
         addresses = None
         if transport is None:
-            resolver = Resolver()
             addresses = AddressPolicy(
                 private_hosts_of(settings, spec, source),
                 starts=backends.starts,
                 job=job,
-                resolver=resolver,
+                resolver=shared.resolver,
             )
             options = _http_options(settings, spec, source, has_limit=rate is not None)
-            http = HttpTransport(options, clock, addresses, resolver)
+            http = HttpTransport(options, clock, addresses, shared.resolver)
             ends.push_async_callback(http.close)
             transport = http
             if source.transport != "http":
@@ -249,7 +270,7 @@ async def open_fetching(
             concurrency_limiter=_concurrency_limiter(
                 spec.max_in_flight or source.max_in_flight, backends, clock
             ),
-            connections=connections or ConnectionLimit(),
+            connections=shared.connections,
             refusals=backends.refusals,
             addresses=addresses,
             agent=robots_agent(user_agent_of(settings)),
@@ -403,8 +424,7 @@ async def open_collector(
     *,
     job: str = "",
     transport: Middleware | None = None,
-    backends: LimitBackends | None = None,
-    connections: ConnectionLimit | None = None,
+    shared: SharedHttp | None = None,
     since: float | None = None,
     on_trouble: Callable[[str], None] = lambda _text: None,
 ) -> AsyncIterator[tuple[Collector, Fetching]]:
@@ -420,8 +440,8 @@ async def open_collector(
     kind = load_source(spec.source, spec.manifest)
     source: Source = kind.with_options(spec.options)
     async with AsyncExitStack() as ends:
-        if backends is None:
-            backends = await ends.enter_async_context(open_limit_backends(settings, clock, store))
+        if shared is None:
+            shared = await ends.enter_async_context(open_shared_http(settings, clock, store))
         await ends.enter_async_context(torn_down(source, told))
         fetching = await ends.enter_async_context(
             open_fetching(
@@ -431,8 +451,7 @@ async def open_collector(
                 clock,
                 transport,
                 job=job,
-                backends=backends,
-                connections=connections,
+                shared=shared,
                 since=since,
             )
         )

@@ -16,10 +16,11 @@ from longline.core.model import Job
 from longline.distributed.open_jobs import OpenJobs
 from longline.distributed.reports import Reports
 from longline.distributed.task_runner import TaskRunner
+from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store, open_store
-from longline.wiring import open_limit_backends
+from longline.wiring import open_shared_http
 from tests.virtual import VirtualClock
 
 ENDING = """
@@ -87,8 +88,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 async def carrier(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[TaskRunner]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
-    async with open_limit_backends(settings, clock) as backends:
-        jobs = OpenJobs(settings, store, backends, clock, Reports(writing))
+    async with open_shared_http(settings, clock) as http, Runtime(store, clock) as runtime:
+        jobs = OpenJobs(settings, runtime, http, Reports(writing))
         yield TaskRunner(store, jobs, clock, print, limit=0.2)
         await jobs.close_all()
     os.close(reading)

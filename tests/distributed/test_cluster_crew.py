@@ -15,12 +15,13 @@ from longline.distributed.crew import Crew
 from longline.distributed.open_jobs import OpenJobs
 from longline.distributed.reports import Reports
 from longline.distributed.task_runner import TaskRunner
+from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Reclaim
 from longline.storage.store import Store, open_store
-from longline.wiring import open_limit_backends
+from longline.wiring import open_shared_http
 from tests.virtual import VirtualClock
 
 _LONG = 700.0  # seconds: longer than a message may take
@@ -67,9 +68,9 @@ async def crew(
 ) -> AsyncIterator[Crew]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
-    async with open_limit_backends(settings, clock) as backends:
+    async with open_shared_http(settings, clock) as http, Runtime(store, clock) as runtime:
         reports = Reports(writing)
-        jobs = OpenJobs(settings, store, backends, clock, reports)
+        jobs = OpenJobs(settings, runtime, http, reports)
         yield Crew(
             store,
             jobs,
@@ -104,7 +105,7 @@ async def suspect(store: Store, clock: VirtualClock) -> Job:
     job = await found(store, clock, "suspect")
     (chunk,) = await store.chunks.unanswered(job.id, now + 1)
     await store.chunks.take(Take(chunk, "the dead", now, now + 20, 1))
-    await store.chunks.reclaim(Reclaim(job.id, now, killed=["the dead"]))
+    await store.queue.reclaim(Reclaim(job.id, now, killed=["the dead"]))
     await store.chunks.offer(job.id, now, size=1)
     return job
 

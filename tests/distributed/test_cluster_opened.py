@@ -13,9 +13,10 @@ from longline.config.settings import Settings
 from longline.core.model import Job
 from longline.distributed.open_jobs import OpenJobs
 from longline.distributed.reports import Reports
+from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
-from longline.wiring import open_limit_backends
+from longline.wiring import open_shared_http
 from tests.virtual import VirtualClock
 
 STAYING = """
@@ -60,9 +61,9 @@ async def jobs(
 ) -> AsyncIterator[OpenJobs]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
-    async with open_limit_backends(settings, clock) as backends:
+    async with open_shared_http(settings, clock) as http, Runtime(store, clock) as runtime:
         reports = Reports(writing)
-        yield OpenJobs(settings, store, backends, clock, reports, on_trouble=said.append)
+        yield OpenJobs(settings, runtime, http, reports, on_trouble=said.append)
     os.close(reading)
     os.close(writing)
 

@@ -16,6 +16,7 @@ from longline.core.model import ItemState, Job, JobState
 from longline.engine.chunks import ChunkEngine
 from longline.engine.extractor import Collector
 from longline.engine.options import RunOptions
+from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
 from longline.storage.store import Store
@@ -32,13 +33,14 @@ class Process:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         clock: VirtualClock,
         job: Job,
         collector: Collector,
         engine: ChunkEngine,
     ) -> None:
-        self.store = store
+        self.runtime = runtime
+        self.store = runtime.store
         self.clock = clock
         self.job = job
         self.collector = collector
@@ -106,9 +108,12 @@ def starter(store: Store, settings: Settings, clock: VirtualClock, site: Scripte
         job = await store.jobs.create(NewJob("little", spec.snapshot(), {}, now))
         await store.jobs.start(job.id, now, engine="celery")
         run = RunOptions(concurrency=2, **values)
-        async with open_collector(settings, spec, clock, store, job=job.id) as (collector, _):
-            engine = ChunkEngine(store, collector, clock, run, job=job)
-            yield Process(store, clock, job, collector, engine)
+        async with (
+            Runtime(store, clock, reclaims=False) as runtime,
+            open_collector(settings, spec, clock, store, job=job.id) as (collector, _),
+        ):
+            engine = ChunkEngine(runtime, collector, run, job=job)
+            yield Process(runtime, clock, job, collector, engine)
 
     return begin
 

@@ -12,6 +12,7 @@ from longline.core.errors import DiscoveryFailed, StoreError, StoreFull
 from longline.core.model import ItemState, JobState
 from longline.engine.options import RunOptions
 from longline.engine.pause_policy import rest_or_pause
+from longline.storage.queue.leases import Reclaim
 from longline.storage.queue.outcomes import Completion
 from longline.storage.store import open_store
 from tests.engine.chunk_process import LONG, Begin, slow, starter
@@ -212,10 +213,10 @@ async def test_the_leases_of_a_long_chunk_are_kept(begun: Begin, pages: Scripted
         assert taken is not None
         work = asyncio.create_task(process.engine.run_chunk(taken, seconds=LONG))
         await asyncio.sleep(45)
-        freed = await process.store.queue.reclaim(process.job.id, process.clock.now())
+        freed = await process.store.queue.reclaim(Reclaim(process.job.id, process.clock.now()))
         end = await work
 
-    assert (freed, end.finished) == (0, 1)
+    assert (freed.items, end.finished) == (0, 1)
 
 
 @pytest.mark.usefixtures("pages")
@@ -231,11 +232,11 @@ async def test_a_database_that_takes_no_more_ends_the_chunk_and_loses_nothing(
             raise StoreFull(process.store.address)
 
         with monkeypatch.context() as broken:
-            broken.setattr(process.store.queue, "finish_all", full)
+            broken.setattr(process.store.queue, "complete_all", full)
             with pytest.raises(StoreError):
                 await process.engine.run_chunk(taken, seconds=LONG)
         await asyncio.sleep(21)
-        await process.store.queue.reclaim(process.job.id, process.clock.now())
+        await process.store.queue.reclaim(Reclaim(process.job.id, process.clock.now()))
         ends = await process.work_off()
         state = await process.engine.finish()
 

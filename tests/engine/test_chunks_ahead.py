@@ -51,9 +51,8 @@ async def work(process: Process, taking: Taking, size: int) -> ChunkEnd:
     taken = await process.take("first", size)
     assert taken is not None
     return await ChunkWork(
-        process.store,
+        process.runtime,
         process.collector,
-        process.clock,
         RunOptions(concurrency=WIDTH),
         taken=taken,
         room=asyncio.Semaphore(WIDTH),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from longline.core.model import ItemState, Job, JobState
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.progress import ProgressTracker, rest_after
 from longline.engine.sites import Pictures
-from longline.engine.watch import Watch
+from longline.engine.watch import ProgressLoop, Watch
 from longline.storage.database import Database, open_database
-from longline.storage.queue.queue import Queue
+from longline.storage.queue.queue import JobCounts, Queue
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, stored
 from tests.virtual import VirtualClock
@@ -35,6 +34,10 @@ class SlowQueue(Queue):
         self.counted.append(job)
         await self._clock.sleep(self._seconds)
         return await super().counts(job)
+
+    async def progress(self, ids: Sequence[str]) -> dict[str, JobCounts]:
+        await self._clock.sleep(self._seconds)
+        return await super().progress(ids)
 
 
 @pytest.fixture
@@ -69,9 +72,9 @@ async def moments_of_looks(
         clock,
         on_progress=lambda _: moments.append(clock.now()),
     )
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(30):
-            await watch.run()
+    async with ProgressLoop(store, clock) as loop:
+        with loop.following(watch):
+            await asyncio.sleep(30)
     return moments
 
 

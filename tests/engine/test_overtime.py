@@ -164,7 +164,7 @@ async def test_chunks_that_are_done_meanwhile_are_not_held_to_be_lost(
         async def sweep() -> None:
             while True:
                 await asyncio.sleep(10)
-                await process.store.chunks.reclaim(Reclaim(process.job.id, process.clock.now()))
+                await process.store.queue.reclaim(Reclaim(process.job.id, process.clock.now()))
 
         sweeping = asyncio.create_task(sweep())
         end = await process.engine.run_chunk(taken, seconds=LIMIT, more=more)

@@ -20,7 +20,7 @@ from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.backends.sqlite import SqliteCells, SqliteRateLimitBackend
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile, SqliteRateLimitBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
@@ -79,8 +79,8 @@ async def backends(
         yield Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
         return
     file = tmp_path / "pace.sqlite"
-    paces = SqliteRateLimitBackend(file, clock)
-    limits = SqliteCells(file, "limits", Learned, clock)
+    paces = SqliteRateLimitBackend(SqliteFile(file, clock))
+    limits = SqliteCells(SqliteFile(file, clock), "limits", Learned)
     yield Keepers(paces, limits)
     await paces.close()
     await limits.close()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from longline.core.clock import SystemClock
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteRateLimitBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile, SqliteRateLimitBackend
 from longline.limits.breaker import BreakerPolicy
 from longline.limits.rate_limit import RateLimit
 
@@ -19,7 +19,7 @@ POLICY = BreakerPolicy(threshold=1, recovery=60.0)
 
 
 async def reserve(path: Path, count: int) -> None:
-    backend = SqliteRateLimitBackend(path, SystemClock())
+    backend = SqliteRateLimitBackend(SqliteFile(path, SystemClock()))
     for _ in range(count):
         slot = await backend.reserve("a.test", PACE)
         print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program
@@ -27,7 +27,7 @@ async def reserve(path: Path, count: int) -> None:
 
 
 async def probe(path: Path, count: int) -> None:
-    backend = SqliteBreakerBackend(path, SystemClock())
+    backend = SqliteBreakerBackend(SqliteFile(path, SystemClock()))
     for _ in range(count):
         admission = await backend.admit("a.test", POLICY)
         print(int(admission.is_probe), flush=True)  # noqa: T201 - the answer of this program

@@ -13,7 +13,7 @@ import pytest
 from longline.limits.backends.base import BreakerBackend
 from longline.limits.backends.memory import MemoryBreakerBackend
 from longline.limits.backends.redis import RedisBreakerBackend
-from longline.limits.backends.sqlite import SqliteBreakerBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
 from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
 from tests.redis_given import timed_door
 from tests.servers import RedisServer
@@ -35,7 +35,7 @@ async def breakers(
         async with timed_door(server.url, clock) as door:
             yield RedisBreakerBackend(door)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
     yield backend
     await backend.close()
 
@@ -123,7 +123,7 @@ async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerBackend) 
 
 async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path: Path) -> None:
     path = tmp_path / "keeper.sqlite"
-    backend = SqliteBreakerBackend(path, clock)
+    backend = SqliteBreakerBackend(SqliteFile(path, clock))
     await ban(backend)
     old = {
         "failures": 10,

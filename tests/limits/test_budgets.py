@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longline.core.clock import Clock
 from longline.limits.backends.cells import Cells
 from longline.limits.backends.memory import MemoryCells
-from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.limits.budget import Budget, Budgets, Spent, exceeded
 from longline.limits.errors import BudgetSpent
 from tests.virtual import VirtualClock
@@ -89,7 +89,9 @@ async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
 async def test_processes_that_share_a_file_share_the_budget(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    files = [SqliteCells(tmp_path / "pace.sqlite", "budget", Spent, clock) for _ in range(3)]
+    files = [
+        SqliteCells(SqliteFile(tmp_path / "pace.sqlite", clock), "budget", Spent) for _ in range(3)
+    ]
     several = [budgets(clock, Budget(requests=10), cells=file) for file in files]
 
     async def spend(budget: Budgets) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import Blocked, ConnectFailed, FailureKind
-from longline.limits.backends.sqlite import SqliteBreakerBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
 from longline.limits.breaker import BreakerPolicy, Phase
 from longline.limits.circuit import CircuitBreaker
 from longline.limits.errors import CircuitOpen
@@ -28,7 +28,7 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
     yield CircuitBreaker(clock=clock, backend=backend)
     await backend.close()
 

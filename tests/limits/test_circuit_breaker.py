@@ -9,7 +9,7 @@ import pytest
 from longline.core.errors import ConnectFailed, Gone
 from longline.limits.backends.base import BreakerBackend
 from longline.limits.backends.memory import MemoryBreakerBackend
-from longline.limits.backends.sqlite import SqliteBreakerBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
 from longline.limits.breaker import (
     Admission,
     BreakerPolicy,
@@ -34,7 +34,7 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
     yield CircuitBreaker(clock=clock, backend=backend)
     await backend.close()
 
@@ -253,7 +253,9 @@ async def test_while_all_is_well_the_keeper_is_only_glanced_at(clock: VirtualClo
 async def test_what_other_processes_do_is_seen_within_half_a_second(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    ours, theirs = (SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock) for _ in range(2))
+    ours, theirs = (
+        SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock)) for _ in range(2)
+    )
     breaker = CircuitBreaker(clock=clock, backend=ours)
     await breaker.before(DOMAIN)
     await fail(CircuitBreaker(clock=clock, backend=theirs), 10)

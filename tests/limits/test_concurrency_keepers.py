@@ -12,7 +12,7 @@ import pytest
 from longline.limits.backends.base import ConcurrencyBackend
 from longline.limits.backends.memory import MemoryConcurrencyBackend
 from longline.limits.backends.redis import RedisConcurrencyBackend
-from longline.limits.backends.sqlite import SqliteConcurrencyBackend
+from longline.limits.backends.sqlite import SqliteConcurrencyBackend, SqliteFile
 from longline.limits.concurrency import LEASE, InFlight, enter, leave, stay
 from tests.redis_given import settled_door, timed_door
 from tests.servers import RedisServer
@@ -34,7 +34,7 @@ async def backend(
         async with settled_door(server.url, clock) as door:
             yield RedisConcurrencyBackend(door)
         return
-    backend = SqliteConcurrencyBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteConcurrencyBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
     yield backend
     await backend.close()
 

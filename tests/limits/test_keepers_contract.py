@@ -11,7 +11,7 @@ import pytest
 from longline.limits.backends.base import BreakerBackend, RateLimitBackend
 from longline.limits.backends.memory import MemoryBreakerBackend, MemoryRateLimitBackend
 from longline.limits.backends.redis import RedisBreakerBackend, RedisRateLimitBackend
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteRateLimitBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile, SqliteRateLimitBackend
 from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
 from longline.limits.rate_limit import RateLimit
 from tests.redis_given import settled_door
@@ -36,7 +36,7 @@ async def buckets(
         async with settled_door(server.url, clock) as door:
             yield RedisRateLimitBackend(door)
         return
-    backend = SqliteRateLimitBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteRateLimitBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
     yield backend
     await backend.close()
 
@@ -53,7 +53,7 @@ async def breakers(
         async with settled_door(server.url, clock) as door:
             yield RedisBreakerBackend(door)
         return
-    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
+    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
     yield backend
     await backend.close()
 

@@ -11,7 +11,7 @@ from longline.core.errors import BadOption
 from longline.limits import learning
 from longline.limits.backends.cells import Answer, Cells, Step
 from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.limits.learning import Learned
 from longline.limits.limiter import Grant, RateLimiter
 from longline.limits.rate_limit import RateLimit
@@ -27,7 +27,7 @@ async def cells(
     if request.param == "memory":
         yield MemoryCells[Learned](clock)
         return
-    kept = SqliteCells(tmp_path / "pace.sqlite", "limits", Learned, clock)
+    kept = SqliteCells(SqliteFile(tmp_path / "pace.sqlite", clock), "limits", Learned)
     yield kept
     await kept.close()
 

@@ -11,7 +11,7 @@ import pytest
 from longline.limits import learning
 from longline.limits.backends.base import RateLimitBackend
 from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.backends.sqlite import SqliteRateLimitBackend
+from longline.limits.backends.sqlite import SqliteFile, SqliteRateLimitBackend
 from longline.limits.errors import Deferred
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
@@ -28,7 +28,7 @@ async def backend(
     if request.param == "memory":
         yield MemoryRateLimitBackend(clock)
         return
-    kept = SqliteRateLimitBackend(tmp_path / "pace.sqlite", clock)
+    kept = SqliteRateLimitBackend(SqliteFile(tmp_path / "pace.sqlite", clock))
     yield kept
     await kept.close()
 

@@ -16,7 +16,7 @@ import pytest
 
 from longline.core.clock import SystemClock
 from longline.core.errors import StoreDamaged, StoreTooNew, StoreUnreachable
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteRateLimitBackend
+from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile, SqliteRateLimitBackend
 from longline.limits.breaker import BreakerPolicy, Health
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import RateLimit
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def backend(path: Path) -> AsyncIterator[SqliteRateLimitBackend]:
-    backend = SqliteRateLimitBackend(path, SystemClock())
+    backend = SqliteRateLimitBackend(SqliteFile(path, SystemClock()))
     yield backend
     await backend.close()
 
@@ -66,7 +66,7 @@ def test_ten_processes_are_never_given_the_same_slot(path: Path) -> None:
 
 @pytest.mark.real_time
 async def test_of_many_processes_one_becomes_the_probe(path: Path) -> None:
-    backend = SqliteBreakerBackend(path, LateClock(-POLICY.recovery))
+    backend = SqliteBreakerBackend(SqliteFile(path, LateClock(-POLICY.recovery)))
     await backend.record("a.test", POLICY, Health.DOWN)
     await backend.close()
 
@@ -134,7 +134,7 @@ async def test_the_time_is_read_when_the_lock_is_held(
 
 
 async def test_limiters_on_one_file_share_a_limit(path: Path, clock: VirtualClock) -> None:
-    backends = [SqliteRateLimitBackend(path, clock) for _ in range(2)]
+    backends = [SqliteRateLimitBackend(SqliteFile(path, clock)) for _ in range(2)]
     limiters = [RateLimiter(clock=clock, backend=backend) for backend in backends]
     started = clock.now()
 
@@ -148,18 +148,21 @@ async def test_limiters_on_one_file_share_a_limit(path: Path, clock: VirtualCloc
 
 
 async def test_a_restart_finds_the_bucket_as_it_was(path: Path, clock: VirtualClock) -> None:
-    before = SqliteRateLimitBackend(path, clock)
+    before = SqliteRateLimitBackend(SqliteFile(path, clock))
     slot = await before.reserve("a.test", PACE)
     await before.close()
 
-    after = SqliteRateLimitBackend(path, clock)
+    after = SqliteRateLimitBackend(SqliteFile(path, clock))
 
     assert await after.state("a.test") == slot.after
     await after.close()
 
 
 async def test_buckets_and_breakers_may_share_a_file(path: Path, clock: VirtualClock) -> None:
-    buckets, breakers = SqliteRateLimitBackend(path, clock), SqliteBreakerBackend(path, clock)
+    buckets, breakers = (
+        SqliteRateLimitBackend(SqliteFile(path, clock)),
+        SqliteBreakerBackend(SqliteFile(path, clock)),
+    )
 
     slot = await buckets.reserve("a.test", PACE)
     state = (await breakers.record("a.test", POLICY, Health.DOWN)).after
@@ -208,7 +211,7 @@ async def test_a_file_of_a_newer_longline_is_left_alone(
     other = sqlite3.connect(path)
     other.execute("PRAGMA user_version = 2")
     other.close()
-    late = SqliteRateLimitBackend(path, SystemClock())
+    late = SqliteRateLimitBackend(SqliteFile(path, SystemClock()))
 
     with pytest.raises(StoreTooNew) as refused:
         await late.reserve("a.test", PACE)
@@ -231,7 +234,9 @@ async def test_a_value_that_cannot_be_read_is_said_so(
 
 
 async def test_a_folder_that_is_missing_is_said_so(tmp_path: Path) -> None:
-    backend = SqliteRateLimitBackend(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
+    backend = SqliteRateLimitBackend(
+        SqliteFile(tmp_path / "nowhere" / "keeper.sqlite", SystemClock())
+    )
 
     with pytest.raises(StoreUnreachable, match="unable to open"):  # SQLite's own words
         await backend.reserve("a.test", PACE)

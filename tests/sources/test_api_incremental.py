@@ -11,7 +11,7 @@ import pytest
 from longline.core.errors import DiscoveryFailed
 from longline.core.model import Item
 from longline.limits.backends.memory import MemoryCells
-from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.sources.api.source import Bookmark, Bookmarks
 from tests.sources.api_bench import ApiSite, Bench
 from tests.virtual import VirtualClock
@@ -29,7 +29,7 @@ async def any_bookmarks(
     if request.param == "memory":
         yield Bookmarks(MemoryCells(clock))
         return
-    cells = SqliteCells(tmp_path / "keepers.db", "bookmarks", Bookmark, clock)
+    cells = SqliteCells(SqliteFile(tmp_path / "keepers.db", clock), "bookmarks", Bookmark)
     yield Bookmarks(cells)
     await cells.close()
 

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
-from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.limits.learning import Learned
 from longline.storage.database import Database
 from longline.storage.queue.chunks import Take
@@ -99,6 +99,6 @@ def _rows(connection: sqlite3.Connection, table: Any) -> list[Any]:
 
 async def put_beside(path: Path, room: str, name: str, value: Learned) -> None:
     """Put a value into the file that a home has beside its database."""
-    cells = SqliteCells(path, room, Learned, SystemClock())
+    cells = SqliteCells(SqliteFile(path, SystemClock()), room, Learned)
     await cells.change(name, lambda _old, _now: (value, None))
     await cells.close()

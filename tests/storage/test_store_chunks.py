@@ -46,7 +46,7 @@ def keys(taken: Taken | None) -> list[str]:
 
 
 async def died(store: Store, job: Job, owner: str) -> None:
-    await store.chunks.reclaim(Reclaim(job.id, EPOCH, killed=[owner]))
+    await store.queue.reclaim(Reclaim(job.id, EPOCH, killed=[owner]))
 
 
 async def test_all_that_is_due_is_offered_and_nothing_twice(store: Store) -> None:
@@ -332,7 +332,7 @@ async def test_a_beating_worker_of_a_cluster_goes_on_with_no_paused_job(store: S
     await leased(store, job)
 
     assert await store.jobs.halt(job.id, EPOCH, "stopped")
-    await store.queue.renew(job.id, "me", EPOCH + 20)
+    await store.queue.renew([(job.id, "me")], EPOCH + 20)
 
     row = await store.jobs.get(job.id)
     assert (row.state, row.reason) == (JobState.PAUSED, "stopped")

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, insert, text
 from longline.core.clock import SystemClock
 from longline.core.model import Item
 from longline.engine.owner import dead_among, this_run
-from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.limits.learning import Learned
 from longline.storage.bulk import BulkInsert, as_json
 from longline.storage.copy import CellFile, Copied, Copying, Side
@@ -311,7 +311,7 @@ async def test_small_values_of_a_file_go_into_the_table_and_back_into_a_file(
     home = Side(back, CellFile(last))
     await Copying(Side(target), home, dead_among=dead_among).run()
 
-    cells = SqliteCells(last, "limits", Learned, SystemClock())
+    cells = SqliteCells(SqliteFile(last, SystemClock()), "limits", Learned)
     assert await cells.all() == there == {"shop.test": Learned(rate=0.25)}
     assert (await counts(target))["cells"] == 1
     await cells.close()

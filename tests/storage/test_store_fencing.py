@@ -11,6 +11,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
 from longline.pipeline.material import Material, unpack_material
 from longline.storage.errors import LeaseLost
+from longline.storage.queue.leases import Reclaim, Reclaimed
 from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.storage.given import ended, item, leased, queued, record, stored
@@ -31,7 +32,7 @@ async def everything(store: Store, job: Job) -> tuple[Any, ...]:
 async def test_of_a_stale_lease_nothing_is_committed(store: Store) -> None:
     job = await queued(store, "a")
     (stale,) = await leased(store, job, owner="slow")
-    await store.queue.reclaim(job.id, EPOCH + 21)
+    await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
     await leased(store, job, owner="quick", at=EPOCH + 21)
     before = await everything(store, job)
 
@@ -49,7 +50,7 @@ async def test_a_lease_that_was_taken_back_is_stale_before_anybody_has_it_again(
 ) -> None:
     job = await queued(store, "a")
     (stale,) = await leased(store, job)
-    await store.queue.reclaim(job.id, EPOCH + 21)
+    await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
 
     with pytest.raises(LeaseLost):
         await store.queue.finish(stored(stale))
@@ -60,7 +61,7 @@ async def test_a_lease_that_was_taken_back_is_stale_before_anybody_has_it_again(
 async def test_a_stale_lease_does_not_disturb_the_valid_one_beside_it(store: Store) -> None:
     job = await queued(store, "a", "b")
     stale, _ = await leased(store, job, 2, owner="slow")
-    await store.queue.reclaim(job.id, EPOCH + 21)
+    await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
     valid, other = await leased(store, job, 2, owner="quick", at=EPOCH + 21)
 
     answers = await asyncio.gather(
@@ -101,7 +102,7 @@ async def test_a_released_item_goes_back_as_if_never_tried(store: Store) -> None
 async def test_a_stale_release_does_not_take_the_item_from_its_new_holder(store: Store) -> None:
     job = await queued(store, "a")
     (stale,) = await leased(store, job)
-    await store.queue.reclaim(job.id, EPOCH + 21)
+    await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
     (valid,) = await leased(store, job, at=EPOCH + 21)
 
     await store.queue.release([stale])
@@ -123,9 +124,9 @@ async def test_an_expired_lease_is_taken_back_and_a_living_one_is_not(store: Sto
     await leased(store, job, owner="early", at=EPOCH)
     await leased(store, job, owner="late", at=EPOCH + 10)
 
-    freed = await store.queue.reclaim(job.id, EPOCH + 25)
+    freed = await store.queue.reclaim(Reclaim(job.id, EPOCH + 25))
 
-    assert freed == 1
+    assert freed.items == 1
     assert await store.queue.owners(job.id) == ["late"]
     (event,) = await store.event_log.events(job.id, kind="leases.reclaimed")
     assert event.data == {"items": 1}
@@ -136,10 +137,10 @@ async def test_a_worker_that_renews_keeps_its_items(store: Store) -> None:
     mine = await leased(store, job, owner="me")
     await leased(store, job, owner="silent")
 
-    await store.queue.renew(job.id, "me", EPOCH + 60)
-    freed = await store.queue.reclaim(job.id, EPOCH + 30)
+    await store.queue.renew([(job.id, "me")], EPOCH + 60)
+    freed = await store.queue.reclaim(Reclaim(job.id, EPOCH + 30))
 
-    assert freed == 1
+    assert freed.items == 1
     assert await store.queue.finish(stored(mine[0])) == ItemState.STORED
 
 
@@ -148,9 +149,9 @@ async def test_what_a_dead_owner_held_is_taken_back_at_once(store: Store) -> Non
     await leased(store, job, 2, owner="dead")
     await leased(store, job, 1, owner="alive")
 
-    freed = await store.queue.reclaim(job.id, EPOCH, ["dead", "unheard of"])
+    freed = await store.queue.reclaim(Reclaim(job.id, EPOCH, dead=["dead", "unheard of"]))
 
-    assert freed == 2
+    assert freed.items == 2
     assert await store.queue.owners(job.id) == ["alive"]
     assert [lease.tries for lease in await leased(store, job, 5)] == [2, 2]
 
@@ -158,7 +159,7 @@ async def test_what_a_dead_owner_held_is_taken_back_at_once(store: Store) -> Non
 async def test_taking_back_nothing_is_no_event(store: Store) -> None:
     job = await queued(store, "a")
 
-    assert await store.queue.reclaim(job.id, EPOCH + 1000) == 0
+    assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 1000)) == Reclaimed()
     assert await store.event_log.events(job.id, kind="leases.reclaimed") == []
 
 
@@ -175,7 +176,7 @@ async def test_leases_of_one_job_are_not_those_of_another(store: Store) -> None:
     await leased(store, one, owner="dead")
     await leased(store, other, owner="dead")
 
-    await store.queue.reclaim(one.id, EPOCH, ["dead"])
+    await store.queue.reclaim(Reclaim(one.id, EPOCH, dead=["dead"]))
 
     assert await store.queue.owners(one.id) == []
     assert await store.queue.owners(other.id) == ["dead"]
@@ -254,7 +255,7 @@ async def test_data_with_keys_that_are_no_text_is_stored(store: Store) -> None:
 async def test_a_lost_lease_is_lost_for_every_verdict(store: Store) -> None:
     job = await queued(store, "a")
     (stale,) = await leased(store, job)
-    await store.queue.reclaim(job.id, EPOCH + 21)
+    await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
 
     with pytest.raises(LeaseLost):
         await store.queue.finish(ended(stale, OutcomeAction.DEFER, due=EPOCH + 60))

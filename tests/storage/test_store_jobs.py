@@ -178,7 +178,7 @@ async def test_discovery_passes_on_only_from_the_silent_and_the_dead(
 async def test_who_renews_keeps_the_discovery(store: Store) -> None:
     job = await queued(store)
     await store.jobs.take_discovery(job.id, "first", EPOCH, EPOCH + 20, [])
-    await store.queue.renew(job.id, "first", EPOCH + 60)
+    await store.queue.renew([(job.id, "first")], EPOCH + 60)
 
     assert not await store.jobs.take_discovery(job.id, "other", EPOCH + 30, EPOCH + 50, [])
 

@@ -26,10 +26,10 @@ ASKED: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
     "what waits": lambda store, job: store.queue.waiting(job),
     "what can be offered": lambda store, job: store.chunks.offer(job, EPOCH, size=5),
     "who holds it": lambda store, job: store.chunks.owners(job),
-    "what the dead held": lambda store, job: store.chunks.reclaim(Reclaim(job, EPOCH)),
+    "what the dead held": lambda store, job: store.queue.reclaim(Reclaim(job, EPOCH)),
     "which jobs are over": lambda store, _: store.chunks.over(),
     "when one was finished": lambda store, job: store.chunks.last_finish(job),
-    "which was the last": lambda store, job: store.queue.last_key(job),
+    "which was the last": lambda store, job: store.queue.progress([job]),
 }
 NARROW = ("state=?", "kind=?", "ix_items_finished")
 """What a step says that reads a part of a job's items or events, and not all of them."""

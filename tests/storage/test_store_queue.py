@@ -251,7 +251,7 @@ async def test_the_item_that_was_finished_last_is_known_and_when(store: Store) -
         replace(ended(third, OutcomeAction.DEFER, due=EPOCH + 60), at=EPOCH + 9)
     )
 
-    assert await store.queue.last_key(job.id) == "b"
+    assert (await store.queue.progress([job.id]))[job.id].last_key == "b"
     assert await store.chunks.last_finish(job.id) == EPOCH + 5
 
 
@@ -260,7 +260,7 @@ async def test_of_a_job_that_has_finished_nothing_no_item_was_last(store: Store)
     other = await queued(store, "b")
     await store.queue.finish(stored((await leased(store, other))[0]))
 
-    assert await store.queue.last_key(job.id) is None
+    assert (await store.queue.progress([job.id]))[job.id].last_key is None
     assert await store.chunks.last_finish(job.id) is None
 
 

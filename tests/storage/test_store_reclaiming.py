@@ -23,7 +23,7 @@ async def given_to(store: Store, job: Job, owner: str, *, size: int = 4) -> Take
 
 
 async def killed(store: Store, job: Job, *owners: str) -> Reclaimed:
-    return await store.chunks.reclaim(Reclaim(job.id, EPOCH, killed=owners))
+    return await store.queue.reclaim(Reclaim(job.id, EPOCH, killed=owners))
 
 
 async def lethal(store: Store) -> Job:
@@ -47,7 +47,7 @@ async def test_what_a_dead_owner_held_is_queued_again_at_once(
     first, *_ = (await given_to(store, job, "me")).leases
     await store.queue.finish(stored(first))
 
-    reclaimed = await store.chunks.reclaim(Reclaim(job.id, EPOCH, dead, killed))
+    reclaimed = await store.queue.reclaim(Reclaim(job.id, EPOCH, dead, killed))
 
     assert reclaimed == Reclaimed(items=2, quarantined=0, chunks=1)
     assert (await store.queue.counts(job.id))[ItemState.QUEUED] == 2
@@ -70,8 +70,8 @@ async def test_what_has_expired_is_taken_back_and_nobody_is_suspected(store: Sto
     job = await queued(store, "1", "2")
     await given_to(store, job, "me")
 
-    assert await store.chunks.reclaim(Reclaim(job.id, EPOCH + 20)) == Reclaimed()
-    reclaimed = await store.chunks.reclaim(Reclaim(job.id, EPOCH + 21))
+    assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 20)) == Reclaimed()
+    reclaimed = await store.queue.reclaim(Reclaim(job.id, EPOCH + 21))
 
     assert reclaimed == Reclaimed(items=2, quarantined=0, chunks=1)
     assert len((await given_to(store, job, "you")).leases) == 2
@@ -81,7 +81,7 @@ async def test_the_death_of_a_whole_worker_makes_no_suspects(store: Store) -> No
     job = await queued(store, "1", "2")
     await given_to(store, job, "me")
 
-    await store.chunks.reclaim(Reclaim(job.id, EPOCH, dead=["me"]))
+    await store.queue.reclaim(Reclaim(job.id, EPOCH, dead=["me"]))
 
     assert not (await given_to(store, job, "you")).is_alone
 
@@ -94,8 +94,8 @@ async def test_a_chunk_whose_owner_died_after_its_last_item_is_lost_in_the_end(
     await store.queue.finish(stored(taken.leases[0]))
 
     assert await store.chunks.owners(job.id) == ["me"]
-    assert await store.chunks.reclaim(Reclaim(job.id, EPOCH + 59)) == Reclaimed()
-    assert await store.chunks.reclaim(Reclaim(job.id, EPOCH + 61)) == Reclaimed(chunks=1)
+    assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 59)) == Reclaimed()
+    assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 61)) == Reclaimed(chunks=1)
 
 
 async def test_the_third_death_with_an_item_in_hand_puts_it_into_quarantine(
@@ -152,7 +152,7 @@ async def test_only_what_a_killed_owner_had_begun_is_suspect(store: Store) -> No
     taken = await given_to(store, job, "me")
     begun = taken.leases[0]
 
-    await store.chunks.reclaim(
+    await store.queue.reclaim(
         Reclaim(job.id, EPOCH + 1, killed=["me"], in_flight={"me": {begun.id}})
     )
 

@@ -42,7 +42,7 @@ async def run_shown(
             with orchestrator.handling_signals(told_to_stop), display:
                 report = await start(
                     {
-                        "on_progress": display.update,
+                        "on_progress": None if as_json else display.update,
                         "on_start": announce,
                         "on_trouble": lambda text: display.say(text, is_trouble=True),
                     }

@@ -41,10 +41,10 @@ class Board:
         return self._live or nullcontext()
 
     def hooks_of(self, source: str) -> Mapping[str, Any]:
-        return {
-            "on_progress": lambda progress: self._update(source, progress),
-            "on_trouble": lambda text: self._trouble(source, text),
-        }
+        hooks: dict[str, Any] = {"on_trouble": lambda text: self._trouble(source, text)}
+        if not self._is_quiet:
+            hooks["on_progress"] = lambda progress: self._update(source, progress)
+        return hooks
 
     def say(self, text: str, *, is_trouble: bool = False) -> None:
         if is_trouble or not self._is_quiet:

@@ -23,7 +23,7 @@ from longline.distributed.open_jobs import Opened, OpenJobs
 from longline.distributed.reports import ALIVE, Reports
 from longline.distributed.task_runner import TaskRunner
 from longline.engine.committer import first_of
-from longline.engine.discovery import LEASE
+from longline.engine.heartbeat import LEASE
 from longline.engine.owner import this_child
 from longline.storage.queue.chunks import TakeMore, Taken
 from longline.storage.queue.tasks import TaskKind

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
-from longline.core.clock import Clock
 from longline.core.model import OPEN_STATES, Job
 from longline.distributed.reports import Reports
 from longline.engine.chunks import ChunkEngine
 from longline.engine.extractor import Collector
 from longline.engine.options import options_of
-from longline.http.transports.aiohttp import ConnectionLimit
-from longline.storage.store import Store
-from longline.wiring import Fetching, LimitBackends, open_collector
+from longline.engine.runtime import Runtime
+from longline.wiring import Fetching, SharedHttp, open_collector
 
 _MOST = 16  # jobs open at a time in one child, unless more are worked on
 _IDLE = 300.0  # seconds that one stays open for nothing
@@ -44,19 +42,18 @@ class OpenJobs:
     def __init__(
         self,
         settings: Settings,
-        store: Store,
-        backends: LimitBackends,
-        clock: Clock,
+        runtime: Runtime,
+        http: SharedHttp,
         reports: Reports,
         *,
         on_trouble: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """Make one; `on_trouble` is told in words what goes wrong when a job is let go of."""
         self._settings = settings
-        self._store = store
-        self._backends = backends
-        self._connections = ConnectionLimit()
-        self._clock = clock
+        self._runtime = runtime
+        self._http = http
+        self._store = runtime.store
+        self._clock = runtime.clock
         self._reports = reports
         self._on_trouble = on_trouble
         self._opened: OrderedDict[str, Opened] = OrderedDict()
@@ -144,17 +141,15 @@ class OpenJobs:
                     self._clock,
                     self._store,
                     job=job.id,
-                    backends=self._backends,
-                    connections=self._connections,
+                    shared=self._http,
                     since=since,
                     on_trouble=lambda problem: self._on_trouble(f"{job.id}: {problem}"),
                 )
             )
             options = options_of(self._settings, spec)
             engine = ChunkEngine(
-                self._store,
+                self._runtime,
                 collector,
-                self._clock,
                 options,
                 job=job,
                 diary=self._reports,

@@ -32,7 +32,7 @@ async def give_back(store: Store, at: float, begun: Collection[int]) -> None:
         finder = finders[job]
         if finder in own:
             await _leave_discovery(store, job, finder, at, is_of_it=is_of_finding)
-        await store.chunks.reclaim(_all_of(job, own, at, begun))
+        await store.queue.reclaim(_all_of(job, own, at, begun))
 
 
 async def hand_back(store: Store, job: str, owners: Collection[str], at: float) -> None:
@@ -42,7 +42,7 @@ async def hand_back(store: Store, job: str, owners: Collection[str], at: float) 
         StoreError: the database does not answer; what is held expires.
     """
     held = [owner for owner in await store.chunks.owners(job) if owner in owners]
-    await store.chunks.reclaim(Reclaim(job, at, dead=held))
+    await store.queue.reclaim(Reclaim(job, at, dead=held))
 
 
 async def _finder(store: Store, job: str) -> str | None:

@@ -17,7 +17,7 @@ from longline.core.model import Job, JobState
 from longline.distributed.app import FETCH, OUTPUT, PROCESS, QUEUES, Messages
 from longline.distributed.errors import BrokerUnreachable
 from longline.distributed.task_runner import free_among
-from longline.engine.discovery import LEASE
+from longline.engine.heartbeat import LEASE
 from longline.engine.options import options_of
 from longline.engine.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.engine.pause_policy import rest_or_pause
@@ -145,7 +145,7 @@ class Sweeper:
         owners = await self._store.chunks.owners(job.id)
         for owner in living_among(owners):
             if process_of(owner) in children.held_up:
-                await self._store.queue.renew(job.id, owner, self._clock.now() + LEASE)
+                await self._store.queue.renew([(job.id, owner)], self._clock.now() + LEASE)
         alone = killed_among(owners)
         dead = [owner for owner in dead_among(owners) if owner not in alone]
         # Another worker's supervisor knows better what its own child had in flight.
@@ -157,7 +157,7 @@ class Sweeper:
         begun = {owner: children.in_flight.get(process_of(owner) or 0) for owner in killed}
         known = {owner: items for owner, items in begun.items() if items is not None}
         wish = Reclaim(job.id, self._clock.now(), dead, killed, known)
-        taken_back: Reclaimed = await self._store.chunks.reclaim(wish)
+        taken_back: Reclaimed = await self._store.queue.reclaim(wish)
         swept.items += taken_back.items
         swept.quarantined += taken_back.quarantined
 

@@ -9,8 +9,8 @@ from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.distributed.open_jobs import OpenJobs
 from longline.engine.committer import beside
-from longline.engine.discovery import HEARTBEAT, LEASE
 from longline.engine.extractor import is_of_the_process, no_stray_cancellation
+from longline.engine.heartbeat import HEARTBEAT, LEASE
 from longline.engine.owner import dead_among, killed_among, this_child
 from longline.engine.tasks import in_time, in_words, tell_finished
 from longline.export.tasks import ExportOutcome, export_job, request_of

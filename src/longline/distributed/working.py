@@ -19,13 +19,14 @@ from longline.distributed.release import give_back, hand_back
 from longline.distributed.reports import Reports
 from longline.distributed.sweeper import offer
 from longline.distributed.task_runner import TaskRunner
-from longline.engine.discovery import LEASE
+from longline.engine.heartbeat import LEASE
 from longline.engine.owner import this_child
+from longline.engine.runtime import Runtime
 from longline.storage.errors import UnknownJob
 from longline.storage.queue.chunks import Take, TakeMore, Taken
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store
-from longline.wiring import open_limit_backends
+from longline.wiring import open_shared_http
 
 T = TypeVar("T")
 _TURNS = 16  # chunks after which more are offered: so many fewer are open then
@@ -69,8 +70,8 @@ class Working:
             )
             await self._clock.follow(self._store)
             # For as long as Redis is away, requests wait: without it nobody knows the pace.
-            backends = await ends.enter_async_context(
-                open_limit_backends(
+            http = await ends.enter_async_context(
+                open_shared_http(
                     self._settings,
                     self._clock,
                     self._store,
@@ -79,11 +80,13 @@ class Working:
                     is_hasty=self._is_to_end,
                 )
             )
+            runtime = await ends.enter_async_context(
+                Runtime(self._store, self._clock, reclaims=False)
+            )
             self._jobs = OpenJobs(
                 self._settings,
-                self._store,
-                backends,
-                self._clock,
+                runtime,
+                http,
                 self._reports,
                 on_trouble=self._say,
             )

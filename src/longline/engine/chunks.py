@@ -14,23 +14,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from longline.core.clock import Clock
 from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError
 from longline.core.model import ItemState, Job, JobState, Lease, Outcome, OutcomeAction
 from longline.drift.watch import Drifting
-from longline.engine.committer import Committer, completion_of, first_of
+from longline.engine.committer import CommitQueue, completion_of, first_of
 from longline.engine.discovery import Discovery
 from longline.engine.domain_queues import Prefetch
 from longline.engine.extractor import Collector
+from longline.engine.heartbeat import Beating, stop_reason
 from longline.engine.options import RunOptions
 from longline.engine.pause_policy import GRACE, TimeLimit, rest_or_pause
-from longline.engine.time_limits import StopSignal, Try, beat
+from longline.engine.runtime import Runtime
+from longline.engine.time_limits import StopSignal, Try
 from longline.http.errors import RobotsDisallowed
 from longline.storage.events import event_row
 from longline.storage.queue.chunks import TakeMore, Taken, Turn
 from longline.storage.queue.outcomes import Completion, spent_on
 from longline.storage.queue.standing import DISCOVERY_FAILED
-from longline.storage.store import Store
 
 # ---------------- The work on chunks of one domain, one after the other without a gap, within a
 
@@ -107,9 +107,8 @@ class ChunkWork:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         collector: Collector,
-        clock: Clock,
         options: RunOptions,
         *,
         taken: Taken,
@@ -119,9 +118,10 @@ class ChunkWork:
         diary: Diary,
         refill: Refill | None = None,
     ) -> None:
-        self._store = store
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._heartbeat = runtime.heartbeat
         self._collector = collector
-        self._clock = clock
         self._options = options
         self._job = taken.job
         self._domain = taken.leases[0].domain
@@ -146,8 +146,8 @@ class ChunkWork:
         self._reason: str | None = None
         self.is_in_overtime = False
         """Whether its time is up, and it goes on for items that wait."""
-        self._committer = Committer(
-            store.queue, options.concurrency * 16, self._count, lambda: len(self._chunk_of)
+        self._commits = CommitQueue(
+            runtime.committer, options.concurrency * 16, self._count, lambda: len(self._chunk_of)
         )
         self._add(taken)
 
@@ -173,8 +173,10 @@ class ChunkWork:
             StoreError: the database does not take any more.
         """
         started = self._clock.now()
+        beating = Beating(self._job, self._owners, partial(_obey, self._halt))
         try:
-            await self._run_tasks(seconds)
+            with self._heartbeat.keeping(beating):
+                await self._run_tasks(seconds, beating)
         except* LonglineError as several:
             raise first_of(several) from several
         spent = self._clock.now() - started
@@ -182,18 +184,16 @@ class ChunkWork:
         reason = self._halt.reason or self._reason
         return ChunkEnd(self._finished, self._handed_back, spent, reason, done)
 
-    async def _run_tasks(self, seconds: float) -> None:
+    async def _run_tasks(self, seconds: float, beating: Beating) -> None:
         async with asyncio.TaskGroup() as group:
-            beats = group.create_task(
-                beat(self._store, self._clock, self._job, self._owners, self._halt)
-            )
+            beats = group.create_task(beating.wait_for_failure())
             halting = group.create_task(self._halt.wait())
-            committing = group.create_task(self._committer.run())
+            committing = group.create_task(self._commits.run())
             count = self._width if self._refill else min(self._width, len(self._waiting))
             workers = [group.create_task(self._serve(group)) for _ in range(count)]
             await self._until_ended(workers, halting, seconds)
             await self._bring_home(workers, halting, seconds)
-            self._committer.close()
+            self._commits.close()
             await asyncio.wait([committing])
             beats.cancel()
             halting.cancel()
@@ -285,7 +285,7 @@ class ChunkWork:
             await self._store.event_log.add_statistics(self._job, spent_on(one.usage.take()))
         for one in slow:
             before = await self._store.failure_log.overruns(self._job, one.lease.item.key)
-            await self._committer.hand_over(one.overrun(self._clock.now(), limit, before))
+            await self._commits.hand_over(one.overrun(self._clock.now(), limit, before))
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
         if leases:
@@ -392,7 +392,7 @@ class ChunkWork:
             self._halt.say(outcome.reason or f"{lease.domain} rests")
         now = self._clock.now()
         with usage.waiting:
-            await self._committer.hand_over(
+            await self._commits.hand_over(
                 completion_of(lease, extraction, now, self._options.limit)
             )
 
@@ -408,6 +408,12 @@ async def _wait(tasks: Sequence[asyncio.Task[None]], seconds: float | None = Non
         await asyncio.wait(busy, timeout=seconds)
 
 
+def _obey(halt: StopSignal, state: JobState | None, reason: str | None) -> None:
+    """End a piece of work whose job does not run any more."""
+    if why := stop_reason(state, reason, is_shared=True):
+        halt.say(why)
+
+
 More = Callable[[], Awaitable[TakeMore | None]]
 """Returns the wish for another chunk; None: no more are wanted."""
 
@@ -421,18 +427,18 @@ class ChunkEngine:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         collector: Collector,
-        clock: Clock,
         options: RunOptions,
         *,
         job: Job,
         diary: Diary | None = None,
         since: float | None = None,
     ) -> None:
-        self._store = store
+        self._runtime = runtime
+        self._store = store = runtime.store
+        self._clock = clock = runtime.clock
         self._collector = collector
-        self._clock = clock
         self._options = options
         self._job = job
         self._diary = diary or NoDiary()
@@ -489,9 +495,8 @@ class ChunkEngine:
         with self._halting() as halt, self._time_limited(halt):
             await self._begin_watching()
             work = ChunkWork(
-                self._store,
+                self._runtime,
                 self._collector,
-                self._clock,
                 self._options,
                 taken=taken,
                 room=self._rooms[domain],
@@ -552,8 +557,10 @@ class ChunkEngine:
                 is_patient=False,
                 time_limit=self._time_limit,
             )
+            beating = Beating(job, lambda: [owner], partial(_obey, halt))
             try:
-                await self._search(discovery, owner, halt, found, on_found)
+                with self._runtime.heartbeat.keeping(beating):
+                    await self._search(discovery, beating, halt, found, on_found)
             except* LonglineError as several:
                 raise first_of(several) from several
             if discovery.failure is not None:
@@ -613,14 +620,14 @@ class ChunkEngine:
     async def _search(
         self,
         discovery: Discovery,
-        owner: str,
+        beating: Beating,
         halt: StopSignal,
         found: asyncio.Event,
         on_found: Callable[[], Awaitable[None]],
     ) -> None:
         job = self._job.id
         async with asyncio.TaskGroup() as group:
-            beats = group.create_task(beat(self._store, self._clock, job, lambda: [owner], halt))
+            beats = group.create_task(beating.wait_for_failure())
             halting = group.create_task(halt.wait())
             finding = group.create_task(discovery.run(job))
             telling = group.create_task(_tell(found, on_found, finding))

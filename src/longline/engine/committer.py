@@ -1,21 +1,23 @@
-"""Committing outcomes many at a time, beside the work on the next items."""
+"""Commit the outcomes of all jobs of a process, many in one transaction."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from longline.core.clock import sleep_or_wake
-from longline.core.errors import LonglineError, Unexpected
+from longline.core.errors import LonglineError, StoreError, Unexpected
 from longline.core.model import ItemState, Lease
 from longline.engine.extractor import Extraction
 from longline.storage.errors import LeaseLost
 from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.queue import Queue
 
-_COMPANY = 0.05  # seconds that outcomes wait for each other while they come in numbers
+_WINDOW = 0.1  # seconds that an outcome waits for others while more are on their way
+_LARGEST = 64  # outcomes that wait for no others
 
 
 def completion_of(lease: Lease, extraction: Extraction, at: float, limit: int | None) -> Completion:
@@ -32,74 +34,132 @@ def completion_of(lease: Lease, extraction: Extraction, at: float, limit: int | 
 
 
 class Committer:
-    """Takes outcomes from the workers and commits what has come together in one transaction.
+    """Commits what has come together from all jobs, in one transaction at a time."""
 
-    `on_commit` is told the new state of each item, or None when its lease was lost; `in_work` says
-    how many items are not committed yet.
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._waiting: list[tuple[Completion, CommitQueue]] = []
+        self._arrived = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        # Not in a TaskGroup: it serves several jobs, and each of them is given its errors.
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def add(self, finish: Completion, origin: CommitQueue, *, is_urgent: bool) -> None:
+        """Have an outcome committed; an urgent one waits for no others."""
+        self._waiting.append((finish, origin))
+        self._arrived.set()
+        if is_urgent or len(self._waiting) >= _LARGEST:
+            self._is_urgent.set()
+
+    def hurry(self) -> None:
+        """Commit what waits now."""
+        if self._waiting:
+            self._is_urgent.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._arrived.wait()
+            await sleep_or_wake(_WINDOW, self._is_urgent)
+            self._arrived.clear()
+            self._is_urgent.clear()
+            batch, self._waiting = self._waiting, []
+            try:
+                await self._commit([one for one in batch if await _is_settled(*one)])
+            except Exception as error:  # noqa: BLE001  # every kind belongs to the jobs
+                for _, origin in batch:
+                    origin.fail(error)
+
+    async def _commit(self, batch: list[tuple[Completion, CommitQueue]]) -> None:
+        if not batch:
+            return
+        ends = await self._queue.complete_all([finish for finish, _ in batch])
+        for (finish, origin), end in zip(batch, ends, strict=True):
+            origin.committed(finish, None if isinstance(end, LeaseLost) else end)
+
+
+async def _is_settled(finish: Completion, origin: CommitQueue) -> bool:
+    """Wait for what has to be written before the outcome; False when that failed."""
+    try:
+        await finish.usage.settle()
+    except StoreError as error:
+        origin.fail(error)
+        return False
+    return True
+
+
+class CommitQueue:
+    """The outcomes of one piece of work on their way into the database.
+
+    `on_commit` is called with the new state of each item, None when its lease was lost. `in_work`
+    returns how many items are leased and not committed yet.
     """
 
     def __init__(
         self,
-        queue: Queue,
+        committer: Committer,
         most_waiting: int,
         on_commit: Callable[[Completion, ItemState | None], None],
         in_work: Callable[[], int],
     ) -> None:
-        self._queue = queue
+        self._committer = committer
         self._room = asyncio.Semaphore(most_waiting)
         self._on_commit = on_commit
         self._in_work = in_work
-        self._waiting: list[Completion] = []
-        self._arrived = asyncio.Event()
-        self._is_lone = asyncio.Event()
+        self._count = 0
         self._is_closing = False
+        self._ended = asyncio.get_running_loop().create_future()
 
     async def hand_over(self, finish: Completion) -> None:
         """Leave an outcome to be committed; waits only when too many are waiting already."""
         await self._room.acquire()
-        self._waiting.append(finish)
-        self._arrived.set()
-        if self._is_all_there():
-            self._is_lone.set()
+        self._count += 1
+        # Nothing else of this work can come together with it.
+        is_urgent = self._is_closing or self._in_work() <= self._count
+        self._committer.add(finish, self, is_urgent=is_urgent)
 
     def close(self) -> None:
         """Let `run` return once everything handed over is committed."""
         self._is_closing = True
-        self._arrived.set()
-        self._is_lone.set()
+        self._committer.hurry()
+        self._end_if_done()
 
     async def run(self) -> None:
-        """Commit until closed.
+        """Wait until this is closed and all is committed.
 
         Raises:
             StoreError: the database does not take any more.
         """
-        size = 0
-        while True:
-            await self._arrived.wait()
-            if size > 1:
-                await self._wait_for_company()
-            self._arrived.clear()
-            batch, self._waiting = self._waiting, []
-            size = len(batch)
-            for finish in batch:
-                await finish.usage.settle()
-            ends = await self._queue.complete_all(batch) if batch else []
-            for finish, end in zip(batch, ends, strict=True):
-                self._room.release()
-                self._on_commit(finish, None if isinstance(end, LeaseLost) else end)
-            if self._is_closing and not self._waiting:
-                return
+        await self._ended
 
-    async def _wait_for_company(self) -> None:
-        """Wait a little for more outcomes, unless no work is under way that could bring any."""
-        if self._is_all_there():
-            return
-        if await sleep_or_wake(_COMPANY, self._is_lone) and not self._is_closing:
-            self._is_lone.clear()
+    def committed(self, finish: Completion, state: ItemState | None) -> None:
+        """Note that an outcome was committed."""
+        self._count -= 1
+        self._room.release()
+        self._on_commit(finish, state)
+        self._end_if_done()
 
-    def _is_all_there(self) -> bool:
-        return self._in_work() <= len(self._waiting)
+    def fail(self, error: Exception) -> None:
+        """Have `run` raise this."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+    def _end_if_done(self) -> None:
+        if self._is_closing and not self._count and not self._ended.done():
+            self._ended.set_result(None)
 
 
 # ---------------- One error out of many that happened at once

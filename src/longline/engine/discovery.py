@@ -15,6 +15,7 @@ from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError, St
 from longline.core.model import Cursor, Item
 from longline.engine.committer import beside
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
+from longline.engine.heartbeat import HEARTBEAT, LEASE
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
 from longline.http.errors import RobotsDisallowed
@@ -129,10 +130,7 @@ async def _next_chunk(line: asyncio.Queue[Item | Cursor | _End]) -> Chunk:
     return chunk
 
 
-HEARTBEAT = 5.0  # seconds between the signs of life of a worker
-STATE_LOOK = 1.0  # and between its looks at whether a person has paused or cancelled the job
-LEASE = 20.0  # seconds a silent worker keeps its items, if nobody can see that it is dead
-IDLE_LOOK = 0.5  # seconds between looks at what others are at
+IDLE_POLL = 0.5  # seconds between two checks whether others have left something to do
 WAITED = "discovery_waited"
 """The figure of a job that says for how many seconds its discovery has only waited."""
 
@@ -193,7 +191,7 @@ class Discovery:
             return False
         if not await self._take_discovery(job):
             if self._is_patient:
-                await self._clock.sleep(IDLE_LOOK)
+                await self._clock.sleep(IDLE_POLL)
             return self._is_patient and not self._is_time_up()
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         visit.usage.waiting = self._waiting
@@ -257,7 +255,7 @@ class Discovery:
         if self._time_limit is not None:  # then discovery ends when it is begun again
             wait = min(wait, self._time_limit.left(self._clock.now()))
         with self._waiting:
-            await self._clock.sleep(max(wait, IDLE_LOOK))
+            await self._clock.sleep(max(wait, IDLE_POLL))
         return True
 
     async def _note_waits(self, job: str) -> None:

@@ -11,21 +11,22 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from longline.core.clock import Clock, sleep_or_wake
+from longline.core.clock import sleep_or_wake
 from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease, Usage
 from longline.drift.watch import Drifting
-from longline.engine.committer import Committer, completion_of, first_of
-from longline.engine.discovery import HEARTBEAT, IDLE_LOOK, LEASE, STATE_LOOK, Discovery
+from longline.engine.committer import CommitQueue, completion_of, first_of
+from longline.engine.discovery import IDLE_POLL, Discovery
 from longline.engine.domain_queues import DomainQueues, DomainRests
 from longline.engine.extractor import Collector
+from longline.engine.heartbeat import HEARTBEAT, LEASE, Beating, stop_reason
 from longline.engine.options import RunOptions, tuned_memory
-from longline.engine.owner import dead_among, this_run
+from longline.engine.owner import this_run
 from longline.engine.pause_policy import GRACE, TimeLimit, is_given_up, leave_open, pause_reason
+from longline.engine.runtime import Runtime
 from longline.http.errors import RobotsDisallowed
-from longline.storage.queue.leases import BY_HAND, Claim
+from longline.storage.queue.leases import Claim
 from longline.storage.queue.outcomes import Completion, spent_on
-from longline.storage.store import Store
 
 _PARKED_LOOK = 3.0  # seconds between looks at a job whose items are all parked until later
 _STOCK = 4  # items leased ahead for each worker; more at a time is less work for the database
@@ -38,17 +39,17 @@ class LocalEngine:
 
     def __init__(
         self,
-        store: Store,
+        runtime: Runtime,
         collector: Collector,
-        clock: Clock,
         options: RunOptions,
         *,
         on_item: Callable[[], None] = lambda: None,
         is_open: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
-        self._store = store
+        self._store = store = runtime.store
+        self._clock = clock = runtime.clock
+        self._heartbeat = runtime.heartbeat
         self._collector = collector
-        self._clock = clock
         self._options = options
         self._on_item = on_item
         self._is_open = is_open
@@ -60,8 +61,8 @@ class LocalEngine:
         self._wake = asyncio.Event()
         self._rests = DomainRests()
         self._last_lane = ""
-        self._committer = Committer(
-            store.queue, options.concurrency * 16, self._count, lambda: self._in_hand
+        self._commits = CommitQueue(
+            runtime.committer, options.concurrency * 16, self._count, lambda: self._in_hand
         )
         self._in_hand = 0
         self._drift = Drifting(store, collector.source, clock)
@@ -76,6 +77,7 @@ class LocalEngine:
             on_found=self._look_again,
             time_limit=self._limit,
         )
+        self._has_beaten = False
         self._is_dry = False  # the last look found nothing to lease, and nothing came since
         self._last_finish = clock.now()
 
@@ -96,11 +98,12 @@ class LocalEngine:
         Raises:
             StoreError: the database does not take any more; all that was committed is safe.
         """
-        await self._reclaim(job.id)
+        await self._heartbeat.reclaim([job.id])
         await self._drift.begin(job)
         try:
-            with tuned_memory(), self._woken_at_limit():
-                await self._run_tasks(job)
+            beating = Beating(job.id, lambda: [self._owner], self._obey, self._on_beat)
+            with tuned_memory(), self._woken_at_limit(), self._heartbeat.keeping(beating):
+                await self._run_tasks(job, beating)
         except* LonglineError as several:
             raise first_of(several) from several
         if self._is_time_up:
@@ -108,18 +111,18 @@ class LocalEngine:
             await is_given_up(self._store, job.id, self._clock.now(), self._options.seconds, spent)
         return await self._end(job.id)
 
-    async def _run_tasks(self, job: Job) -> None:
+    async def _run_tasks(self, job: Job, beating: Beating) -> None:
         async with asyncio.TaskGroup() as group:
-            beats = group.create_task(self._beat(job.id))
+            beats = group.create_task(beating.wait_for_failure())
             finding = group.create_task(self._discovery.run(job.id))
-            committing = group.create_task(self._committer.run())
+            committing = group.create_task(self._commits.run())
             lanes = DomainQueues(group, self._work, self._options.concurrency, self._look_again)
             await self._feed(job.id, finding, lanes)
             if self._stop_reason:
                 finding.cancel()
             await self._drain(job.id, lanes)
             await asyncio.wait([finding])
-            self._committer.close()
+            self._commits.close()
             await asyncio.wait([committing])
             beats.cancel()
 
@@ -160,10 +163,11 @@ class LocalEngine:
         while not (self._stop_reason or self._is_time_up):
             self._wake.clear()
             await self._drift.look()
+            await self._resume_reset_domains()
             if not self._is_dry and await self._lease(job, lanes):
                 continue
             if self._in_hand:
-                await self._nap(IDLE_LOOK)
+                await self._wake.wait()
             elif await self._is_over(job, finding):
                 return
             else:
@@ -222,11 +226,12 @@ class LocalEngine:
         waiting = await self._store.queue.waiting(job)
         now = self._clock.now()
         due = self._rests.next_due(waiting)
-        if due is None:
-            await self._reclaim(job)  # what is left is with others, who may have died
-            await self._nap(IDLE_LOOK)
-            return
         is_discovering = self._discovery.is_under_way
+        if due is None:
+            # What is left is with others, who may have died, or is still to be found here.
+            await self._heartbeat.reclaim([job])
+            await self._nap(HEARTBEAT if is_discovering else IDLE_POLL)
+            return
         if not is_discovering and await is_given_up(
             self._store, job, now, self._options.seconds, now - self._started
         ):
@@ -261,53 +266,48 @@ class LocalEngine:
             raise
         self._rests.note(lease.domain, extraction.outcome)
         finish = completion_of(lease, extraction, self._clock.now(), self._options.limit)
-        await self._committer.hand_over(finish)  # the next item need not wait for its commit
+        await self._commits.hand_over(finish)  # the next item need not wait for its commit
 
     def _count(self, finish: Completion, state: ItemState | None) -> None:
         """Note that a try was committed as this state, or that its item is somebody else's now."""
         self._in_hand -= 1
         self._drift.tell(finish, state)
-        if finish.found:
-            self._is_dry = False
-        self._wake.set()
-        if state not in (None, ItemState.QUEUED):  # parked is not finished
+        if state is ItemState.QUEUED:
+            self._look_again_at(finish.outcome.due or 0.0)
+        elif state is not None:  # parked is not finished
             self._last_finish = self._clock.now()
             self._on_item()
+        if finish.found:
+            self._look_again()
+        elif not self._in_hand:
+            self._wake.set()
+
+    def _look_again_at(self, due: float) -> None:
+        """Have the queue looked at when a deferred item falls due."""
+        seconds = max(0.0, due - self._clock.now())
+        if seconds < HEARTBEAT:  # a later one is found by the look with each heartbeat
+            asyncio.get_running_loop().call_later(seconds, self._look_again)
 
     # ------------------------------------------------------------ leases and the end
 
-    async def _beat(self, job: str) -> None:
-        due = self._clock.now() + HEARTBEAT
-        while True:
-            await self._clock.sleep(STATE_LOOK)
-            await self._obey(job)
-            if self._clock.now() < due:
-                continue
-            due = self._clock.now() + HEARTBEAT
-            await self._store.queue.renew(job, self._owner, self._clock.now() + LEASE)
-            await self._reclaim(job)
-            await self._wake_up()
+    def _obey(self, state: JobState | None, reason: str | None) -> None:
+        """Stop when a person has paused, cancelled or deleted the job, in whatever process."""
+        if why := stop_reason(state, reason, is_shared=False):
+            self.stop(why)
 
-    async def _obey(self, job: str) -> None:
-        """Stop when a person has said so, wherever that was."""
-        found = await self._store.jobs.get(job)
-        if found.state is JobState.CANCELLED:
-            self.stop("cancelled")
-        elif found.state is JobState.PAUSED and found.reason == BY_HAND:
-            self.stop(BY_HAND)
+    def _on_beat(self) -> None:
+        """Look at what others have queued, released or reset."""
+        self._has_beaten = True
+        self._look_again()
 
-    async def _wake_up(self) -> None:
-        """Go on with domains whose breaker somebody has closed by hand."""
-        if self._is_open is None:
+    async def _resume_reset_domains(self) -> None:
+        """Go on with domains whose circuit breaker was reset by a person."""
+        if self._is_open is None or not self._has_beaten:
             return
+        self._has_beaten = False
         for domain in self._rests.broken():
             if not await self._is_open(domain):
                 self._rests.forget(domain)
-                self._look_again()
-
-    async def _reclaim(self, job: str) -> None:
-        owners = [owner for owner in await self._store.queue.owners(job) if owner != self._owner]
-        await self._store.queue.reclaim(job, self._clock.now(), dead_among(owners))
 
     async def _end(self, job: str) -> JobState:
         # The last commit may have come after the last look.

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from longline.core.clock import Clock, SystemClock
-from longline.core.model import FINAL_STATES, ItemState, Job, JobState
+from longline.core.model import FINAL_STATES, ItemState, JobState
 from longline.limits.limiter import RateLimiter
+from longline.storage.errors import UnknownJob
+from longline.storage.queue.queue import JobCounts
 from longline.storage.store import Store
 
 
@@ -101,7 +103,7 @@ class ProgressTracker:
         limiter: RateLimiter | None = None,
     ) -> None:
         self._store = store
-        self._job = job
+        self.job = job
         self._clock = clock or SystemClock()
         self._limiter = limiter
         self._started = self._clock.now()
@@ -109,28 +111,37 @@ class ProgressTracker:
         self.last_checkpoint_at: float | None = None
 
     async def snapshot(self) -> Progress:
-        """Return how far the job is now."""
-        job = await self._store.jobs.get(self._job)
-        counts = await self._store.queue.counts(self._job)
-        figures = await self._store.event_log.statistics(self._job)
-        processed = sum(counts[state] for state in FINAL_STATES)
-        requests = figures.get("item_requests", 0.0)
+        """Return how far the job is now.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+        found = await self._store.queue.progress([self.job])
+        if self.job not in found:
+            raise UnknownJob(self.job)
+        return self.progress(found[self.job])
+
+    def progress(self, found: JobCounts) -> Progress:
+        """Return how far the job is, by what was read from the database just now."""
+        processed = sum(found.counts[state] for state in FINAL_STATES)
+        requests = found.statistics.get("item_requests", 0.0)
         if self._before is None:
             self._before = processed, requests
         elapsed = self._clock.now() - self._started
         here = _Here(processed - self._before[0], requests - self._before[1], elapsed, self._pace())
+        seconds = found.statistics.get("item_seconds", 0.0)
         return Progress(
-            job=job.id,
-            source=job.source,
-            state=job.state,
-            counts=counts,
-            figures=figures,
-            is_discovered=job.is_discovered,
+            job=found.job,
+            source=found.source,
+            state=found.state,
+            counts=found.counts,
+            figures=found.statistics,
+            is_discovered=found.is_discovered,
             elapsed=elapsed,
             items_per_minute=here.speed * 60,
-            mean_seconds=figures.get("item_seconds", 0.0) / processed if processed else None,
-            eta=_eta(job, sum(counts.values()) - processed, here),
-            last_key=await self._store.queue.last_key(self._job),
+            mean_seconds=seconds / processed if processed else None,
+            eta=_eta(sum(found.counts.values()) - processed, here, found.is_discovered),
+            last_key=found.last_key,
             last_checkpoint_at=self.last_checkpoint_at,
             pace=here.pace,
         )
@@ -177,14 +188,14 @@ class _Here:
         return self.item_requests / self.processed * share
 
 
-def _eta(job: Job, remaining: int, here: _Here) -> float | None:
+def _eta(remaining: int, here: _Here, is_discovered: bool) -> float | None:  # noqa: FBT001
     """Return the seconds that remain: requests to come ÷ the allowed rate, or the speed if lower.
 
     The first minutes of a polite crawl are a burst; an ETA from speed alone would promise too
     much. None while no item is finished, since nobody knows yet what an item costs.
     """
     if not remaining:
-        return 0.0 if job.is_discovered else None
+        return 0.0 if is_discovered else None
     if not here.processed or not here.speed:
         return None
     by_pace = [remaining * here.cost(one) / one.rate for one in here.pace if one.rate]

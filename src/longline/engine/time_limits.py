@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from longline.core.clock import Clock
 from longline.core.errors import FailureKind
-from longline.core.model import OVERRAN, Failure, JobState, Lease, Outcome, OutcomeAction, Usage
-from longline.engine.discovery import HEARTBEAT, LEASE, STATE_LOOK
-from longline.storage.errors import UnknownJob
+from longline.core.model import OVERRAN, Failure, Lease, Outcome, OutcomeAction, Usage
 from longline.storage.queue.outcomes import Completion
-from longline.storage.store import Store
 
 _MOST = 3  # tries of an item that may do so
 
@@ -72,7 +67,7 @@ class Try:
         return Completion(self.lease, outcome, at, worked, usage)
 
 
-# ---------------- Why a piece of work has to come to its end, and its signs of life until then
+# ---------------- Why a piece of work has to end
 
 
 class StopSignal:
@@ -93,30 +88,3 @@ class StopSignal:
     async def wait(self) -> None:
         """Wait until it was said."""
         await self._said.wait()
-
-
-async def beat(
-    store: Store, clock: Clock, job: str, owners: Callable[[], Iterable[str]], halt: StopSignal
-) -> None:
-    """Keep what these owners hold, and notice that their job does not run any more; never ends.
-
-    Raises:
-        StoreError: the database does not take any more.
-    """
-    due = clock.now() + HEARTBEAT
-    while True:
-        await clock.sleep(STATE_LOOK)
-        if clock.now() >= due:
-            due = clock.now() + HEARTBEAT
-            for owner in list(owners()):
-                await store.queue.renew(job, owner, clock.now() + LEASE)
-        if reason := await _stopped(store, job):
-            halt.say(reason)
-
-
-async def _stopped(store: Store, job: str) -> str | None:
-    try:
-        state = (await store.jobs.get(job)).state
-    except UnknownJob:
-        return "the job is gone"
-    return None if state is JobState.RUNNING else f"the job is {state.value}"

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from longline.core.clock import SystemClock
 from longline.core.errors import StoreUnreachable
 from longline.core.sqlite_files import transaction
-from longline.limits.backends.sqlite import SqliteCells
+from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.storage.columns import Json
 from longline.storage.database import Database
 from longline.storage.errors import NotCopied
@@ -231,7 +231,7 @@ class CellFile:
 
     async def _prepare(self) -> None:
         """Have the table made by those whose file it is, who refuse a file of others."""
-        owner = SqliteCells(self._path, ROOMS[0], dict, SystemClock())
+        owner = SqliteCells(SqliteFile(self._path, SystemClock()), ROOMS[0], dict)
         try:
             await owner.read("")
         finally:

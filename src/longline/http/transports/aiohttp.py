@@ -163,7 +163,7 @@ class HttpTransport(Middleware):
         options: How requests are made.
         clock: What answers are timed by.
         addresses: Checks the address of each connection; without it, any may be connected to.
-        resolver: Looks up host names; by default the system's.
+        resolver: Looks up host names, and is closed by its owner; by default one of its own.
     """
 
     def __init__(
@@ -177,6 +177,7 @@ class HttpTransport(Middleware):
         self._clock = clock
         self._addresses = addresses
         self._resolver = resolver or Resolver()
+        self._owns_resolver = resolver is None
         self._session: aiohttp.ClientSession | None = None
         self._answered: set[str] = set()
 
@@ -202,7 +203,8 @@ class HttpTransport(Middleware):
         if self._session is not None:
             await self._session.close()
             self._session = None
-        await self._resolver.close()
+        if self._owns_resolver:
+            await self._resolver.close()
 
     def _open(self) -> aiohttp.ClientSession:
         trace = aiohttp.TraceConfig()

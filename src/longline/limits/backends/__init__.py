@@ -1,6 +1,6 @@
 """Where the shared state of a policy lives: in this process, a small SQLite file, or Redis.
 
-The keepers on Redis stand in `redis.py` and need an extra, so they are not imported here.
+The Redis backends are in `redis.py`. They need an extra, so they are not imported here.
 """
 
 from longline.limits.backends.base import BreakerBackend, ConcurrencyBackend, RateLimitBackend
@@ -12,6 +12,7 @@ from longline.limits.backends.memory import (
 from longline.limits.backends.sqlite import (
     SqliteBreakerBackend,
     SqliteConcurrencyBackend,
+    SqliteFile,
     SqliteRateLimitBackend,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "RateLimitBackend",
     "SqliteBreakerBackend",
     "SqliteConcurrencyBackend",
+    "SqliteFile",
     "SqliteRateLimitBackend",
 ]

@@ -19,12 +19,9 @@ from longline.storage.queue.leases import (
     DOMAINS,
     DUE,
     Claim,
-    Reclaim,
-    Reclaimed,
-    holders,
+    chunk_owners,
     lease_named,
     lease_ordinary,
-    reclaim_all,
 )
 from longline.storage.queue.standing import (
     ClusterJobStatus,
@@ -370,14 +367,9 @@ class Chunks:
         is_done: bool = await self._database.write(end, (chunk, owner, at))
         return is_done
 
-    async def reclaim(self, reclaim: Reclaim) -> Reclaimed:
-        """Take back what dead owners held, and what has expired; see `Reclaim`."""
-        reclaimed: Reclaimed = await self._database.write(reclaim_all, reclaim)
-        return reclaimed
-
     async def owners(self, job: str) -> list[str]:
         """Return who holds chunks or leases of a job, or its discovery."""
-        return await self._database.read(lambda connection: holders(connection, job))
+        return await self._database.read(lambda connection: chunk_owners(connection, job))
 
     async def progress(self, job: str) -> ChunkProgress:
         """Return how many chunks of a job stand where."""

@@ -6,7 +6,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy import exists as exists_row
 
 from longline.core.errors import FailureKind
@@ -166,62 +176,65 @@ def release(connection: Connection, leases: Sequence[Lease]) -> None:
         )
 
 
-def renew(connection: Connection, argument: tuple[str, str, float]) -> None:
-    """Keep all leases of an owner, and its discovery, until a later moment."""
-    job, owner, until = argument
+def renew(connection: Connection, argument: tuple[Sequence[tuple[str, str]], float]) -> None:
+    """Keep all leases of owners, and their discoveries, until a later time."""
+    held, until = argument
+    ids, owners = sorted({job for job, _ in held}), sorted({owner for _, owner in held})
     connection.execute(
         update(items)
         .where(
-            items.c.job_id == job,
+            items.c.job_id.in_(ids),
             items.c.state == ItemState.LEASED,
-            items.c.lease_owner == owner,
+            items.c.lease_owner.in_(owners),
         )
         .values(lease_until=until)
     )
     connection.execute(
         update(jobs)
-        .where(jobs.c.id == job, jobs.c.discovery_owner == owner)
+        .where(jobs.c.id.in_(ids), jobs.c.discovery_owner.in_(owners))
         .values(discovery_until=until)
     )
-    # Another process may have paused the job when it was stopped; whoever beats goes on with it.
-    # On a cluster nobody but a person, or the sweeper, has a say in that.
+    # Another process may have paused the job when it was stopped; this one goes on with it. On a
+    # cluster only a person or the sweeper pauses a job.
     is_left = (jobs.c.state == JobState.PAUSED) & jobs.c.reason.is_distinct_from(BY_HAND)
     connection.execute(
         update(jobs)
-        .where(jobs.c.id == job, is_left, jobs.c.engine == "local")
+        .where(jobs.c.id.in_(ids), is_left, jobs.c.engine == "local")
         .values(state=JobState.RUNNING, reason=None)
     )
 
 
-def reclaim(connection: Connection, argument: tuple[str, float, Sequence[str]]) -> int:
-    """Take back leases that are expired or whose owners are dead; return how many."""
-    job, at, dead = argument
-    freed = connection.execute(
-        update(items)
-        .where(
-            items.c.job_id == job,
-            items.c.state == ItemState.LEASED,
-            or_(items.c.lease_until < at, items.c.lease_owner.in_(list(dead))),
-        )
-        .values(state=ItemState.QUEUED, lease_owner=None, lease_until=None)
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An owner of leases of a job; the first of them expires at `until`."""
+
+    job: str
+    owner: str
+    until: float
+
+
+def holders(connection: Connection, ids: Sequence[str]) -> list[Holder]:
+    """Return who holds leases of items of these jobs."""
+    query = (
+        select(items.c.job_id, items.c.lease_owner, func.min(items.c.lease_until))
+        .where(items.c.job_id.in_(ids), items.c.state == ItemState.LEASED)
+        .group_by(items.c.job_id, items.c.lease_owner)
     )
-    if freed.rowcount:
-        append(connection, [event_row(job, at, "leases.reclaimed", items=freed.rowcount)])
-    return freed.rowcount
+    return [Holder(*row) for row in connection.execute(query)]
 
 
 def owners(connection: Connection, job: str, at: float | None = None) -> list[str]:
     """Return who holds leases of a job, or its discovery; those who still do so `at` a moment."""
-    holders = (
+    leased = (
         select(items.c.lease_owner)
         .where(items.c.job_id == job, items.c.state == ItemState.LEASED)
         .distinct()
     )
-    finders = select(jobs.c.discovery_owner).where(jobs.c.id == job)
+    discovering = select(jobs.c.discovery_owner).where(jobs.c.id == job)
     if at is not None:
-        holders = holders.where(items.c.lease_until > at)
-        finders = finders.where(jobs.c.discovery_until > at)
-    found = connection.scalars(holders.union(finders))
+        leased = leased.where(items.c.lease_until > at)
+        discovering = discovering.where(jobs.c.discovery_until > at)
+    found = connection.scalars(leased.union(discovering))
     return [owner for owner in found if owner is not None]
 
 
@@ -261,36 +274,36 @@ class Reclaimed:
     chunks: int = 0
 
 
-def reclaim_all(connection: Connection, reclaim: Reclaim) -> Reclaimed:
-    """Take back what `reclaim` says."""
-    gone = [*reclaim.dead, *reclaim.killed]
+def reclaim(connection: Connection, wanted: Reclaim) -> Reclaimed:
+    """Take back what `wanted` names."""
+    gone = [*wanted.dead, *wanted.killed]
     held = connection.execute(
         select(
             *(items.c.id, items.c.key, items.c.url, items.c.tries),
             *(items.c.deaths, items.c.lease_owner),
         )
         .where(
-            items.c.job_id == reclaim.job,
+            items.c.job_id == wanted.job,
             items.c.state == ItemState.LEASED,
-            or_(items.c.lease_until < reclaim.at, items.c.lease_owner.in_(gone)),
+            or_(items.c.lease_until < wanted.at, items.c.lease_owner.in_(gone)),
         )
         .with_for_update(skip_locked=True)  # whose commit is under way is not dead yet
     ).all()
-    suspects = [row for row in held if reclaim.is_suspect(row.id, row.lease_owner)]
+    suspects = [row for row in held if wanted.is_suspect(row.id, row.lease_owner)]
     lethal = [row for row in suspects if row.deaths + 1 >= MOST_DEATHS]
     _put_back(connection, [row.id for row in held])
     _count_deaths(connection, [row.id for row in suspects])
-    _quarantine(connection, reclaim, lethal)
-    lost = _lose_chunks(connection, reclaim, [*gone, *{row.lease_owner for row in held}])
+    _quarantine(connection, wanted, lethal)
+    lost = _lose_chunks(connection, wanted, [*gone, *{row.lease_owner for row in held}])
     if held:
-        told = event_row(reclaim.job, reclaim.at, "leases.reclaimed", items=len(held) - len(lethal))
+        told = event_row(wanted.job, wanted.at, "leases.reclaimed", items=len(held) - len(lethal))
         if suspects:
             told["data"]["suspects"] = len(suspects) - len(lethal)
         append(connection, [told])
     return Reclaimed(len(held) - len(lethal), len(lethal), lost)
 
 
-def holders(connection: Connection, job: str) -> list[str]:
+def chunk_owners(connection: Connection, job: str) -> list[str]:
     """Return who holds chunks or leases of a job, or its discovery."""
     query = select(chunks.c.owner).where(chunks.c.job_id == job, chunks.c.state == ChunkState.TAKEN)
     found = {*owners(connection, job), *connection.scalars(query.distinct())}

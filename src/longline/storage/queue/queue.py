@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, case, exists, func, select, update
+from sqlalchemy import Connection, bindparam, case, exists, func, select, update
 from sqlalchemy.exc import StatementError
 
 from longline.core.errors import FailureKind
-from longline.core.model import FINAL_STATES, ItemState, Lease
+from longline.core.model import FINAL_STATES, ItemState, JobState, Lease
 from longline.storage.database import Database
 from longline.storage.errors import LeaseLost
 from longline.storage.queue.enqueue import Discovered, add
-from longline.storage.queue.leases import Claim, lease, owners, reclaim, release, renew
+from longline.storage.queue.leases import (
+    Claim,
+    Holder,
+    Reclaim,
+    Reclaimed,
+    holders,
+    lease,
+    owners,
+    reclaim,
+    release,
+    renew,
+)
 from longline.storage.queue.outcomes import Completion, complete_all, unstorable
-from longline.storage.schema import items
+from longline.storage.schema import items, jobs, statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,19 @@ class Waiting:
     count: int
     due: float
     block: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How far a job is: its items by state, its statistics, and the key that was finished last."""
+
+    job: str
+    source: str
+    state: JobState
+    is_discovered: bool
+    counts: Mapping[ItemState, int]
+    statistics: Mapping[str, float]
+    last_key: str | None
 
 
 class Queue:
@@ -82,14 +106,28 @@ class Queue:
         """Put back items nobody has begun to work on."""
         await self._database.write(release, leases)
 
-    async def renew(self, job: str, owner: str, until: float) -> None:
-        """Keep all leases of a living worker."""
-        await self._database.write(renew, (job, owner, until))
+    async def renew(self, owners: Sequence[tuple[str, str]], until: float) -> None:
+        """Keep all leases and discoveries of living workers, given as pairs of job and owner."""
+        if owners:
+            await self._database.write(renew, (owners, until))
 
-    async def reclaim(self, job: str, at: float, dead: Sequence[str] = ()) -> int:
-        """Take back expired leases, and at once those of owners known to be dead."""
-        count: int = await self._database.write(reclaim, (job, at, dead))
-        return count
+    async def reclaim(self, wanted: Reclaim) -> Reclaimed:
+        """Reclaim what dead owners held, and what has expired; see `Reclaim`."""
+        reclaimed: Reclaimed = await self._database.write(reclaim, wanted)
+        return reclaimed
+
+    async def holders(self, jobs: Sequence[str]) -> list[Holder]:
+        """Return who holds leases of items of these jobs."""
+        return await self._database.read(lambda connection: holders(connection, jobs))
+
+    async def job_states(self, ids: Sequence[str]) -> dict[str, tuple[JobState, str | None]]:
+        """Return the state of each of these jobs and its reason; deleted ones are missing."""
+        query = select(jobs.c.id, jobs.c.state, jobs.c.reason).where(jobs.c.id.in_(ids))
+        return await self._database.read(
+            lambda connection: {
+                row.id: (JobState(row.state), row.reason) for row in connection.execute(query)
+            }
+        )
 
     async def owners(self, job: str, at: float | None = None) -> list[str]:
         """Return who holds leases of this job, or its discovery; those who still do `at` then."""
@@ -99,16 +137,12 @@ class Queue:
         """Return how many items are in each state; the truth that all progress is read from."""
         return await self._database.read(lambda connection: counts(connection, job))
 
-    async def last_key(self, job: str) -> str | None:
-        """Return the key of the item that was finished last; None when none was."""
-        query = (
-            select(items.c.key)
-            .where(items.c.job_id == job, items.c.finished_at.is_not(None))
-            .order_by(items.c.finished_at.desc())
-            .limit(1)
-        )
-        key: str | None = await self._database.read(lambda connection: connection.scalar(query))
-        return key
+    async def progress(self, ids: Sequence[str]) -> dict[str, JobCounts]:
+        """Return how far each of these jobs is, with one query for all; deleted ones are missing.
+
+        Jobs are given by their whole ids.
+        """
+        return await self._database.read(lambda connection: _progress(connection, ids))
 
     async def next_due(self, job: str) -> float | None:
         """Return when the next queued item is due; None when none is queued."""
@@ -164,6 +198,45 @@ class Queue:
         return await self._database.read(
             lambda connection: [dict(row) for row in connection.execute(query).mappings()]
         )
+
+
+def _progress(connection: Connection, ids: Sequence[str]) -> dict[str, JobCounts]:
+    counted: dict[str, dict[ItemState, int]] = {job: dict.fromkeys(ItemState, 0) for job in ids}
+    by_state = (
+        select(items.c.job_id, items.c.state, func.count())
+        .where(items.c.job_id.in_(ids))
+        .group_by(items.c.job_id, items.c.state)
+    )
+    for job, state, count in connection.execute(by_state):
+        counted[job][ItemState(state)] = count
+    figures: dict[str, dict[str, float]] = {job: {} for job in ids}
+    for row in connection.execute(select(statistics).where(statistics.c.job_id.in_(ids))):
+        figures[row.job_id][row.name] = row.value
+    rows = connection.execute(
+        select(jobs.c.id, jobs.c.source, jobs.c.state, jobs.c.is_discovered).where(
+            jobs.c.id.in_(ids)
+        )
+    )
+    return {
+        row.id: JobCounts(
+            row.id,
+            row.source,
+            JobState(row.state),
+            row.is_discovered,
+            counted[row.id],
+            figures[row.id],
+            connection.scalar(_LAST_KEY, {"b_job": row.id}),
+        )
+        for row in rows.all()
+    }
+
+
+_LAST_KEY = (
+    select(items.c.key)
+    .where(items.c.job_id == bindparam("b_job"), items.c.finished_at.is_not(None))
+    .order_by(items.c.finished_at.desc())
+    .limit(1)
+)
 
 
 def counts(connection: Connection, job: str) -> dict[ItemState, int]:
