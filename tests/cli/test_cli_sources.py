@@ -88,7 +88,7 @@ def test_a_check_shows_fields_selectors_requests_and_time(
 
     (item,) = told["items"]
     assert answer.code == 0
-    assert (item["verdict"], item["quality"]["score"]) == ("store", 100)
+    assert (item["action"], item["quality"]["score"]) == ("store", 100)
     assert told["discovery"]["requests"]
     assert f"GET {web.url}/generated/3/\n" in answer.out  # which finds the items
     assert f"GET {item['url']}\n" in answer.out
@@ -103,7 +103,7 @@ def test_a_page_that_lacks_what_is_required_is_exit_code_3(
 
     (item,) = told["items"]
     assert answer.code == 3
-    assert item["verdict"] == "quarantine"
+    assert item["action"] == "quarantine"
     assert "title" in item["reason"]
     assert item["reason"] in answer.out
 
