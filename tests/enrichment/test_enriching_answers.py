@@ -145,22 +145,22 @@ def test_the_last_bad_answer_is_told_to_its_author_and_trouble_of_the_network_is
 
 
 def test_patience_ends_after_so_many_seconds_without_any_answer() -> None:
-    patience = OutageTimer(60)
-    patience.failed(100)
-    patience.failed(150)
-    assert not patience.is_over(159)
-    assert patience.is_over(160)
+    outage = OutageTimer(60)
+    outage.failed(100)
+    outage.failed(150)
+    assert not outage.is_exceeded(159)
+    assert outage.is_exceeded(160)
 
-    patience.answered()
+    outage.answered()
 
-    assert not patience.is_over(1000)
+    assert not outage.is_exceeded(1000)
 
 
 def test_a_silent_server_is_left_alone_longer_and_longer() -> None:
-    patience = OutageTimer(60)
-    patience.failed(100)
+    outage = OutageTimer(60)
+    outage.failed(100)
 
-    assert [patience.rest(100 + silent) for silent in (0, 1, 2, 4, 8, 16, 50)] == [
+    assert [outage.pause(100 + silent) for silent in (0, 1, 2, 4, 8, 16, 50)] == [
         *(1, 1, 2, 4, 8, 15, 15)
     ]
 

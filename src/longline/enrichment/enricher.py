@@ -1,4 +1,4 @@
-"""Whoever can answer questions about records, and what an answer is before it is judged."""
+"""Enrichers, which answer questions about records, and the validation of their answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from longline.storage.records.enrichment import Question
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, as it was said; `is_cut` when it ended before its end.
+    """The text of an answer; `is_cut` when it is incomplete.
 
-    A `note` says why something in it is empty.
+    A `note` says why a value in it is empty.
     """
 
     text: str
@@ -32,37 +32,35 @@ class Answer:
 
 
 class Enricher(Protocol):
-    """Answers questions; whether an answer fits is judged by others."""
+    """Answers questions, without validating the answers."""
 
     async def ask(self, question: Question) -> Answer:
-        """Ask once, without any retry.
+        """Ask once, without a retry.
 
         Raises:
-            FetchError: no answer came; its `kind` decides what happens next.
+            FetchError: there is no answer; its `kind` decides about a retry.
         """
 
     async def is_up(self) -> bool:
-        """Say whether it can be asked at all."""
+        """Return whether the server responds."""
 
-
-# ---------------- Judging answers: JSON, whole, and of the shape that was asked for
 
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
 _WHERE = "answer"
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 def read_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
-    """Return the value that an answer holds.
+    """Return the value of an answer.
 
     Raises:
-        UnexpectedShape: it is cut, no JSON, or not of this shape; the sentence can be told to
-            whoever gave it.
+        UnexpectedShape: it is cut, not JSON, or does not match the schema; the message is written
+            for the model, too.
     """
     if answer.is_cut:
         raise UnexpectedShape(_WHERE, "it was cut off before its end; be brief")
-    # Many models put their JSON into a fence, whatever they were told. Nothing else is cut away:
-    # looking for braces in a text finds half of an object as easily as a whole one.
+    # Many models put their JSON into a fence. Nothing else is removed: searching a text for braces
+    # may find half of an object.
     fenced = _FENCED.fullmatch(answer.text)
     try:
         value = orjson.loads(fenced[1] if fenced else answer.text)
@@ -77,27 +75,27 @@ def read_answer(answer: Answer, schema: Mapping[str, Any]) -> Any:
 def _check_storable(value: Any) -> None:
     try:
         written = orjson.dumps(value)
-    except TypeError:  # it writes fewer levels than it reads
+    except TypeError:  # orjson writes fewer levels than it reads
         raise UnexpectedShape(_WHERE, "it is nested too deeply") from None
     if b"\\u0000" in written.replace(b"\\\\", b""):
-        raise UnexpectedShape(_WHERE, "it holds a NUL, which not every database can keep")
+        raise UnexpectedShape(_WHERE, "it has a NUL character, which not every database can store")
 
 
 def _check_shape(value: Any, schema: Mapping[str, Any]) -> None:
     try:
-        misfit = best_match(_validator(orjson.dumps(schema)).iter_errors(value))
-    except RecursionError:  # a schema that refers to itself, and an answer of many levels
+        mismatch = best_match(_validator(orjson.dumps(schema)).iter_errors(value))
+    except RecursionError:  # a recursive schema and a deep answer
         raise UnexpectedShape(_WHERE, "it is nested too deeply") from None
-    if misfit is not None:
-        where = ".".join([_WHERE, *map(str, misfit.absolute_path)])
-        raise UnexpectedShape(where, _short(misfit.message))
+    if mismatch is not None:
+        where = ".".join([_WHERE, *map(str, mismatch.absolute_path)])
+        raise UnexpectedShape(where, _shorten(mismatch.message))
 
 
 @lru_cache(maxsize=16)
 def _validator(schema: bytes) -> Draft202012Validator:
-    # An empty registry, so that no schema makes us download another.
+    # An empty registry prevents the download of referenced schemas.
     return TimedValidator(orjson.loads(schema), registry=Registry())
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"

@@ -1,4 +1,4 @@
-"""Enrichers of the pipeline as somebody to ask: free, at once, and without a server."""
+"""Enrichers of the pipeline that run as enrichment tasks, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from longline.core.model import Note
 from longline.enrichment.enricher import Answer, Enricher
 from longline.enrichment.prompts import question_for, with_id
 from longline.enrichment.task_files import AnyTask, LocalTask
@@ -23,10 +22,9 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 class LocalEnricher(Enricher):
-    """Gives an enricher the fields that a question holds as JSON, or its text as one `field`.
+    """Passes the fields in a question (JSON), or its text as one `field`, to an enricher.
 
-    So what is slow (a large table, a library for languages) can be done after collection, once a
-    text, instead of in it.
+    Slow enrichers (a large table, a language library) can so run after collection, once per text.
     """
 
     def __init__(self, enricher: PipelineEnricher, *, field: str | None = None) -> None:
@@ -39,7 +37,7 @@ class LocalEnricher(Enricher):
         data: Any = orjson.loads(text) if self._field is None else {self._field: text}
         try:
             return _answer(await asyncio.to_thread(self._enricher.enrich, data))
-        except Exception as error:  # it may be anybody's code, and others' questions must go on
+        except Exception as error:  # code of a plugin; other questions continue
             problem = f"{type(error).__name__}: {error}"
             raise BadAnswer(self._enricher.name, problem) from error
 
@@ -48,7 +46,7 @@ class LocalEnricher(Enricher):
 
 
 def open_local(task: LocalTask) -> LocalEnricher:
-    """Return the enricher that a task names.
+    """Make the enricher that a task names.
 
     Raises:
         ConfigError: its table cannot be read, or its library is not installed.
@@ -57,7 +55,7 @@ def open_local(task: LocalTask) -> LocalEnricher:
 
 
 def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) -> Wish:
-    """Return what an enricher of this version is asked about a record, or why nothing is."""
+    """Return the question about a record, or the reason why there is none."""
     fields = {name: row["data"].get(name) for name in task.reads}
     missing = [name for name in fields if fields[name] in _EMPTY]
     lacks = [name for name in missing if name in task.needed]
@@ -70,7 +68,7 @@ def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) ->
         version=version,
         model=f"{LOCAL_MODEL}{task.name}",
         text="" if reason else _json(fields),
-        # Whatever is written changes what is said, and is asked anew; a table is in the version.
+        # Other options are another question; the table is part of the version.
         system=task.options.model_dump_json(exclude={"table", "file"}),
         schema={"type": "object"},
     )
@@ -78,23 +76,16 @@ def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) ->
 
 
 def _answer(addition: Addition) -> Answer:
-    why = "; ".join(map(_told, addition.notes))
-    return Answer(_json(dict(addition.fields)), note=why or None)
-
-
-def _told(note: Note) -> str:
-    return f"{note.field}: {note.text}"
+    note = "; ".join(f"{one.field}: {one.text}" for one in addition.notes)
+    return Answer(_json(dict(addition.fields)), note=note or None)
 
 
 def _json(value: Any) -> str:
     return orjson.dumps(value, default=str).decode()
 
 
-# ---------------- What a task asks about its records, be it of a model or of an enricher here
-
-
 def question_maker(task: AnyTask) -> Callable[[Mapping[str, Any]], Wish]:
-    """Return what makes a question, or a reason for none, of a record.
+    """Return the function that makes the question about a record.
 
     Raises:
         ConfigError: the enricher of the task cannot be made.

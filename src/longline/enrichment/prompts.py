@@ -1,4 +1,4 @@
-"""What is asked about a record, word for word, and the name by which it is asked only once."""
+"""The questions of a task about a record, and the messages that ask them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from longline.config.templates import fill, names_in
 from longline.enrichment.task_files import EnrichTask
 from longline.storage.records.enrichment import Question, Wish
 
-_SHAPE = "Answer with JSON alone, without any other word, that fits this JSON Schema: "
-_AGAIN = (
+_SCHEMA_PROMPT = "Answer with JSON alone, without any other word, that fits this JSON Schema: "
+_RETRY_PROMPT = (
     "That answer cannot be used: {problem}. Answer the same question again, with JSON alone "
     "that fits the JSON Schema."
 )
-_LONGEST_SAID = 2_000  # characters of a bad answer that its author is shown again
+_MAX_REPEATED = 2_000  # characters of an invalid answer that are sent back to the model
 
 
 def question_for(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
-    """Return what is asked about a record, or why nothing is."""
-    values = {name: _text(_value(row["data"], name)) for name in names_in(task.prompt)}
+    """Return the question about a record, or the reason why there is none."""
+    values = {name: _field_text(_field_value(row["data"], name)) for name in names_in(task.prompt)}
     missing = [name for name in task.needed if not values[name].strip()]
     if missing:
         reason = f"it has no {', '.join(missing)}"
@@ -32,23 +32,23 @@ def question_for(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
 
 
 def has_field(data: Any, name: str) -> bool:
-    """Say whether a record has a field of the prompt, be it empty."""
+    """Return whether a record has a field of the prompt, even an empty one."""
     if isinstance(data, Mapping) and name in data:
         return True
     *above, last = name.split(".")
-    holder = _value(data, ".".join(above)) if above else data
+    holder = _field_value(data, ".".join(above)) if above else data
     return isinstance(holder, Mapping) and last in holder
 
 
 def messages_of(question: Question) -> list[dict[str, str]]:
-    """Return the question as a conversation, with the last answer that could not be used."""
-    shape = _SHAPE + orjson.dumps(question.schema).decode()
+    """Return the question as a conversation, with the last invalid answer."""
+    shape = _SCHEMA_PROMPT + orjson.dumps(question.schema).decode()
     system = f"{question.system}\n\n{shape}" if question.system else shape
-    messages = [_said("system", system), _said("user", question.text)]
+    messages = [_message("system", system), _message("user", question.text)]
     last = next((one for one in reversed(question.attempts) if one.said is not None), None)
     if last is not None:
-        messages.append(_said("assistant", (last.said or "")[:_LONGEST_SAID]))
-        messages.append(_said("user", _AGAIN.format(problem=last.problem)))
+        messages.append(_message("assistant", (last.said or "")[:_MAX_REPEATED]))
+        messages.append(_message("user", _RETRY_PROMPT.format(problem=last.problem)))
     return messages
 
 
@@ -66,9 +66,9 @@ def _question(task: EnrichTask, text: str, reason: str = "") -> Question:
 
 
 def with_id(question: Question, reason: str = "") -> Question:
-    """Return a question with its id: the same for the same, whichever task and record asks it.
+    """Return a question with its id, a hash that is the same for all tasks and records.
 
-    One that is not asked for a `reason` is that of its task alone.
+    A question that is skipped for a `reason` belongs to its task alone.
     """
     whole = [question.model, question.version, question.system, question.schema, question.text]
     why = f"{question.task}: {reason}" if reason else ""
@@ -76,11 +76,11 @@ def with_id(question: Question, reason: str = "") -> Question:
     return replace(question, id=sha256(written).hexdigest())
 
 
-def _said(role: str, content: str) -> dict[str, str]:
+def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _value(data: Any, name: str) -> Any:
+def _field_value(data: Any, name: str) -> Any:
     if isinstance(data, Mapping) and name in data:
         return data[name]
     value = data
@@ -91,8 +91,8 @@ def _value(data: Any, name: str) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
-    """Return a value as a model reads it; what is empty is empty."""
+def _field_text(value: Any) -> str:
+    """Return a value as text for a model."""
     if value is None or value in ("", [], {}):
         return ""
     return value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

@@ -1,4 +1,4 @@
-"""Queueing: which records of a task have something new to ask."""
+"""Enqueue the new questions of a task, and drop those that no record asks any more."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from longline.storage.records.enrichment import Questions
 from longline.storage.records.records import Records, Row
 from longline.storage.records.selecting import RecordQuery, parse_condition
 
-# ---------------- Whether a task can be about the records that are here, before anything is queued
-
-_DEEPEST = 3  # levels of a record whose names are offered in place of a wrong one
-_SHOWN = 12
+_MAX_DEPTH = 3  # levels of a record whose field names are suggested
+_MAX_SHOWN = 12
 
 
 async def check_task(
     task: AnyTask, records: Records, queries: Sequence[RecordQuery]
 ) -> tuple[str, ...]:
-    """Return what is odd about a task, in sentences.
+    """Check that a task fits the stored records; return warnings.
 
     Raises:
-        BadOption: no source of it has a record, or no record has a field that it needs.
+        BadOption: none of its sources has a record, or no record has a required field.
     """
     warnings = await _check_sources(task, records)
-    # The stream reads in the thread that asks it, so it is asked in another than the loop's.
+    # The stream reads in the calling thread, which must not be that of the loop.
     return (*warnings, *await asyncio.to_thread(_check_fields, task, records, queries))
 
 
@@ -44,33 +42,35 @@ async def _check_sources(task: AnyTask, records: Records) -> list[str]:
         return []
     known = [str(row["source"]) for row in await records.statistics()]
     if len(empty) == len(sources):
-        listed = ", ".join(known[:_SHOWN]) or "none; collect some first"
-        problem = f"there is no record of {', '.join(empty)} here; sources with records: {listed}"
+        listed = ", ".join(known[:_MAX_SHOWN]) or "none; collect some first"
+        problem = f"there are no records of {', '.join(empty)}; sources with records: {listed}"
         raise BadOption("sources", problem)
-    return [f"sources: there is no record of {one} here{_hint(one, known)}" for one in empty]
+    return [f"sources: there are no records of {one}{_hint(one, known)}" for one in empty]
 
 
 def _check_fields(task: AnyTask, records: Records, queries: Sequence[RecordQuery]) -> list[str]:
-    """Look for each field that is asked about; mostly the first record has them all."""
+    """Find each field of the prompt; usually the first record has them all."""
     missing = list(task.reads)
     known: dict[str, None] = {}
     for row in chain.from_iterable(map(records.stream, queries)):
-        known.update(dict.fromkeys(_names(row["data"])))
+        known.update(dict.fromkeys(_field_names(row["data"])))
         missing = [name for name in missing if not has_field(row["data"], name)]
         if not missing:
             return []
-    # Without any record there is nothing to judge by.
-    return _told(task, missing, list(known)) if known else []
+    if not known:  # there are no records to judge by
+        return []
+    return _missing_field_warnings(task, missing, list(known))
 
 
-def _told(task: AnyTask, missing: Sequence[str], known: Sequence[str]) -> list[str]:
+def _missing_field_warnings(
+    task: AnyTask, missing: Sequence[str], known: Sequence[str]
+) -> list[str]:
     for one in missing:
         if one in task.needed:
-            problem = f"no record that fits has a field {one!r}{_hint(one, known)}"
-            raise BadOption(task.asks_by, f"{problem}; known: {', '.join(known[:_SHOWN])}")
-    # It may be missing, but hardly in all of them.
+            problem = f"no matching record has a field {one!r}{_hint(one, known)}"
+            raise BadOption(task.asks_by, f"{problem}; known: {', '.join(known[:_MAX_SHOWN])}")
     return [
-        f"{task.asks_by}: no record that fits has a field {one!r}{_hint(one, known)}"
+        f"{task.asks_by}: no matching record has a field {one!r}{_hint(one, known)}"
         for one in missing
     ]
 
@@ -80,21 +80,21 @@ def _hint(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {meant!r}?" if meant else ""
 
 
-def _names(data: Any, before: str = "", depth: int = 1) -> Iterator[str]:
+def _field_names(data: Any, before: str = "", depth: int = 1) -> Iterator[str]:
     for name, value in data.items() if isinstance(data, Mapping) else ():
         yield f"{before}{name}"
-        if depth < _DEEPEST:
-            yield from _names(value, f"{before}{name}.", depth + 1)
+        if depth < _MAX_DEPTH:
+            yield from _field_names(value, f"{before}{name}.", depth + 1)
 
 
-_SIZE = 500  # records in one transaction
+_BATCH = 500  # records per transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """How many records fit a task, how many of them ask something new, and how much that is.
+    """The number of records of a task, those with a new question, and the new questions.
 
-    `dropped` were queued before and are not in the task any more; `warnings` are sentences.
+    `dropped` questions were queued before and no longer belong to the task.
     """
 
     records: int
@@ -105,10 +105,10 @@ class Queued:
 
 
 def queries_of(task: AnyTask) -> list[RecordQuery]:
-    """Return which records a task is about.
+    """Return the queries for the records of a task.
 
     Raises:
-        BadOption: a condition is none.
+        BadOption: a condition is malformed.
     """
     where = tuple(parse_condition(text) for text in task.where)
     return [RecordQuery(source=source, where=where) for source in dict.fromkeys(task.sources)]
@@ -117,22 +117,22 @@ def queries_of(task: AnyTask) -> list[RecordQuery]:
 async def queue_records(
     task: AnyTask, records: Records, questions: Questions, clock: Clock
 ) -> Queued:
-    """Queue what is new, and take out what no record of the task as it is now asks.
+    """Enqueue new questions, and drop queued ones that no record of the task asks any more.
 
-    A record that asks what it asked before costs a look and no write.
+    A record with the same question as before costs a read and no write.
 
     Raises:
-        ConfigError: the task cannot be about the records that are here, or its enricher cannot be
-            made; nothing was changed.
+        ConfigError: the task does not fit the stored records, or its enricher cannot be made;
+            nothing was changed.
     """
-    queries, wish_of = queries_of(task), question_maker(task)
+    queries, make_question = queries_of(task), question_maker(task)
     warnings = await check_task(task, records, queries)
-    # Before any record is read, so that what another run queues meanwhile is not among them.
+    # Read first, so that questions which another run queues meanwhile are not dropped.
     gone = await questions.open_links(task.enrich)
     seen = asking = new = 0
     for query in queries:
         async for rows in _pages(records.stream(query)):
-            wishes = {row["id"]: wish_of(row) for row in rows}
+            wishes = {row["id"]: make_question(row) for row in rows}
             known = await questions.asked_by(task.enrich, list(wishes))
             fresh = [
                 wish
@@ -143,19 +143,19 @@ async def queue_records(
             seen, asking = seen + len(rows), asking + len(fresh)
             for record in wishes:
                 gone.pop(record, None)
-    dropped = await _drop(task.enrich, gone, questions)
+    dropped = await _drop_questions(task.enrich, gone, questions)
     await questions.tidy(task.enrich)
     return Queued(seen, asking, new, dropped, warnings)
 
 
-async def _drop(task: str, gone: dict[int, str], questions: Questions) -> int:
+async def _drop_questions(task: str, gone: dict[int, str], questions: Questions) -> int:
     dropped, rest = 0, iter(gone.items())
-    while part := dict(islice(rest, _SIZE)):
+    while part := dict(islice(rest, _BATCH)):
         dropped += await questions.drop(task, part)
     return dropped
 
 
 async def _pages(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
-    # The stream reads in the thread that asks it, so it is asked in another than the loop's.
-    while page := await asyncio.to_thread(lambda: list(islice(rows, _SIZE))):
+    # The stream reads in the calling thread, which must not be that of the loop.
+    while page := await asyncio.to_thread(lambda: list(islice(rows, _BATCH))):
         yield page

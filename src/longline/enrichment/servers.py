@@ -1,4 +1,4 @@
-"""Models behind an Ollama server."""
+"""Language models behind a server: Ollama's own API, or one that is compatible with OpenAI's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longline.core.model import Usage
 from longline.enrichment.enricher import Answer, Enricher
 from longline.enrichment.local import open_local
 from longline.enrichment.prompts import messages_of
-from longline.enrichment.task_files import AnyTask, EnrichTask, LocalTask, ModelServer
+from longline.enrichment.task_files import AnyTask, LocalTask, ModelServer
 from longline.http.auth.base import cleaned
 from longline.http.errors import BadAnswer, Rejected
 from longline.http.messages import Page, Request
@@ -27,31 +27,46 @@ from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.storage.records.enrichment import Question
 
-# ---------------- Speaking HTTP with a model's server: JSON there, JSON back, failures in our
-
 _OK = 200
-# A question that is wrong in itself, such as one that is too long; others may fare better.
-_OF_THE_QUESTION = frozenset({400, 413, 422})
+_BAD_QUESTION = frozenset({400, 413, 422})  # the server refuses this question, and not others
+_OLLAMA_PATH = "/api/chat"
+_OPENAI_ROOT = "/v1"
+_OPENAI_PATH = "/chat/completions"
+_UNFINISHED = frozenset({"length", "content_filter"})
 
 
 class ModelClient:
-    """Asks one server. `link` keeps its pace and its rests."""
+    """Sends JSON to one server. `chain` applies its rate limit."""
 
-    def __init__(self, server: ModelServer, link: Middleware) -> None:
+    def __init__(self, server: ModelServer, chain: Middleware) -> None:
         self._server = server
-        self._link = link
+        self._chain = chain
         self._key = server.key.read().get_secret_value() if server.key else ""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to what is posted.
+        """Post an object and return the object in the response.
 
         Raises:
-            FetchError: none came, or none that can be read.
+            FetchError: there is no response, or it cannot be used.
         """
-        return self._read(await self._send("POST", path, orjson.dumps(body)))
+        page = await self._send("POST", path, orjson.dumps(body))
+        try:
+            response = orjson.loads(page.body)
+        except orjson.JSONDecodeError:
+            response = None
+        error = response.get("error") if isinstance(response, dict) else page.text[:200]
+        if page.status != _OK:
+            status = kind_of(bad_status(page.url, page.status))
+            kind = FailureKind.INVALID if page.status in _BAD_QUESTION else status
+            raise Rejected(page.url, f"{page.status} {self._error_text(error)}".strip(), kind)
+        if not isinstance(response, dict):
+            raise BadAnswer(page.url, "it is not a JSON object")
+        if error:  # Ollama reports a crashed model with status 200
+            raise Rejected(page.url, self._error_text(error), FailureKind.SERVER)
+        return response
 
-    async def is_there(self, path: str) -> bool:
-        """Say whether the server answers at a path."""
+    async def is_reachable(self, path: str) -> bool:
+        """Return whether the server responds at a path with 200."""
         try:
             return (await self._send("GET", path)).status == _OK
         except FetchError:
@@ -63,44 +78,22 @@ class ModelClient:
             headers["authorization"] = f"Bearer {self._key}"
         url = self._server.url.rstrip("/") + path
         request = Request(url, method, headers, body, timeout=self._server.timeout)
-        return await self._link(request, Usage())
+        return await self._chain(request, Usage())
 
-    def _read(self, page: Page) -> dict[str, Any]:
-        try:
-            answer = orjson.loads(page.body)
-        except orjson.JSONDecodeError:
-            answer = None
-        said = answer.get("error") if isinstance(answer, dict) else page.text[:200]
-        if page.status != _OK:
-            raise self._failure(page, said)
-        if not isinstance(answer, dict):
-            raise BadAnswer(page.url, "it is not a JSON object")
-        if said:  # Ollama tells of a model that broke down under status 200
-            raise Rejected(page.url, self._sentence(said), FailureKind.SERVER)
-        return answer
-
-    def _failure(self, page: Page, said: Any) -> FetchError:
-        plain = bad_status(page.url, page.status)
-        kind = FailureKind.INVALID if page.status in _OF_THE_QUESTION else kind_of(plain)
-        return Rejected(page.url, f"{page.status} {self._sentence(said)}".strip(), kind)
-
-    def _sentence(self, said: Any) -> str:
-        told = said.get("message", said) if isinstance(said, dict) else said or ""
-        return cleaned(told, [self._key] if self._key else [])
-
-
-_PATH = "/api/chat"
+    def _error_text(self, error: Any) -> str:
+        text = error.get("message", error) if isinstance(error, dict) else error or ""
+        return cleaned(text, [self._key] if self._key else [])
 
 
 class OllamaEnricher(Enricher):
-    """Asks by Ollama's own API, which holds a model to the schema while it writes."""
+    """Asks by Ollama's own API, which constrains a model to the schema while it writes."""
 
-    def __init__(self, speaker: ModelClient) -> None:
-        self._speaker = speaker
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
 
     async def ask(self, question: Question) -> Answer:
-        answer = await self._speaker.post(
-            _PATH,
+        response = await self._client.post(
+            _OLLAMA_PATH,
             {
                 "model": question.model,
                 "messages": messages_of(question),
@@ -109,43 +102,29 @@ class OllamaEnricher(Enricher):
                 "options": {"temperature": 0},
             },
         )
-        message = answer.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(content, str):
-            raise BadAnswer(_PATH, "it holds no message")
         return Answer(
-            content,
-            tokens=_count(answer.get("prompt_eval_count")) + _count(answer.get("eval_count")),
-            is_cut=answer.get("done_reason") == "length" or answer.get("done") is False,
+            _content(response, _OLLAMA_PATH),
+            tokens=_count(response.get("prompt_eval_count")) + _count(response.get("eval_count")),
+            is_cut=response.get("done_reason") == "length" or response.get("done") is False,
         )
 
     async def is_up(self) -> bool:
-        return await self._speaker.is_there("/api/version")
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-# ---------------- Models behind any server that speaks as OpenAI's does: vLLM, llama.cpp, LM
-
-_OPENAI_PATH = "/chat/completions"
-_UNFINISHED = frozenset({"length", "content_filter"})
+        return await self._client.is_reachable("/api/version")
 
 
 class OpenAiEnricher(Enricher):
-    """Asks for a chat completion with a schema as its response format.
+    """Asks vLLM, llama.cpp, LM Studio and the like for a chat completion in the schema.
 
-    `root` stands before the paths; it is empty when the server's address ends with it already.
+    `root` precedes the paths; it is empty when the address of the server ends with it.
     """
 
-    def __init__(self, speaker: ModelClient, *, root: str = "/v1") -> None:
-        self._speaker = speaker
+    def __init__(self, client: ModelClient, *, root: str = _OPENAI_ROOT) -> None:
+        self._client = client
         self._root = root
 
     async def ask(self, question: Question) -> Answer:
         shape = {"name": question.task, "schema": question.schema}
-        answer = await self._speaker.post(
+        response = await self._client.post(
             self._root + _OPENAI_PATH,
             {
                 "model": question.model,
@@ -155,31 +134,30 @@ class OpenAiEnricher(Enricher):
                 "temperature": 0,
             },
         )
-        choice = _first(answer.get("choices"))
-        message = choice.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
-        if not isinstance(content, str):
-            raise BadAnswer(_OPENAI_PATH, "it holds no message")
-        usage = answer.get("usage")
-        tokens = usage.get("total_tokens") if isinstance(usage, dict) else 0
+        choices = response.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else {}
+        choice = choice if isinstance(choice, dict) else {}
+        usage = response.get("usage")
         return Answer(
-            content,
-            tokens=tokens if isinstance(tokens, int) else 0,
+            _content(choice, _OPENAI_PATH),
+            tokens=_count(usage.get("total_tokens")) if isinstance(usage, dict) else 0,
             is_cut=choice.get("finish_reason") in _UNFINISHED,
         )
 
     async def is_up(self) -> bool:
-        return await self._speaker.is_there(f"{self._root}/models")
+        return await self._client.is_reachable(f"{self._root}/models")
 
 
-def _first(choices: Any) -> dict[str, Any]:
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return first if isinstance(first, dict) else {}
+def _content(holder: Mapping[str, Any], path: str) -> str:
+    message = holder.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, str):
+        raise BadAnswer(path, "it has no message")
+    return content
 
 
-# ---------------- A task in, somebody to ask out: the dialect that it names, at the pace that it
-
-_ROOT = "/v1"
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def task_limiter(
@@ -188,7 +166,7 @@ def task_limiter(
     backend: RateLimitBackend | None = None,
     learned: Cells[Learned] | None = None,
 ) -> RateLimiter:
-    """Return what keeps the pace of the task's server; with a keeper, in all processes."""
+    """Return the rate limiter of the task's server; a backend shares it between processes."""
     rate = None if task.rate == "unlimited" else task.rate
     return RateLimiter(rate, task.concurrency, clock=clock, backend=backend, learned=learned)
 
@@ -197,7 +175,7 @@ def task_limiter(
 async def open_enricher(
     task: AnyTask, limiter: RateLimiter, clock: Clock
 ) -> AsyncIterator[Enricher]:
-    """Open connections to the model that a task asks, or make the enricher that it names.
+    """Open the model or the local enricher that a task names.
 
     Raises:
         UnknownSecret: the key of the server cannot be read.
@@ -206,22 +184,13 @@ async def open_enricher(
     if isinstance(task, LocalTask):
         yield open_local(task)
         return
-    async with _connected(task, limiter, clock) as enricher:
-        yield enricher
-
-
-@asynccontextmanager
-async def _connected(
-    task: EnrichTask, limiter: RateLimiter, clock: Clock
-) -> AsyncIterator[Enricher]:
-    options = HttpOptions(timeout=task.server.timeout)
-    transport = HttpTransport(options, clock)
-    speaker = ModelClient(task.server, RateLimitMiddleware(transport, limiter, clock))
+    transport = HttpTransport(HttpOptions(timeout=task.server.timeout), clock)
+    client = ModelClient(task.server, RateLimitMiddleware(transport, limiter, clock))
     try:
         if task.server.dialect == "ollama":
-            yield OllamaEnricher(speaker)
+            yield OllamaEnricher(client)
         else:
-            has_root = task.server.url.rstrip("/").endswith(_ROOT)
-            yield OpenAiEnricher(speaker, root="" if has_root else _ROOT)
+            has_root = task.server.url.rstrip("/").endswith(_OPENAI_ROOT)
+            yield OpenAiEnricher(client, root="" if has_root else _OPENAI_ROOT)
     finally:
         await transport.close()

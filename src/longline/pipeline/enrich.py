@@ -1,4 +1,4 @@
-"""Enrichers by name: those that are here, and those that packages add."""
+"""The stage that adds derived fields, and its enrichers by name."""
 
 from __future__ import annotations
 
@@ -17,31 +17,25 @@ from longline.pipeline.stages import Draft
 
 
 def make_enricher(name: str, options: Any) -> Enricher:
-    """Return the enricher of this name.
+    """Make a built-in enricher, or that of a plugin.
 
     Raises:
-        ConfigError: it is unknown, does not take what was written, or lacks its library.
+        ConfigError: it is unknown, does not accept the options, or lacks its library.
     """
-    if name == CurrencyEnricher.name:
-        return CurrencyEnricher(options)
-    if name == GeocodeEnricher.name:
-        return GeocodeEnricher(options)
-    if name == LanguageEnricher.name:
-        return LanguageEnricher(options)
+    for built_in in (CurrencyEnricher, GeocodeEnricher, LanguageEnricher):
+        if name == built_in.name:
+            return built_in(options)
     make = load_plugin(ENRICHERS, name)
     if make is None:
-        raise BadOption("enrich", f"there is no enricher {name!r} here")
+        raise BadOption("enrich", f"there is no enricher {name!r}")
     enricher: Enricher = make(**options) if isinstance(options, Mapping) else make(options)
     if not callable(getattr(enricher, "enrich", None)):
-        raise BadOption("enrich", f"the plugin {name!r} is no enricher: it has no enrich()")
+        raise BadOption("enrich", f"the plugin {name!r} is not an enricher: it has no enrich()")
     return enricher
 
 
-# ---------------- The stage that adds to a record what can be worked out here and now
-
-
 class Enrich:
-    """Lets enrichers add fields, one after the other; what a site said is never replaced."""
+    """Runs enrichers in order; collected values are never replaced."""
 
     name = "enrich"
 
@@ -50,10 +44,10 @@ class Enrich:
 
     @classmethod
     def from_written(cls, written: Enrichers) -> Enrich:
-        """Make one from what stands under `enrich` in a manifest.
+        """Make one from the `enrich` step of a manifest.
 
         Raises:
-            ConfigError: an enricher is unknown, or does not take what was written.
+            ConfigError: an enricher is unknown, or does not accept its options.
         """
         return cls(*(make_enricher(name, options) for name, options in written.written().items()))
 
@@ -68,7 +62,7 @@ def _enriched(draft: Draft, enricher: Enricher) -> Draft:
     taken = [name for name in addition.fields if draft.data.get(name) is not None]
     fields = {name: value for name, value in addition.fields.items() if name not in taken}
     notes = [note for note in addition.notes if note.field not in taken]
-    notes += [Note(name, f"it was there before {enricher.name}, and stays") for name in taken]
+    notes += [Note(name, f"{enricher.name} does not replace it") for name in taken]
     origins = dict.fromkeys(fields, addition.origin or enricher.name)
     provenance = {**draft.provenance, **origins}
     return draft.with_data({**draft.data, **fields}, *notes, provenance=provenance)

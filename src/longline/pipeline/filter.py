@@ -1,4 +1,4 @@
-"""The stage that leaves records out; each is skipped with the reason, none without a word."""
+"""The stage that drops records, each with a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 class Filter:
-    """Lets through the drafts of which a condition is true.
+    """Passes drafts for which all conditions are true.
 
     Args:
         condition: a jmespath, such as "price > `0`", or several conditions that must all be true:
@@ -43,16 +43,16 @@ class Filter:
     def __call__(self, draft: Draft) -> Draft:
         for condition in self._conditions:
             try:
-                objection = _objection(condition, draft.data)
+                reason = _failed_condition(condition, draft.data)
             except (ValueError, TypeError) as error:
                 raise UnexpectedShape(f"item {draft.key}", f"filter: {error}") from error
-            if objection:
-                raise NothingToStore(f"filtered out: {objection}")
+            if reason:
+                raise NothingToStore(f"filtered out: {reason}")
         return draft
 
 
-def _objection(condition: Condition, data: Mapping[str, Any]) -> str | None:
-    """Return why data does not pass a condition; None when it does."""
+def _failed_condition(condition: Condition, data: Mapping[str, Any]) -> str | None:
+    """Return why data fails a condition; None when it passes."""
     if condition.field is None:
         return _untrue(condition.when or "", data)
     value, test = find_in_data(condition.field, data), condition.tests[0]
@@ -70,7 +70,7 @@ def _objection(condition: Condition, data: Mapping[str, Any]) -> str | None:
 def _untrue(path: str, data: Mapping[str, Any]) -> str | None:
     found = find_in_data(path, data)
     if found is None:
-        return f"{path} cannot be told, since a value is missing"
+        return f"{path} is unknown, since a value is missing"
     # As in jmespath: 0 is a value like others.
     return f"{path} is not true" if found is False or found in _EMPTY else None
 

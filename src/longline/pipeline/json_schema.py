@@ -1,4 +1,4 @@
-"""What data breaks of a JSON Schema, in sentences that are the same for the same fault."""
+"""The violations of a JSON Schema as sentences, the same for the same violation."""
 
 from __future__ import annotations
 
@@ -215,18 +215,18 @@ _NAMES = {
     "boolean": "true or false",
     "null": "null",
 }
-_LONGEST = 120
+_MAX_LENGTH = 120
 
 
 class SchemaCheck:
-    """One schema, ready to check with."""
+    """A compiled schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._validator = validator_of(schema)
 
     def problems(self, data: Any) -> tuple[str, ...]:
-        """Return all that is wrong, each with its path; empty when it fits."""
-        # Without the values themselves: so the same fault is the same sentence in all records.
+        """Return all violations with their paths; empty for valid data."""
+        # Without the values, so that the same violation has the same sentence in all records.
         found = sorted(self._validator.iter_errors(data), key=_path)
         return tuple(dict.fromkeys(sentence for one in found for sentence in _sentences(one)))
 
@@ -236,8 +236,8 @@ def _sentences(error: ValidationError) -> list[str]:
     if error.validator == "required" and isinstance(wanted, list) and isinstance(found, dict):
         missing = [name for name in wanted if name not in found]
         return [f"{_joined(path, name)}: is missing" for name in missing]
-    told = _TOLD.get(str(error.validator), _plain)(wanted, error)
-    return [f"{path or 'the record'}: {told[:_LONGEST]}"]
+    sentence = _SENTENCES.get(str(error.validator), _other)(wanted, error)
+    return [f"{path or 'the record'}: {sentence[:_MAX_LENGTH]}"]
 
 
 def _path(error: ValidationError) -> str:
@@ -261,22 +261,22 @@ def _wrong_type(wanted: Any, error: ValidationError) -> str:
     return f"must be {' or '.join(_NAMES[kind] for kind in kinds)}, not {_kind_of(error.instance)}"
 
 
-def _unknown(_wanted: Any, error: ValidationError) -> str:
+def _unknown_fields(_wanted: Any, error: ValidationError) -> str:
     known = set(error.schema.get("properties", ())) if isinstance(error.schema, Mapping) else set()
     found = error.instance if isinstance(error.instance, dict) else {}
     strangers = sorted(str(name) for name in found if name not in known)
     return f"has fields that are not allowed: {', '.join(strangers)}"
 
 
-def _plain(_wanted: Any, error: ValidationError) -> str:
+def _other(_wanted: Any, error: ValidationError) -> str:
     return f"does not satisfy {error.validator}"
 
 
-_Tell = Callable[[Any, ValidationError], str]
-_TOLD: Mapping[str, _Tell] = {
+_Describe = Callable[[Any, ValidationError], str]
+_SENTENCES: Mapping[str, _Describe] = {
     "type": _wrong_type,
-    "additionalProperties": _unknown,
-    "unevaluatedProperties": _unknown,
+    "additionalProperties": _unknown_fields,
+    "unevaluatedProperties": _unknown_fields,
     "enum": lambda wanted, _: f"must be one of {', '.join(map(str, wanted))}",
     "const": lambda wanted, _: f"must be {wanted}",
     "minimum": lambda wanted, _: f"must be {wanted} or more",
@@ -296,7 +296,7 @@ _TOLD: Mapping[str, _Tell] = {
     "maxProperties": lambda wanted, _: f"must have {wanted} fields or fewer",
     "propertyNames": lambda _wanted, _: "has a field whose name is not allowed",
     "dependentRequired": lambda _wanted, _: "lacks a field that goes with another",
-    "anyOf": lambda _wanted, _: "fits none of the allowed forms",
-    "oneOf": lambda _wanted, _: "must fit exactly one of the allowed forms",
-    "not": lambda _wanted, _: "is of a form that is not allowed",
+    "anyOf": lambda _wanted, _: "matches none of the allowed forms",
+    "oneOf": lambda _wanted, _: "must match exactly one of the allowed forms",
+    "not": lambda _wanted, _: "has a form that is not allowed",
 }

@@ -1,4 +1,4 @@
-"""The stage that renames, picks and drops fields; where each comes from goes with it."""
+"""The stage that renames, selects and drops fields, with their provenance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from longline.core.model import Note
 from longline.pipeline.manifest import REST, Step
 from longline.pipeline.stages import Draft, checked_step, to_plain
 
-# ---------------- Paths (jmespath) into the data of a draft
-
 _OF_FIRST = frozenset(
     {"subexpression", "index_expression", "projection", "value_projection", "flatten", "slice"}
     | {"filter_projection", "pipe"}
@@ -21,18 +19,18 @@ _OF_FIRST = frozenset(
 
 
 def find_in_data(path: str, data: Mapping[str, Any]) -> Any:
-    """Return what a path finds in data; None when there is nothing.
+    """Return the value at a path (jmespath) in data; None when there is none.
 
     Raises:
-        ValueError: a function of the path was given what it cannot work with.
+        ValueError: a function of the path does not accept its argument.
     """
-    # Functions of jmespath tell types by the names of their classes, and know only plain ones.
+    # Functions of jmespath recognise types by the names of their classes.
     return find(path, to_plain(data) if _has_function(path) else data)
 
 
 @lru_cache(maxsize=4096)
 def roots_of(path: str) -> frozenset[str]:
-    """Return the fields of a record that a path begins at."""
+    """Return the fields of a record at which a path begins."""
     return frozenset(_roots(compile_path(path).parsed))
 
 
@@ -61,11 +59,11 @@ def _roots(node: Any) -> Iterator[str]:
 
 
 class Map:
-    """Makes the fields of a record from those that were collected.
+    """Makes the fields of a record from collected fields.
 
     Args:
-        fields: names of the record, each with the path (jmespath) it is found at, `{"value": …}`
-            for a constant, or None to drop it. `"*": "*"` keeps all other fields as they are.
+        fields: the fields of the record, each with its path (jmespath), `{"value": …}` for a
+            constant, or None to drop it. `"*": "*"` keeps all other fields.
     """
 
     name = "map"
@@ -114,7 +112,7 @@ class Map:
         return "; ".join(dict.fromkeys(origin for origin in found if origin))
 
     def _notes(self, draft: Draft, picked: Iterable[str]) -> Iterator[Note]:
-        """Yield the notes under the new names of their fields; those of dropped ones are gone."""
+        """Yield the notes under the new names of their fields, without those of dropped fields."""
         new_names = {
             root: [name for name in picked if self._roots.get(name) == frozenset({root})]
             for root in {note.field for note in draft.notes if note.field in draft.data}
@@ -126,7 +124,7 @@ class Map:
             yield from (Note(name, note.text) for name in new_names.get(note.field, ()))
 
     def _gaps(self, draft: Draft, picked: Mapping[str, Any]) -> Iterator[Note]:
-        """Yield a note for each field of which nothing was found, and nothing said yet."""
+        """Yield a note for each field that was not found and has no note yet."""
         noted = {note.field for note in draft.notes}
         for name, value in picked.items():
             roots = self._roots.get(name)

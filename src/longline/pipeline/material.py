@@ -1,4 +1,4 @@
-"""Material: all that the layers left of one try, and enough to make its record once more."""
+"""The results of the layers of one attempt, from which its record can be made again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from longline.core.json_values import NoData, kind_of_value, to_json
 from longline.core.model import Note
 from longline.pipeline.errors import ValidationFailed
 
-_FORMAT = 2  # the first had only the results, and no name for them
-_NO_DATA, _SHOWN = "longline.no_data", "shown"  # how a value that is none is kept
+_FORMAT = 2  # format 1 had only the results, without a name for them
+_NO_DATA, _SHOWN = "longline.no_data", "shown"  # how a value that is not data is stored
 _PARTS = ("results", "notes", "provenance", "origins", "layers")
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a record is made of.
+    """The input of the pipeline.
 
-    `provenance` names the layer and address each field came from, `origins` replaces that for
-    single fields; `layers` says how each layer ended. `problems` is what was wrong with it.
+    `provenance` names the layer and address of each field, `origins` overrides it for some fields;
+    `layers` says how each layer ended. `problems` are the reasons of a quarantine.
     """
 
     results: Mapping[str, Mapping[str, Any]]
@@ -33,8 +33,8 @@ class Material:
     problems: Sequence[str] = ()
 
     def as_raw(self, error: BaseException | None = None) -> dict[str, Any]:
-        """Return it as it is kept with an item, with all that an error says is wrong with it."""
-        # On the busy path of every item, so nothing is copied: that is left to whoever writes it.
+        """Return it as it is stored with an item, with the problems of an error."""
+        # Every item passes here, so nothing is copied; the writer encodes it.
         raw: dict[str, Any] = {
             "format": _FORMAT,
             "results": self.results,
@@ -51,10 +51,10 @@ class Material:
 
 
 def pack_raw(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return what a try was made of as ASCII, which every database holds; None: even that fails.
+    """Return `as_raw` as ASCII JSON, which every database can store; None on failure.
 
-    The library's own JSON writes half a surrogate pair and numbers of any size. What is no data is
-    kept as its type and how it shows itself, and is none either when it is made a record again.
+    The JSON of the standard library writes lone surrogates and integers of any size. A value that
+    is not data is stored as its type and its repr, and is still not data when it is read again.
     """
     try:
         return None if raw is None else {"packed": json.dumps(raw, default=_plain)}
@@ -63,7 +63,7 @@ def pack_raw(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
 
 
 def unpack_material(raw: Any) -> Material:
-    """Return the material that was kept with an item, in this format or in an older one."""
+    """Return the material that is stored with an item, in any format."""
     if isinstance(raw, Mapping) and isinstance(raw.get("packed"), str):
         raw = json.loads(raw["packed"], object_hook=_unpacked)
     if not isinstance(raw, Mapping):

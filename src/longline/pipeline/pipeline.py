@@ -1,4 +1,4 @@
-"""The pipeline of a source: from what the layers found to a record."""
+"""The pipeline of a source: from the results of its layers to a record."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ from longline.pipeline.quality import ScoredSource, score
 from longline.pipeline.stages import Draft, Stage
 from longline.pipeline.validate import Validate, validated
 
-# ---------------- The stage that tells whether a record is still the same
-
 
 def fingerprint(data: Mapping[str, Any], *, volatile: AbstractSet[str] = frozenset()) -> str:
-    """Return a short hash of the data without its volatile fields, whatever the fields' order.
+    """Return a hash of the data without its volatile fields, independent of the order of fields.
 
     Raises:
-        TypeError: a field, volatile or not, cannot be stored; it is named.
+        TypeError: a field, volatile or not, cannot be stored; the message names it.
     """
     steady = {n: v for n, v in data.items() if n not in volatile} if volatile else dict(data)
     if volatile:
@@ -52,10 +50,10 @@ class PipelineSource(ScoredSource, Protocol):
 
 
 class Pipeline:
-    """Makes records: compose, the stages of the source, fingerprint, score; asks nobody.
+    """Makes records without I/O: compose, the stages of the source, fingerprint, score.
 
     Raises:
-        ConfigError: a stage cannot be used, as written.
+        ConfigError: a stage is invalid.
     """
 
     def __init__(self, source: PipelineSource) -> None:
@@ -66,57 +64,43 @@ class Pipeline:
         """Return the record of an item.
 
         Raises:
-            NothingToStore: a filter leaves it out.
-            UnexpectedShape: the data does not fit, or is none that can be stored.
-            StageFailed: a stage raised something of its own.
+            NothingToStore: a filter drops it.
+            UnexpectedShape: the data is invalid or cannot be stored.
+            StageFailed: a stage raised an exception.
         """
-        if self._stages:
-            return self._staged(item, material)
-        source, origins = self._source, material.origins
-        composed = source.compose(item, material.results)
-        data = validated(source.Record, composed, f"item {item.key}")
-        return Record(
-            source=source.name,
-            key=item.key,
-            url=item.url,
-            data=data,
-            fingerprint=_marked(source, data),
-            provenance={n: origins.get(n, o) for n, o in material.provenance.items() if n in data},
-            notes=tuple(material.notes),
-            layers=dict(material.layers),
-            quality=score(source, data, material.layers, material.notes),
-        )
-
-    def _staged(self, item: Item, material: Material) -> Record:
         source = self._source
-        composed = source.compose(item, material.results)
-        provenance = {n: material.origins.get(n, o) for n, o in material.provenance.items()}
-        draft = Draft(item.key, item.url, source.name, composed, tuple(material.notes), provenance)
-        for stage in self._stages:
-            draft = _passed(stage, draft)
-        data = draft.data
+        data: Mapping[str, Any] = source.compose(item, material.results)
+        origins = {n: material.origins.get(n, o) for n, o in material.provenance.items()}
+        notes = tuple(material.notes)
+        if self._stages:
+            draft = Draft(item.key, item.url, source.name, data, notes, origins)
+            for stage in self._stages:
+                draft = _run_stage(stage, draft)
+            data, notes, origins = draft.data, draft.notes, dict(draft.provenance)
+        else:
+            data = validated(source.Record, data, f"item {item.key}")
         return Record(
             source=source.name,
             key=item.key,
             url=item.url,
             data=data,
-            fingerprint=_marked(source, data),
-            provenance={name: o for name, o in draft.provenance.items() if name in data},
-            notes=draft.notes,
+            fingerprint=_fingerprint_of(source, data),
+            provenance={name: origin for name, origin in origins.items() if name in data},
+            notes=notes,
             layers=dict(material.layers),
-            quality=score(source, data, material.layers, draft.notes),
+            quality=score(source, data, material.layers, notes),
         )
 
 
 def stages_of(source: PipelineSource) -> tuple[Stage, ...]:
-    """Return the stages of a source, ready to run; its `Record` is checked where it belongs.
+    """Return the stages of a source, with the validation of its `Record`.
 
-    That is after the maps and filters that come first: from there on, the data has its shape.
+    It is validated after the leading maps and filters, from where on the data has its shape.
 
     Raises:
-        ConfigError: a stage cannot be used.
+        ConfigError: a stage is invalid.
     """
-    stages = [_stage(source, one) for one in source.pipeline]
+    stages = [_make_stage(source, one) for one in source.pipeline]
     if not stages or source.Record is None:
         return tuple(stages)
     place = next((n for n, one in enumerate(stages) if not isinstance(one, Map | Filter)), None)
@@ -124,11 +108,11 @@ def stages_of(source: PipelineSource) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _stage(source: PipelineSource, one: Any) -> Stage:
+def _make_stage(source: PipelineSource, one: Any) -> Stage:
     if isinstance(one, Step):
         return _from_step(one)
     if not callable(one) or not isinstance(getattr(one, "name", None), str):
-        raise BadSource(source.name, f"{one!r:.60} in pipeline is no stage: it has no name")
+        raise BadSource(source.name, f"{one!r:.60} in pipeline is not a stage: it has no name")
     stage: Stage = one
     return stage
 
@@ -143,14 +127,14 @@ def _from_step(step: Step) -> Stage:
     return Enrich.from_written(step.enrich) if step.enrich is not None else Enrich()
 
 
-def _marked(source: PipelineSource, data: Mapping[str, Any]) -> str:
+def _fingerprint_of(source: PipelineSource, data: Mapping[str, Any]) -> str:
     try:
         return fingerprint(data, volatile=source.volatile)
     except TypeError as error:
         raise ValidationFailed("it cannot be stored", (str(error),)) from error
 
 
-def _passed(stage: Stage, draft: Draft) -> Draft:
+def _run_stage(stage: Stage, draft: Draft) -> Draft:
     try:
         return stage(draft)
     except LonglineError:

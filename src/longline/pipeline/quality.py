@@ -1,4 +1,4 @@
-"""How good a record is: 0 to 100, in named parts, each with the reasons for what it lacks."""
+"""The quality score of a record, 0 to 100, in named parts with reasons."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from longline.core.model import Note, Quality, QualityPart
 
 GRADES = ((90.0, "Excellent"), (75.0, "Good"), (60.0, "Fair"), (0.0, "Poor"))
-"""The least score of each class, best first."""
+"""The lowest score of each grade, best first."""
 _OK = "ok"
-_DIGITS = 6  # what sums of floats owe to rounding must not cost a class
+_DIGITS = 6  # rounding errors of sums must not cost a grade
 
 
 def is_filled(value: Any) -> bool:
@@ -103,9 +103,9 @@ def score(
     layers: Mapping[str, str],
     notes: Iterable[Note] = (),
 ) -> Quality:
-    """Return the quality of a record, by the rules of its source or, without any, by its gaps.
+    """Return the quality of a record by the rules of its source; without rules, by its gaps.
 
-    `layers` says how each layer ended: "ok", or why not. `notes` lend their words to the reasons.
+    `layers` says how each layer ended: "ok", or why not. `notes` explain the reasons.
     """
     rules = source.quality_rules
     if rules is None:
@@ -113,7 +113,7 @@ def score(
         return _PERFECT if parts is _ALL_THERE else _quality(parts)
     reasons = {note.field: note.text for note in notes}
     parts = [_layer_part(rules, name, data, layers, reasons) for name in rules.layers]
-    disputes = [check for check in rules.checks if _verdict(check, data) is False]
+    disputes = [check for check in rules.checks if _agrees(check, data) is False]
     conflicts = [_conflict(check, data) for check in disputes]
     if rules.consistency:
         parts.append(_consistency_part(rules, disputes, layers, conflicts))
@@ -121,7 +121,7 @@ def score(
 
 
 def grade_of(points: float) -> str:
-    """Return the class of a score."""
+    """Return the grade of a score."""
     return next(name for least, name in GRADES if points >= least)
 
 
@@ -162,7 +162,7 @@ def _lack(expect: Expect, share: float, reasons: Mapping[str, str]) -> str:
     return f"{expect.field}: {state}{why}"
 
 
-def _verdict(check: CrossCheck, data: Mapping[str, Any]) -> bool | None:
+def _agrees(check: CrossCheck, data: Mapping[str, Any]) -> bool | None:
     values = [data.get(field) for field in check.fields]
     return check.agree(*values) if all(map(is_filled, values)) else None
 
@@ -181,8 +181,8 @@ def _consistency_part(
     weight = _weight(rules, rules.consistency)
     if not any(layers.get(name) == _OK for name in rules.layers):
         return QualityPart("consistency", weight, 0.0, ("no layer to compare with another",))
-    # All checks count, also those that could not be asked: filling a field never costs points
-    # unless what it is filled with contradicts another.
+    # All checks count, also those without values: a filled field never costs points unless it
+    # contradicts another.
     possible = math.fsum(check.weight for check in rules.checks)
     lost = math.fsum(check.weight for check in disputes)
     earned = weight * (1 - lost / possible) if possible else weight

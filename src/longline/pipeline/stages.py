@@ -1,4 +1,4 @@
-"""A stage of the pipeline: a draft of a record in, a draft out, and nothing changed in between."""
+"""Stages of the pipeline, and the immutable drafts that they pass on."""
 
 from __future__ import annotations
 
@@ -11,30 +11,28 @@ from pydantic import BaseModel, ValidationError
 from longline.core.errors import BadOption
 from longline.core.model import Note
 
-# ---------------- Data that nobody can change: what one stage hands to the next
-
 
 def _refuse(*_values: Any, **_names: Any) -> NoReturn:
-    message = "data is not changed between stages; return a new draft instead"
+    message = "data of a draft cannot be changed; return a new draft instead"
     raise TypeError(message)
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict, for all who read it (jmespath, JSON Schema, orjson), that cannot be changed."""
+    """An immutable dict that jmespath, JSON Schema and orjson accept."""
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
 
 class FrozenList(list[Any]):
-    """A list that cannot be changed."""
+    """An immutable list."""
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
 
 def frozen(value: Any) -> Any:
-    """Return a value as one that cannot be changed, at any depth; what is so already, as it is."""
+    """Return an immutable copy of a value; an immutable value itself."""
     if isinstance(value, FrozenDict | FrozenList):
         return value
     if isinstance(value, Mapping):
@@ -45,7 +43,7 @@ def frozen(value: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a copy made of plain dicts and lists."""
+    """Return a copy with plain dicts and lists."""
     if isinstance(value, dict):
         return {name: to_plain(one) for name, one in value.items()}
     return [to_plain(one) for one in value] if isinstance(value, list) else value
@@ -53,7 +51,7 @@ def to_plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What an item has become so far; its data cannot be changed, at any depth."""
+    """An item between two stages; its data is immutable."""
 
     key: str
     url: str
@@ -67,33 +65,31 @@ class Draft:
         object.__setattr__(self, "provenance", frozen(self.provenance))
 
     def with_data(self, data: Mapping[str, Any], *notes: Note, **changes: Any) -> Draft:
-        """Return the same draft with other data, and with these notes beside its own."""
+        """Return a draft with other data and additional notes."""
         return replace(self, data=data, notes=(*self.notes, *notes), **changes)
 
 
 class Stage(Protocol):
-    """Makes a draft of a draft; the same one of the same, and without asking anybody.
+    """Changes a draft, deterministically and without I/O.
 
-    Raises NothingToStore for what is no record (it is skipped with the reason), and
-    UnexpectedShape for what does not fit (it is quarantined).
+    Raises NothingToStore for an item that is not a record (it is skipped with the reason), and
+    UnexpectedShape for invalid data (it is quarantined).
     """
 
     name: str
 
     def __call__(self, draft: Draft) -> Draft:
-        """Return the draft as it leaves this stage."""
+        """Return the changed draft."""
 
-
-# ---------------- Stages written in Python are checked like those of a manifest, and told in the
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def checked_step(model: type[M], **values: Any) -> M:
-    """Return the model of what was written.
+    """Validate the arguments of a stage as those in a manifest.
 
     Raises:
-        BadOption: it does not fit.
+        BadOption: one is invalid.
     """
     try:
         return model.model_validate(values)

@@ -1,4 +1,4 @@
-"""The stage that checks a record's data: against a pydantic model, or against a JSON Schema."""
+"""The stage that validates the data of a record with a pydantic model or a JSON Schema."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Rules = type[BaseModel] | Mapping[str, Any] | Path
 
 
 class Validate:
-    """Quarantines what does not fit, with every rule that is broken and where.
+    """Quarantines invalid data, with every broken rule and its place.
 
     Args:
-        rules: a pydantic model, whose data is taken as it understands it; or a JSON Schema (Draft
-            2020-12, formats checked), or the path of one, which changes nothing.
+        rules: a pydantic model, which may convert the data; or a JSON Schema (Draft 2020-12, with
+            formats), or the path of one, which leaves the data unchanged.
     """
 
     name = "validate"
@@ -40,10 +40,10 @@ class Validate:
 
 
 def validated(model: type[BaseModel] | None, data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the data as the model understands it; without a model, as it is.
+    """Return the data as the model converts it; without a model, unchanged.
 
     Raises:
-        ValidationFailed: the data does not fit; names every field and what is wrong with it.
+        ValidationFailed: the data is invalid; it names every field and its problem.
     """
     if model is None:
         return dict(data)
@@ -67,8 +67,8 @@ def _checker(rules: Mapping[str, Any] | Path) -> Callable[[Any], tuple[str, ...]
 
 
 def _as_stored(data: Mapping[str, Any], where: str) -> Any:
-    """Return data as the database is going to hold it: a date is text there, NaN is null."""
+    """Return data as the database stores it: a date is text there, NaN is null."""
     try:
         return orjson.loads(to_json(data))
-    except TypeError as error:  # half a surrogate pair, say, or an object
+    except TypeError as error:  # a lone surrogate, for example, or an object
         raise ValidationFailed(where, (f"it cannot be stored: {error}",)) from error

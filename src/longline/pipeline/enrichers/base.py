@@ -1,4 +1,4 @@
-"""Enricher: something that adds fields to a record, and says where they come from."""
+"""Enrichers add fields to a record, with their origin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from longline.core.model import Note
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What an enricher adds: fields, why one is empty, and what they were made of."""
+    """The fields that an enricher adds, notes on empty ones, and their origin."""
 
     fields: Mapping[str, Any]
     notes: tuple[Note, ...] = ()
@@ -19,16 +19,16 @@ class Addition:
 
 
 class Enricher(Protocol):
-    """Adds to a record; the same to the same one, at once, and without asking anybody.
+    """Adds fields to a record, deterministically and without I/O.
 
-    What it cannot know is None with a note, never a guess. One that may say something else another
-    year has a `version`, too: of its library, its rates, its table.
+    An unknown value is None with a note, never a guess. An enricher whose results may change has a
+    `version`: that of its library, its rates or its table.
     """
 
     name: str
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
-        """Return what to add to this data, which cannot be changed."""
+        """Return what to add to this data, which is immutable."""
 
 
 def empty_addition(field: str, why: str, origin: str) -> Addition:

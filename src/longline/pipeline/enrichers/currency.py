@@ -1,4 +1,4 @@
-"""Amounts in another currency, by rates that somebody wrote down with their day."""
+"""Convert amounts to another currency by a table of rates with a date."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longline.pipeline.stages import checked_step
 
 
 class CurrencyEnricher:
-    """Converts one field; a currency that the table does not have gives nothing, with a note."""
+    """Converts one field; an unknown currency gives None with a note."""
 
     name = "currency"
 
@@ -25,10 +25,10 @@ class CurrencyEnricher:
 
     @classmethod
     def with_options(cls, **options: Any) -> CurrencyEnricher:
-        """Make one from what stands under `currency` in a manifest.
+        """Make one from the options of `currency` in a manifest.
 
         Raises:
-            BadOption: something of it does not fit.
+            BadOption: an option is invalid.
         """
         return cls(checked_step(Currency, **options))
 
@@ -36,7 +36,7 @@ class CurrencyEnricher:
         spec, target = self._spec, self._spec.target
         amount, code = self._money(data)
         if amount is None:
-            return empty_addition(target, f"{spec.field} is no amount", self._origin)
+            return empty_addition(target, f"{spec.field} is not an amount", self._origin)
         if code is None:
             return empty_addition(target, f"{spec.field} names no currency", self._origin)
         if code not in self._rates:

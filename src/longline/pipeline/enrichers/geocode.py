@@ -1,4 +1,4 @@
-"""Places from a table of one's own: coordinates, regions and whatever else it knows of a name."""
+"""Look up places in a table of the user: coordinates, regions and other columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Name = tuple[str, ...]
 
 
 class GeocodeEnricher:
-    """Looks a place up by its names, whatever the case; of two of one name it takes neither."""
+    """Looks up a place by name, ignoring case; an ambiguous name gives None."""
 
     name = "geocode"
 
@@ -36,16 +36,16 @@ class GeocodeEnricher:
 
     @classmethod
     def with_options(cls, **options: Any) -> GeocodeEnricher:
-        """Make one from what stands under `geocode` in a manifest.
+        """Make one from the options of `geocode` in a manifest.
 
         Raises:
-            ConfigError: something of it does not fit, or the table cannot be read.
+            ConfigError: an option is invalid, or the table cannot be read.
         """
         return cls(checked_step(Geocode, **options))
 
     @property
     def version(self) -> str:
-        """A short name for what the table says, another for every other table."""
+        """A hash of the table."""
         known = [[name, self._places[name], name in self._ambiguous] for name in self._places]
         written = json.dumps(known, default=str)
         return f"table {sha256(written.encode()).hexdigest()[:12]}"
@@ -110,7 +110,7 @@ def _csv_rows(path: Path, content: bytes) -> Iterator[Mapping[str, Any]]:
     except UnicodeDecodeError:
         raise BadFile(str(path), "it is not UTF-8 text; save it as UTF-8") from None
     for row in csv.DictReader(io.StringIO(text, newline="")):
-        # What a short line lacks is None, what a long one has too much stands under None.
+        # Missing cells of a short line are None; extra cells of a long one are under None.
         yield {name: _cell(name, cell) for name, cell in row.items() if name is not None}
 
 
@@ -122,4 +122,4 @@ def _cell(name: str, text: str | None) -> Any:
     try:
         return float(text)
     except ValueError:
-        return text  # told by whoever checks the row
+        return text  # `check_row` reports it
