@@ -1,4 +1,4 @@
-"""Time as a dependency: whoever waits or dates something is given a clock."""
+"""Time as a dependency: the clock is passed to all code that waits or needs the time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """What time it is, and how to wait."""
+    """The time, and waiting."""
 
     def now(self) -> float:
-        """Return the seconds since 1970-01-01 UTC; the same scale in every process."""
+        """Return the seconds since 1970-01-01 UTC."""
 
     async def sleep(self, seconds: float) -> None:
-        """Come back after this many seconds, or at once when they are not positive."""
+        """Wait for this many seconds; return immediately when they are not positive."""
 
 
 class SystemClock(Clock):
@@ -38,7 +38,7 @@ def utc_datetime(seconds: float) -> datetime:
 
 
 async def sleep_or_wake(seconds: float, wake: asyncio.Event) -> bool:
-    """Come back after this many seconds, or when woken before; say whether one was."""
+    """Wait for this many seconds or until `wake` is set; return whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             await wake.wait()
@@ -48,10 +48,10 @@ async def sleep_or_wake(seconds: float, wake: asyncio.Event) -> bool:
 
 
 class WaitTimer:
-    """How long a try has only waited; a block (`with`) for each wait, and several may overlap.
+    """Measures how long an attempt has waited: a context manager for each wait, which may overlap.
 
-    For a pace, for room, for a rest to end, for what somebody else is at: nothing of it says
-    anything about the item. On the way of every request that waits, so it is no generator.
+    Waits for rate limits, slots, pauses and coalesced requests do not count as work on the item.
+    Every waiting request uses it, so it is not a generator.
     """
 
     __slots__ = ("_blocks", "_seconds", "_since")
@@ -72,11 +72,11 @@ class WaitTimer:
             self._seconds += _time() - self._since
 
     def seconds(self) -> float:
-        """Return the sum up to now; waits that overlap count once."""
+        """Return the seconds waited until now; overlapping waits count once."""
         return self._seconds + (_time() - self._since if self._blocks else 0.0)
 
     def to_enter(self, inner: AbstractAsyncContextManager[T]) -> AbstractAsyncContextManager[T]:
-        """Return `inner` such that the time until one is in counts as waiting."""
+        """Return `inner` with the time to enter it measured."""
         return _Entering(inner, self)
 
 
@@ -101,5 +101,5 @@ class _Entering(AbstractAsyncContextManager[T], Generic[T]):
 
 
 def _time() -> float:
-    # The loop's own: the moments of a `Clock` may be set anew in between.
+    # That of the loop: a `Clock` may be adjusted in between.
     return asyncio.get_running_loop().time()

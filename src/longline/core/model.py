@@ -1,4 +1,4 @@
-"""The words everyone shares: item, record, outcome, job, event. No I/O, no behaviour."""
+"""The data model: item, record, outcome, job, event. No I/O, no behaviour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longline.core.errors import FailureKind
 
 
 class ItemState(StrEnum):
-    """Where an item stands in its job; the last five are final."""
+    """The state of an item in its job; the last five are final."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -33,7 +33,7 @@ FINAL_STATES = (
 
 
 class ChunkState(StrEnum):
-    """Where a chunk of a cluster's work stands."""
+    """The state of a chunk of work in a cluster."""
 
     OFFERED = "offered"
     TAKEN = "taken"
@@ -42,7 +42,7 @@ class ChunkState(StrEnum):
 
 
 class JobState(StrEnum):
-    """Where a job stands; the last four are final."""
+    """The state of a job; the last four are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -57,7 +57,7 @@ OPEN_STATES = (JobState.PENDING, JobState.RUNNING, JobState.PAUSED)
 
 
 class QuestionState(StrEnum):
-    """What became of a question; a skipped one lacks what it would be about, and is not asked."""
+    """The state of a question; a skipped one lacks its input and is not asked."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -68,7 +68,7 @@ class QuestionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One unit of work of a source. `data` is what discovery already knows, as JSON."""
+    """One unit of work of a source. `data` is what discovery found about it, as JSON."""
 
     key: str
     url: str
@@ -78,14 +78,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far discovery has come; given back to the source when it goes on after a crash."""
+    """The position of discovery, from which the source continues after a crash."""
 
     value: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Why a field is empty, or what was odd about it: nothing is left unexplained."""
+    """Why a field is empty or unusual."""
 
     field: str
     text: str
@@ -93,7 +93,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class QualityPart:
-    """One part of a score: how much of its weight was earned, and why not all."""
+    """One part of a score: the earned part of its weight, and the reasons for the rest."""
 
     name: str
     weight: float
@@ -103,7 +103,7 @@ class QualityPart:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """A score from 0 to 100, its class, its parts and the cross-checks that failed."""
+    """A score from 0 to 100, its grade, its parts and the failed cross-checks."""
 
     score: float
     grade: str
@@ -113,10 +113,10 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What an item became.
+    """The result of an item.
 
-    `provenance` names the layer and address each field came from; `layers` says how each
-    layer ended ("ok", or why not).
+    `provenance` names the layer and address of each field; `layers` says how each layer ended
+    ("ok", or why not).
     """
 
     source: str
@@ -131,7 +131,7 @@ class Record:
 
 
 class OutcomeAction(StrEnum):
-    """How one try at an item ended."""
+    """How one attempt at an item ended."""
 
     STORE = "store"
     SKIP = "skip"
@@ -142,11 +142,11 @@ class OutcomeAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one try at an item.
+    """The result of one attempt at an item.
 
-    Whether a stored record is new, changed or unchanged is known only to the transaction that
-    commits it. `due` is the moment (seconds since the epoch) of the next try, for DEFER;
-    `is_for_domain` says that every item of its domain would fare the same until then.
+    Whether a stored record is new, changed or unchanged is decided by the transaction that commits
+    it. `due` is the time (seconds since the epoch) of the next attempt, for DEFER; `is_for_domain`
+    says that every item of its domain would fail the same way until then.
     """
 
     action: OutcomeAction
@@ -159,16 +159,16 @@ class Outcome:
 
 
 BANNED = "banned"
-"""The step of a failure that is a ban which the item itself met."""
+"""The step of a failure that is a ban of the item's own request."""
 OVERRAN = "overran"
-"""The step of a failure that is a try which took longer than it may."""
+"""The step of a failure that is an attempt over its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that failed, and what was done about it (retried, parked, given up …).
+    """One failed attempt, and the `step` that followed (retried, deferred, given up …).
 
-    `at` is when it ended, `seconds` how long it took; `status` is None when no answer came.
+    `at` is when it ended, `seconds` its duration; `status` is None without a response.
     """
 
     at: float
@@ -181,17 +181,17 @@ class Failure:
 
 
 CUT = "discovery.cut"
-"""The event that discovery ended before it had found everything, with its reason."""
+"""The event that discovery ended early, with its reason."""
 WARNING = "discovery.warning"
-"""The event that discovery met something doubtful, which does not change the job's state."""
+"""The event of a problem in discovery that does not change the state of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caveats:
-    """What a reader of a job's counts has to know.
+    """Restrictions on the counts of a job.
 
-    `cuts` are the reasons why discovery did not find everything; each of them makes the job
-    partial. `warnings` change no state. `limit` is the limit that the user set and the job reached.
+    `cuts` are the reasons why discovery ended early; each makes the job partial. `warnings` change
+    no state. `limit` is the limit of the user that the job reached.
     """
 
     cuts: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class Caveats:
     limit: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return it as JSON."""
         return {
             "cuts": list(self.cuts),
             "warnings": list(self.warnings),
@@ -209,7 +209,7 @@ class Caveats:
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """Something a link of the request chain wants to be remembered; becomes an event of the job."""
+    """An event of the request chain that is committed with the item."""
 
     kind: str
     data: Mapping[str, Any]
@@ -223,14 +223,14 @@ _COUNTED = (
 
 @dataclass(slots=True)
 class Usage:
-    """What one try at an item cost and met with; filled by the request chain, committed with it.
+    """The statistics and events of one attempt at an item; committed with its outcome.
 
-    `cached` answers came without a request, `revalidated` ones after a short one, `joined` ones
-    with somebody else's. `status` is that of the last answer to the item's own last request, not to
-    one for robots.txt or a login; None when none came. `promises` are kept before any of this is
-    committed: what a link does beside the work, such as writing an archive.
+    `cached` responses needed no request, `revalidated` ones a conditional one, and `joined` ones
+    were those of an identical request in flight. `status` is that of the item's own last request,
+    not of robots.txt or a login; None without a response. `promises` are awaited before the commit,
+    such as writes to the archive.
 
-    `waits` and `waited` are those of requests, which may overlap; `waiting` is that of the try.
+    `waits` and `waited` are those of requests, which may overlap; `waiting` is that of the attempt.
     """
 
     requests: int = 0
@@ -249,10 +249,10 @@ class Usage:
     waiting: WaitTimer = field(default_factory=WaitTimer, init=False, compare=False)
 
     async def settle(self) -> None:
-        """Wait until every promise is kept.
+        """Await all promises.
 
         Raises:
-            StoreError: one could not be.
+            StoreError: one failed.
         """
         while self.promises:
             await self.promises.pop()
@@ -262,11 +262,11 @@ class Usage:
         self.events.append(PendingEvent(kind, data))
 
     def as_counts(self) -> dict[str, float]:
-        """Return the figures that are not zero, by name."""
+        """Return the counters that are not zero, by name."""
         return {name: value for name in _COUNTED if (value := getattr(self, name))}
 
     def take(self) -> Usage:
-        """Return all that has come together, and begin anew."""
+        """Return the collected values and reset them."""
         taken = Usage(
             status=self.status,
             failures=self.failures,
@@ -282,7 +282,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on an item until it expires; `token` fences off earlier holders.
+    """The right to work on an item until it expires; `token` fences off earlier owners.
 
     `domain` is the host of the item's address.
     """
@@ -297,9 +297,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of a source. `settings` is the frozen snapshot it was created with.
+    """One run of a source. `settings` is the snapshot of its creation.
 
-    `engine` is what has worked on it last: "local" or "celery".
+    `engine` is the one that ran it last: "local" or "celery".
     """
 
     id: str
@@ -315,12 +315,12 @@ class Job:
     shortfall: str | None = None
     engine: str = "local"
     runs: int = 0
-    """How often work on it has begun."""
+    """How often it was started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A fact that happened; appended, never changed."""
+    """An event of a job; never changed."""
 
     id: int
     job: str

@@ -1,8 +1,8 @@
-"""Terminal output: remove what text from outside could do to the terminal that shows it.
+"""Terminal output: sanitise text from outside, so that it cannot control the terminal.
 
 `protected_output` replaces stdout and stderr by streams that sanitise everything written to them,
-so a command cannot print past it. Colours and cursor movements come only from `SafeConsole` in
-`cli/showing.py`, which sanitises each piece of text before it adds its own.
+so a command cannot bypass it. Colours and cursor movements come only from `SafeConsole` of the
+CLI, which sanitises each piece of text before it adds its own.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-class Outlet(io.TextIOBase):
-    """Standard output or error as the process was given it.
+class StandardStream(io.TextIOBase):
+    """Standard output or error of the process.
 
-    What cannot be written to standard error is dropped: there is nobody to tell.
+    What cannot be written to standard error is dropped.
     """
 
-    def __init__(self, stream: TextIO, *, is_dispensable: bool = False) -> None:
+    def __init__(self, stream: TextIO, *, drops_errors: bool = False) -> None:
         super().__init__()
         self.stream = stream
-        self._is_dispensable = is_dispensable
+        self._drops_errors = drops_errors
 
     def write(self, text: str) -> int:
-        with self._failing():
+        with self._translated_errors():
             self.stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._failing():
+        with self._translated_errors():
             self.stream.flush()
 
     def fileno(self) -> int:
@@ -100,14 +100,14 @@ class Outlet(io.TextIOBase):
         return getattr(self.stream, "errors", None) or "strict"
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
-            if not self._is_dispensable:
+            if not self._drops_errors:
                 raise  # click ends the command quietly
         except OSError as error:
-            if not self._is_dispensable:
+            if not self._drops_errors:
                 raise OutputFailed(error.errno, error.strerror) from error
 
 
@@ -115,7 +115,7 @@ class OutputFailed(OSError):
     """Standard output cannot be written."""
 
 
-class SafeStream(Outlet):
+class SafeStream(StandardStream):
     """A text stream that sanitises what is written to it, and to its `buffer`."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -137,8 +137,8 @@ def protected_output() -> Iterator[TextIO]:
         sys.stdin = io.StringIO()
     # A stream whose descriptor was closed before this process began is None.
     with open(os.devnull, "w", encoding="utf-8") as null:  # noqa: PTH123  # a device
-        sys.stdout = stdout = _safe(Outlet(_lenient(sys.stdout or null)))
-        sys.stderr = _safe(Outlet(_lenient(sys.stderr or null), is_dispensable=True))
+        sys.stdout = stdout = _safe(StandardStream(_lenient(sys.stdout or null)))
+        sys.stderr = _safe(StandardStream(_lenient(sys.stderr or null), drops_errors=True))
         try:
             yield stdout
         finally:
@@ -155,7 +155,7 @@ def _occupy_descriptors() -> None:
     os.close(descriptor)
 
 
-def _safe(outlet: Outlet) -> TextIO:
+def _safe(outlet: StandardStream) -> TextIO:
     return cast("TextIO", SafeStream(cast("TextIO", outlet)))
 
 
@@ -181,7 +181,7 @@ def binary_stdout() -> BinaryIO:
     stream: Any = sys.stdout
     if stream.isatty():
         return cast("BinaryIO", stream.buffer)
-    while isinstance(stream, Outlet):
+    while isinstance(stream, StandardStream):
         stream = stream.stream
     return cast("BinaryIO", stream.buffer)
 

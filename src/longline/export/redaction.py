@@ -1,10 +1,9 @@
-"""Redaction: secrets, e-mail addresses and telephone numbers leave a word in their place."""
+"""Replace secrets, e-mail addresses and telephone numbers in exported records."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 import secrets as random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ from longline.export.atomic_files import temporary_sibling
 from longline.export.rows import Row
 from longline.sources.library import yaml_files
 
-# ---------------- What secrets, e-mail addresses and telephone numbers look like, in texts and in
+# ---------------- Patterns of secrets, e-mail addresses and telephone numbers
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _SECRET_WORDS = frozenset(
@@ -32,7 +31,7 @@ _SECRET_WORDS = frozenset(
     | {"passwd", "password", "passwort", "pw", "pwd", "secret", "sessionid", "token", "парола"}
 )
 _SECRET_PAIRS = frozenset({"access key", "api key", "private key", "session id", "signing key"})
-# With one of these words, the name of a secret is that of a number.
+# With one of these words, a field is a count of secrets.
 _COUNT_WORDS = frozenset({"count", "length", "limit", "max", "min", "number", "size", "total"})
 _TELEPHONE_WORDS = frozenset(
     {"cellphone", "fax", "gsm", "mobile", "phone", "tel", "telefon", "telefono", "telephone"}
@@ -43,7 +42,7 @@ _NAMED = (
     r"(?:(?:api|(?:secret[_-]?)?access|secret|private|signing)[_-]?key|access[_-]?token"
     r"|auth[_-]?token|token|passw(?:or)?d|pwd?|secret|sessionid)"
 )
-# Several are seldom a number: max_tokens is how many, and no secret.
+# A plural followed by a number is a count: max_tokens is not a secret.
 _NAMES = rf"(?i:(?<![^\W_])(?:{_NAMED}|{_NAMED}s(?=[\\\"']*\s*[:=]\s*[^\d\s])))"
 SECRETS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
@@ -55,14 +54,14 @@ SECRETS = re.compile(
     rf"|{_NAMES}(?:\\?[\"'])?\s*(?:=|:|(?i:%3D))\s*[^\s&;,\"'<>\[\]\\]+",
     re.DOTALL,
 )
-# In quotes, as JSON and programs have it: the name stays, and what is quoted goes.
+# In quotes, as in JSON and code: the name stays, the quoted value is replaced.
 QUOTED_SECRETS = re.compile(
     rf"(?P<mark>{_NAMES}(?:\\?[\"'])?\s*[:=]\s*)"
     r"(?:\[[^\]\n]*\]?|(?P<quote>\\?[\"'])(?:\\.|[^\\\n])+?(?:(?P=quote)|$))",
     re.MULTILINE,
 )
-# The @ may be written as an address has it; a name and a domain may be of any script. What parts
-# the pieces of an address (/ ? & =) may stand in a name too, but hardly ever does.
+# The @ may be percent-encoded; a name and a domain may be in any script. The separators of a URL
+# (/ ? & =) are legal in a name, but hardly ever used.
 EMAILS = re.compile(
     r"(?<![\w.+%-])(?:[\w.!#$'*+^`{|}~-]{1,64}|\\?\"[^\"\\\n]{1,64}\\?\")"
     r"(?:@|%40|\s?[\[(]at[\])]\s?)"
@@ -70,7 +69,7 @@ EMAILS = re.compile(
 )
 _BETWEEN = r"[ \u00a0\u2009().\u2010-\u2015/-]"
 _SEPARATED = rf"(?:{_BETWEEN}{{0,3}}\d)"
-# Another number may follow at once: 0888 123 456/0888 123 457. Not so behind a code (030/0123456).
+# Another number may follow: 0888 123 456/0888 123 457. Not after an area code (030/0123456).
 _NEXT = r"\s?[/,;]\s?(?=\(?0(?:[ ().-]?\d){6})"
 _MORE = rf"{_SEPARATED}{{5}}(?:(?!{_NEXT}){_SEPARATED})"
 _SIX_MORE, _SEVEN_MORE = rf"{_MORE}{{1,9}}", rf"{_MORE}{{2,9}}"
@@ -86,7 +85,7 @@ _ABROAD = rf"(?:(?<!\w)\+|%2B)\s?\(?\d{_SEVEN_MORE}(?!\w)"
 _PARENTHESES = r"(?<!\w)\(\d{3}\) ?\d{3}[-. ]\d{4}(?![\w-])"
 _REST = rf"(?P<rest>(?:{_NEXT}\(?0{_SIX_MORE}(?!\w))*)"
 CLEAR_TELEPHONES = re.compile(rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}){_REST}")
-"""Those that nothing else looks like."""
+"""Numbers that cannot be anything else."""
 
 TELEPHONES = re.compile(
     rf"(?:{_MARKED}|{_ABROAD}|{_PARENTHESES}"
@@ -95,8 +94,8 @@ TELEPHONES = re.compile(
     rf"){_REST}"
 )
 FOLLOWING = re.compile(rf"(?P<between>{_NEXT})(?P<number>\(?0{_SIX_MORE})")
-"""The numbers in the `rest` of what was found."""
-_FEWEST_DIGITS, _FEWEST_MARKED, _MOST_DIGITS = 8, 7, 15
+"""The numbers in the `rest` of a match."""
+_MIN_DIGITS, _MIN_MARKED_DIGITS, _MAX_DIGITS = 8, 7, 15
 _DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:0?[1-9]|1[0-2])"
 _DAYS = rf"(?:{_DAY}[./-]{_MONTH}|{_MONTH}[./-]{_DAY})[./-]"
 _DATE_OR_DECIMAL = re.compile(
@@ -111,51 +110,51 @@ _USUAL = re.compile(r"\(?0\d{0,4}\)?(?:[^\d]{1,3}\d{2,8})+")
 
 
 def says_secret(name: str) -> bool:
-    """Return whether a field of this name holds a secret."""
+    """Return whether the name is that of a secret."""
     words = _words(name)
     pairs = {f"{one} {other}" for one, other in pairwise(words)}
     return bool(_SECRET_WORDS.intersection(words) or _SECRET_PAIRS & pairs)
 
 
 def says_count(name: str) -> bool:
-    """Return whether a number of this name only says how many secrets: tokens, tokenCount."""
+    """Return whether the name is that of a count of secrets: tokens, tokenCount."""
     words = {word.lower() for word in _WORDS.findall(name)}
     is_plural = not words & _SECRET_WORDS and name.lower().endswith("s")
     return is_plural or bool(words & _COUNT_WORDS)
 
 
 def says_telephone(name: str) -> bool:
-    """Return whether a field of this name holds a number to call."""
+    """Return whether the name is that of a telephone number."""
     return bool(_TELEPHONE_WORDS.intersection(_words(name)))
 
 
 def is_telephone(found: re.Match[str]) -> bool:
-    """Return whether what was found is one: of a fitting length, no date, in usual groups.
+    """Return whether a match has the length and groups of a number, and is not a date.
 
-    What is called one is no date, whatever it looks like.
+    A number with a mark such as `Tel.` is never taken for a date.
     """
     mark = found["mark"] or ""
     text = found[0].removeprefix(mark).removesuffix(found["rest"])
     if mark:
-        return _FEWEST_MARKED <= digits(text) <= _MOST_DIGITS
-    if not _FEWEST_DIGITS <= digits(text) <= _MOST_DIGITS or is_date_or_decimal(text):
+        return _MIN_MARKED_DIGITS <= digits(text) <= _MAX_DIGITS
+    if not _MIN_DIGITS <= digits(text) <= _MAX_DIGITS or is_date_or_decimal(text):
         return False
     home = found.groupdict().get("home")
     return home is None or is_usual(home)
 
 
 def is_usual(text: str) -> bool:
-    """Return whether a number that begins with 0 is in the groups that people write."""
+    """Return whether a number that begins with 0 has the usual groups."""
     return bool(_ABROAD_BARE.fullmatch(text) or _USUAL.fullmatch(text))
 
 
 def is_date_or_decimal(text: str) -> bool:
-    """Return whether digits and signs are a date or a decimal number rather than one to call."""
+    """Return whether the text is a date or a decimal number."""
     return bool(_DATE_OR_DECIMAL.fullmatch(text))
 
 
 def digits(text: str) -> int:
-    """Return how many digits a text has."""
+    """Return the number of digits in a text."""
     return sum(letter.isdigit() for letter in text)
 
 
@@ -165,114 +164,122 @@ def _words(name: str) -> list[str]:
 
 SECRET, EMAIL, TELEPHONE = "secret", "e-mail", "telephone"
 _IDENTITY = ("source", "key", "url")
-_SHORTEST = 6  # characters; what is shorter stands in ordinary words too
-_FEWEST_KEYED = 5  # digits, where the name of the field says that it is a number to call
+_MIN_SECRET = 6  # characters; a shorter secret would be found in ordinary words
+_MIN_NAMED_DIGITS = 5  # where the name of the field says that it is a telephone number
 _DATE = re.compile(
     r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?"
     r"(?: ?(?:Z|[+-]\d\d:?\d\d))?)?"
 )
-_STAND_IN_BYTES = 8  # so that a million stand-ins still differ
+_PSEUDONYM_BYTES = 8  # so that a million pseudonyms still differ
 
 
 class Redactor:
-    """Takes out of records what others should not see, and counts it.
+    """Replaces secrets and personal data in records, and counts the replacements.
 
-    It cannot know every secret: what looks like one, what stands under a name like `password`, and
-    the values in `secrets` go. What tells records apart (source, key, address) stays different
-    where it was: a word there has a stand-in with it, which only who has `key` can try to guess.
-    Without a key, the stand-ins of two redactors differ.
+    It replaces what looks like a secret, values of fields such as `password`, and the values in
+    `secrets`; it cannot recognise every secret. In source, key and url, which identify a record,
+    the replacement has a pseudonym, so that they stay distinct; guessing the original needs `key`.
+    Without a key, the pseudonyms of two redactors differ.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, key: bytes | None = None) -> None:
         self.replaced: Counter[str] = Counter()
-        known = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len, reverse=True)
+        known = sorted({one for one in secrets if len(one) >= _MIN_SECRET}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
         self._key = key or random.token_bytes(32)
 
     def clean(self, row: Row) -> Row:
-        """Return a record without them; the one given stays as it is."""
+        """Return a redacted copy of a record."""
         return {
-            name: self._identity(value) if name in _IDENTITY else self._value(value)
+            name: self._redact_identity(value) if name in _IDENTITY else self._redact_value(value)
             for name, value in row.items()
         }
 
     def text(self, text: str) -> str:
-        """Return a text without them."""
-        return self._without(text, TELEPHONES, self._word)
+        """Return a redacted text."""
+        return self._replace(text, TELEPHONES, self._word)
 
-    def _identity(self, value: Any) -> Any:
+    def _redact_identity(self, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        return self._without(value, CLEAR_TELEPHONES, self._stand_in)
+        return self._replace(value, CLEAR_TELEPHONES, self._pseudonym)
 
-    def _without(
+    def _replace(
         self, text: str, telephones: re.Pattern[str], shown: Callable[[str, str], str]
     ) -> str:
         if self._known:
             text = self._known.sub(lambda found: shown(SECRET, found[0]), text)
-        text = QUOTED_SECRETS.sub(lambda found: _quoted(found, shown), text)
+        text = QUOTED_SECRETS.sub(lambda found: _replace_quoted(found, shown), text)
         text = SECRETS.sub(lambda found: shown(SECRET, found[0]), text)
         text = EMAILS.sub(lambda found: shown(EMAIL, found[0]), text)
-        return telephones.sub(lambda found: _called(found, shown), text)
+        return telephones.sub(lambda found: _replace_telephone(found, shown), text)
 
-    def _value(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return self._fields(value, self._named)
-        return [self._value(one) for one in value] if isinstance(value, list | tuple) else value
+            return self._redact_fields(value, self._redact_field)
+        return (
+            [self._redact_value(one) for one in value] if isinstance(value, list | tuple) else value
+        )
 
-    def _fields(self, fields: dict[str, Any], seen: Callable[[str, Any], Any]) -> dict[str, Any]:
+    def _redact_fields(
+        self, fields: dict[str, Any], seen: Callable[[str, Any], Any]
+    ) -> dict[str, Any]:
         clean: dict[str, Any] = {}
         for name, value in fields.items():
             shown = self.text(name)
             number = 1
-            while shown in clean:  # two addresses that were names of fields
+            while shown in clean:  # two redacted names may be equal
                 number += 1
                 shown = f"{self.text(name)} {number}"
             clean[shown] = seen(name, value)
         return clean
 
-    def _named(self, name: str, value: Any) -> Any:
+    def _redact_field(self, name: str, value: Any) -> Any:
         if value is None or isinstance(value, bool) or value in ("", [], {}):
             return value
         if says_secret(name) and not (isinstance(value, int | float) and says_count(name)):
             return self._word(SECRET)
-        return self._number(value) if says_telephone(name) else self._value(value)
+        return self._redact_telephones(value) if says_telephone(name) else self._redact_value(value)
 
-    def _number(self, value: Any) -> Any:
-        """Return what stands under a name such as `phone`, at any depth, without the numbers."""
+    def _redact_telephones(self, value: Any) -> Any:
+        """Redact the value of a field such as `phone`, at any depth."""
         if isinstance(value, list):
-            return [self._number(one) for one in value]
+            return [self._redact_telephones(one) for one in value]
         if isinstance(value, dict):
-            return self._fields(value, self._below_number)
-        # A column with gaps makes 5551234.0 of a number; 4.25 may be anything.
+            return self._redact_fields(value, self._redact_below_telephone)
+        # A table with gaps turns 5551234 into 5551234.0; 4.25 may be anything.
         is_number = isinstance(value, str | int) or (isinstance(value, float) and value % 1 == 0)
-        if is_number and digits(str(value)) >= _FEWEST_KEYED:
-            return self._value(value) if _DATE.fullmatch(str(value)) else self._word(TELEPHONE)
-        return self._value(value)
+        if is_number and digits(str(value)) >= _MIN_NAMED_DIGITS:
+            return (
+                self._redact_value(value) if _DATE.fullmatch(str(value)) else self._word(TELEPHONE)
+            )
+        return self._redact_value(value)
 
-    def _below_number(self, name: str, value: Any) -> Any:
-        return self._named(name, value) if says_secret(name) else self._number(value)
+    def _redact_below_telephone(self, name: str, value: Any) -> Any:
+        return (
+            self._redact_field(name, value) if says_secret(name) else self._redact_telephones(value)
+        )
 
     def _word(self, kind: str, _found: str = "") -> str:
         self.replaced[kind] += 1
         return f"[{kind}]"
 
-    def _stand_in(self, kind: str, found: str) -> str:
+    def _pseudonym(self, kind: str, found: str) -> str:
         self.replaced[kind] += 1
         made = hashlib.blake2b(
-            found.encode(errors="surrogatepass"), key=self._key, digest_size=_STAND_IN_BYTES
+            found.encode(errors="surrogatepass"), key=self._key, digest_size=_PSEUDONYM_BYTES
         )
         return f"[{kind} {made.hexdigest()}]"
 
 
-def _quoted(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
+def _replace_quoted(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
     mark, quote = found["mark"], found["quote"] or ""
     return f"{mark}{quote}{shown(SECRET, found[0].removeprefix(mark))}{quote}"
 
 
-def _called(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
+def _replace_telephone(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
     mark, rest = found["mark"] or "", found["rest"]
     first = found[0].removeprefix(mark).removesuffix(rest)
     is_called = is_telephone(found)
@@ -286,7 +293,7 @@ def _called(found: re.Match[str], shown: Callable[[str, str], str]) -> str:
     return mark + clean + FOLLOWING.sub(following, rest)
 
 
-# ---------------- The secrets that a home refers to, so that no export shows them
+# ---------------- The secrets that a home refers to
 
 KEY_FILE = "redaction.key"
 _KEY_BYTES = 32
@@ -294,17 +301,17 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class KnownSecrets:
-    """What the references of a home stand for, and those that cannot be read now."""
+    """The values of the secret references of a home, and the references that cannot be read."""
 
     values: frozenset[str]
     unreadable: tuple[str, ...]
 
 
 def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
-    """Return what stands behind the references of all manifests, job files and past jobs.
+    """Return the secrets of all manifests, job files and past jobs.
 
     Raises:
-        BadFile: a file cannot be read, so that nobody knows which secrets it refers to.
+        BadFile: a file cannot be read, so its references are unknown.
     """
     references: set[SecretRef] = set()
     for path in yaml_files(place for place in settings.sources if place.exists()):
@@ -323,33 +330,33 @@ def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
 
 
 def pseudonym_key(home: Path) -> bytes:
-    """Return what the stand-ins of a home are made with, the same in every export.
+    """Return the key of the pseudonyms of a home, the same in every export.
 
     Raises:
-        HomeUnwritable: it can be neither read nor made.
+        HomeUnwritable: it can be neither read nor created.
     """
     path = home / KEY_FILE
     try:
         if not path.exists():
-            _make_key(path)
+            _create_key(path)
         return path.read_bytes()[:_KEY_BYTES]
     except OSError as error:
         raise HomeUnwritable(str(path), error.strerror or str(error)) from error
 
 
-def _make_key(path: Path) -> None:
-    with temporary_sibling(path) as made:
-        made.chmod(0o600)
-        made.write_bytes(secrets.token_bytes(_KEY_BYTES))
-        with suppress(FileExistsError):  # of two exports, one makes it
-            path.hardlink_to(made)
+def _create_key(path: Path) -> None:
+    with temporary_sibling(path) as temporary:
+        temporary.chmod(0o600)
+        temporary.write_bytes(random.token_bytes(_KEY_BYTES))
+        with suppress(FileExistsError):  # another export was first
+            path.hardlink_to(temporary)
 
 
 def _references(name: str, text: str) -> Iterator[SecretRef]:
-    """Yield the reference that a text is, written as env:NAME or as {env: NAME}."""
+    """Yield the reference in a text, written as env:NAME or as {env: NAME}."""
     for written in (text, f"{name}:{text}"):
         if is_reference(written):
-            with suppress(ValueError, RuntimeError):  # it only looked like one
+            with suppress(ValueError, RuntimeError):  # it only looks like one
                 yield SecretRef.parse(written)
 
 

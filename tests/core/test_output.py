@@ -19,9 +19,9 @@ from rich.text import Text
 
 from longline.cli.format import SafeConsole, SafeLive
 from longline.core.output import (
-    Outlet,
     OutputFailed,
     SafeStream,
+    StandardStream,
     binary_stdout,
     protected_output,
     sanitize,
@@ -105,12 +105,12 @@ class Full(io.StringIO):
 
 
 def test_what_stderr_cannot_take_is_dropped() -> None:
-    assert Outlet(Full(), is_dispensable=True).write("x") == 1
+    assert StandardStream(Full(), drops_errors=True).write("x") == 1
 
 
 def test_a_full_standard_output_is_an_error_of_its_own() -> None:
     with pytest.raises(OutputFailed):
-        Outlet(Full()).write("x")
+        StandardStream(Full()).write("x")
 
 
 class Tty(io.StringIO):
