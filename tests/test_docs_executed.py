@@ -88,11 +88,18 @@ class Block:
         return found.group(1) if found else f"block{self.line}.{self.language}"
 
     @property
-    def commands(self) -> list[str]:
-        """The commands of a shell block, without prompts, comments and output."""
-        lines = self.text.splitlines()
-        prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        return [line for line in prompted or lines if line.strip()]
+    def commands(self) -> dict[str, list[str]]:
+        """The commands of a shell block with the output that is shown, if there are prompts."""
+        lines = [line for line in self.text.splitlines() if line.strip()]
+        if not self.text.startswith("$ "):
+            return {line: [] for line in lines}
+        found: dict[str, list[str]] = {}
+        for line in lines:
+            if line.startswith("$ "):
+                found[line.removeprefix("$ ")] = []
+            else:
+                found[list(found)[-1]].append(line)
+        return found
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -105,6 +112,12 @@ def blocks_of(page: Path) -> list[Block]:
 
 def reason_not_to_execute(text: str) -> str | None:
     return next((why for pattern, why in NOT_EXECUTED.items() if re.search(pattern, text)), None)
+
+
+def first_word(line: str) -> str:
+    """Return the first word of a line of output; all numbers are the same."""
+    word = line.split(maxsplit=1)[0] if line.strip() else ""
+    return "#" if re.search(r"\d", word) else word
 
 
 class Session:
@@ -122,11 +135,11 @@ class Session:
         ](block, text)
 
     def _shell(self, block: Block, text: str) -> None:
-        for command in Block(block.page, block.line, "", text).commands:
+        for command, output in Block(block.page, block.line, "", text).commands.items():
             if reason_not_to_execute(command) is None:
-                self._command(command)
+                self._command(command, output)
 
-    def _command(self, command: str) -> None:
+    def _command(self, command: str, output: list[str]) -> None:
         program, *words = shlex.split(SMALLER.get(command, command), comments=True)
         if program == "curl":
             request = urllib.request.Request(words[-1], method="POST")  # noqa: S310  # the practice web
@@ -139,6 +152,8 @@ class Session:
             (code for start, code in EXIT_CODES.items() if command.startswith(start)), 0
         )
         assert answer.code == expected, (command, answer.out[-2000:], answer.err[-2000:])
+        words_shown = {first_word(line) for line in f"{answer.out}\n{answer.err}".splitlines()}
+        assert [line for line in output if first_word(line) not in words_shown] == []
 
     def _pin_rate(self) -> None:
         self._terminal("limits", "pin", self._host, "--rate", "1000", "--burst", "100")

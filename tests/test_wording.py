@@ -1,0 +1,61 @@
+# Pins wording on purpose.
+"""Old words that the glossary replaced do not come back in messages and documents."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from longline.core.errors import LonglineError
+
+ROOT = Path(__file__).parent.parent
+GENERATED = {"soak.md", "judged.md", "performance.md", "http-cache.md"}
+PENDING = {"architecture.md", "requirements.md"}  # not rewritten yet
+PAGES = [
+    path
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+    if path.name not in GENERATED | PENDING
+]
+OLD_WORDS = (
+    *("whoever", "nobody", "somebody", "anybody", "anew", "mend", "mends", "mended", "beside"),
+    *("told", "tells", "stands", "figures", "picture", "pictures", "so many", "by hand"),
+    *("what becomes of", "becomes of", "those that", "those who", "left alone", "leave alone"),
+    *("pace", "paces", "manners", "crowding", "doorman", "at once", "keeper", "keepers", "crew"),
+    *("ledger", "journal", "verdict", "parking", "nap", "veiled", "goes without saying"),
+    *("hopeless", "straying", "sat out", "sits out", "as soon as it may", "signs of life"),
+    *("had rather", "need not", "has it that"),
+)
+_RATE = r"\w+s an? (?:second|minute|hour)"  # "2 requests a second" is "2 requests per second"
+_OLD = re.compile(
+    rf"(?<![\w`-])(?:{'|'.join(map(re.escape, OLD_WORDS))}|{_RATE})(?![\w`-])", re.IGNORECASE
+)
+_CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def old_words_in(text: str) -> list[str]:
+    return [found.group() for found in _OLD.finditer(text)]
+
+
+def errors() -> list[type[LonglineError]]:
+    """Return the errors that the modules `errors` of all packages define."""
+    paths = sorted((ROOT / "src" / "longline").rglob("errors.py"))
+    names = [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in paths]
+    found = [one for name in names for one in vars(importlib.import_module(name)).values()]
+    return [one for one in found if isinstance(one, type) and issubclass(one, LonglineError)]
+
+
+@pytest.mark.parametrize("kind", errors(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_messages_have_no_old_words(kind: type[LonglineError]) -> None:
+    texts = [text for text in (kind.message, kind.hint) if isinstance(text, str)]
+
+    assert [old_words_in(text) for text in texts if old_words_in(text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documents_have_no_old_words(page: Path) -> None:
+    lines = _CODE.sub("", page.read_text("utf-8")).splitlines()
+
+    assert [line for line in lines if old_words_in(line)] == []
