@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,13 +45,19 @@ def errors() -> list[type[LonglineError]]:
     """Return the errors that the modules `errors` of all packages define."""
     paths = sorted((ROOT / "src" / "longline").rglob("errors.py"))
     names = [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in paths]
-    found = [one for name in names for one in vars(importlib.import_module(name)).values()]
-    return [one for one in found if isinstance(one, type) and issubclass(one, LonglineError)]
+    found: set[type[LonglineError]] = set()
+    for name in names:
+        values: list[Any] = list(vars(importlib.import_module(name)).values())
+        found.update(
+            one for one in values if inspect.isclass(one) and issubclass(one, LonglineError)
+        )
+    return sorted(found, key=lambda one: (one.__module__, one.__name__))
 
 
 @pytest.mark.parametrize("kind", errors(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
 def test_messages_have_no_old_words(kind: type[LonglineError]) -> None:
-    texts = [text for text in (kind.message, kind.hint) if isinstance(text, str)]
+    values: list[Any] = [kind.message, kind.hint]  # some are properties
+    texts = [value for value in values if isinstance(value, str)]
 
     assert [old_words_in(text) for text in texts if old_words_in(text)] == []
 
