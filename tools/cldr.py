@@ -1,4 +1,4 @@
-"""Write src/longline/config/cldr.py from the CLDR data of Babel; run it after an update of Babel.
+"""Write the CLDR tables of longline from Babel; run it after an update of Babel.
 
 The tables are kept in a file because loading the data of all languages takes a second or more.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ from babel import __version__ as babel_version
 from babel.core import get_global
 from babel.numbers import get_territory_currencies
 
-TARGET = Path(__file__).parent.parent / "src" / "longline" / "config" / "cldr.py"
+ROOT = Path(__file__).parent.parent
+TARGET = ROOT / "src" / "longline" / "sources" / "parsing" / "cldr.json"
 _LANGUAGES = """
     af am ar az be bg bn bs ca cs cy da de el en es et eu fa fi fil fr ga gl gu he hi hr hu hy id is
     it ja ka kk km kn ko ky lo lt lv mk ml mn mr ms my nb ne nl nn pa pl pt ro ru si sk sl sq sr sv
@@ -31,67 +31,32 @@ _HALVES = {
     "noon": "noon",
     **dict.fromkeys(("night", "midnight"), "unclear"),  # on both sides of midnight
 }
-_HEAD = '''"""Months, half-days, currencies and decimal marks: CLDR data of Babel {version}.
-
-Written by tools/cldr.py; do not edit.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-'''
 
 
 def main() -> None:
-    """Write the module."""
-    TARGET.write_text(module(), "utf-8")
-    sys.stdout.write("src/longline/config/cldr.py is written; run ruff format\n")
+    """Write the file."""
+    TARGET.write_text(f"{json.dumps(tables(), ensure_ascii=False, indent=1)}\n", "utf-8")
+    sys.stdout.write(f"{TARGET.relative_to(ROOT)} is written\n")
 
 
-def module() -> str:
-    """Return the text of the module."""
-    parts = [
-        _HEAD.format(version=babel_version),
-        _table("MONTHS", "int", _months(), "Month by its name; names of two months are left out."),
-        _table("HALF_DAYS", "str", _half_days(), "Part of the day by the words for it."),
-        _set(
-            "RARE_HALF_DAYS",
-            _rare_half_days(),
-            "Words for parts of the day in other languages; `_` is a space.",
-        ),
-        _set("LANGUAGES", _LANGUAGES.split(), "Languages whose months and half-days are known."),
-        _table(
-            "SYMBOLS",
-            "tuple[str, ...]",
-            _symbols(),
-            "Codes of the currencies that are written with a symbol somewhere.",
-        ),
-        _table("MARKS", "str", _marks(), "Decimal mark of a locale; of a region where it differs."),
-        _table(
-            "ORDERS", "str", _orders(), "Order of day, month and year; of a region if it differs."
-        ),
-        _table("REGIONS", "str", _regions(), "Currency of a region that has one."),
-        _set("CODES", _codes(), "Codes of currencies, past ones too."),
-    ]
-    return "\n".join(parts)
+def tables() -> dict[str, object]:
+    """Return the tables of `longline.sources.parsing.cldr` by name."""
+    return {
+        "babel": babel_version,
+        "months": _sorted(_months()),
+        "half_days": _sorted(_half_days()),
+        "rare_half_days": _rare_half_days(),
+        "languages": _LANGUAGES.split(),
+        "symbols": _sorted(_symbols()),
+        "marks": _sorted(_marks()),
+        "orders": _sorted(_orders()),
+        "regions": _sorted(_regions()),
+        "codes": _codes(),
+    }
 
 
-def _table(name: str, kind: str, rows: dict[str, object], doc: str) -> str:
-    lines = [f"    {_literal(key)}: {_literal(rows[key])}," for key in sorted(rows)]
-    body = "\n".join(lines)
-    return f'{name}: Mapping[str, {kind}] = {{\n{body}\n}}\n"""{doc}"""\n'
-
-
-def _set(name: str, values: list[str], doc: str) -> str:
-    lines = textwrap.wrap(" ".join(values), 88, break_on_hyphens=False)
-    body = "\n".join(f"    {line}" for line in lines)
-    return f'_{name} = """\n{body}\n"""\n{name} = frozenset(_{name}.split())\n"""{doc}"""\n'
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_literal, value))},)"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+def _sorted(table: dict[str, object]) -> dict[str, object]:
+    return dict(sorted(table.items()))
 
 
 def _words(names: Iterable[str]) -> Iterator[str]:
@@ -128,7 +93,7 @@ def _rare_half_days() -> list[str]:
         for identifier in localedata.locale_identifiers()
         for _, phrase in _phrases(identifier)
     }
-    return sorted(phrase.replace(" ", "_") for phrase in every if phrase not in known)
+    return sorted(phrase for phrase in every if phrase not in known)
 
 
 def _phrases(identifier: str) -> Iterator[tuple[str, str]]:

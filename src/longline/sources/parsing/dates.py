@@ -93,7 +93,7 @@ _COMMON = "de du to sa r em ch tr m min то"
 _COMMON_WORDS = frozenset(_COMMON.split())
 # Words of rare languages; what is shorter, or common in another language, says nothing.
 _RARE = frozenset(
-    phrase.replace("_", " ").replace("\u02bc", "'")
+    phrase.replace("\u02bc", "'")
     for phrase in RARE_HALF_DAYS
     if len(phrase) > _SHORT or not phrase.isascii()
 ) - {"comme", "too", "sub", "uhr nommendaachs"}
