@@ -144,9 +144,3 @@ class Visit:
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Run blocking code beside the event loop and return its result."""
         return await asyncio.get_running_loop().run_in_executor(None, function, *args)
-
-    def fetch_from_thread(self, loop: asyncio.AbstractEventLoop, request: Request) -> Page:
-        """Send a request through the chain from code that runs under `in_thread`."""
-        page = asyncio.run_coroutine_threadsafe(self._link(request, self.usage), loop).result()
-        self.address = page.url
-        return page

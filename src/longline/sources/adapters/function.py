@@ -23,13 +23,13 @@ from pydantic import BeforeValidator, ConfigDict, Field, create_model
 from longline.core.errors import BadSource, NothingToStore
 from longline.core.model import Cursor, Item
 from longline.limits.retry import RetryHandler, translated
-from longline.sources.adapters.records import Key, Keying, RecordSource
-from longline.sources.adapters.threads import (
+from longline.sources.adapters.blocking import (
     ThreadFetch,
     chained_session,
     stream,
     stream_from_thread,
 )
+from longline.sources.adapters.records import Key, Keying, RecordSource
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
 
