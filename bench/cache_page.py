@@ -86,33 +86,33 @@ def document(result: Result) -> str:
     every = len(result.cases[OURS])
     role, beyond = len(result.of(OURS)), len(result.of(OURS, part="beyond"))
     versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
-    return f"""# The HTTP cache, judged by a stranger
+    return f"""# The HTTP cache in a public test suite
 
 Written by `python bench/cache_tests.py`; do not edit. {result.date}; {versions}.
 
-`{PACKAGE}` (npm) holds {every} cases. Its own server is the site, its own client asks and judges,
-both unchanged; only its `fetch` is ours and hands each request to a contestant. The suite knows
-two roles. Ours is that of a browser, whose cache is private, too: {role} cases. The other {beyond}
-it spares a browser; they were run as well and are counted apart.
+`{PACKAGE}` (npm) has {every} cases. Its server is the site; its client sends the requests and
+judges the responses. Both are unchanged; only its `fetch` is replaced and passes each request to
+a cache under test. longline has the role of a browser, whose cache is private: {role} cases. The
+suite skips the other {beyond} for browsers; they are counted separately.
 
 {table(result, "role")}
 
-- **longline** is the request chain of a run from the cache inwards, with its SQLite file and its
-  defaults. **heuristic** is the same with guessed lifetimes, which are off unless asked for.
-- **hishel** is hishel alone: its adapter for requests, RFC mode, private, its own SQLite storage.
+- **longline** is the request chain of a run from the cache middleware inwards, with its SQLite file
+  and default settings. **heuristic** adds heuristic lifetimes, which are off by default.
+- **hishel** is the adapter of hishel for requests: RFC mode, private, its own SQLite storage.
 
-*Required* is what a cache must do, *optimal* what a good one does, *check* a question whose answer
-is neither right nor wrong (yes counts). A case that depends on one that was not passed is set
-aside by the suite and counts as not passed, whatever became of it.
+*Required* is what a cache must do, *optimal* what a good cache does, *check* a question without a
+right answer (yes counts as passed). The suite skips a case that depends on a failed one; it
+counts as not passed.
 
 ## Required and not passed
 
 {_misses(result, "role")}
 
-## What a browser is spared
+## Cases that do not apply to a browser
 
-Cases of shared caches and reverse proxies, and those that a page in a browser cannot see or ask:
-redirects, and conditions of the caller's own.
+Cases of shared caches and reverse proxies, and cases that a page in a browser cannot observe:
+redirects, and conditional requests of the caller.
 
 {table(result, "beyond")}
 
