@@ -17,12 +17,12 @@ from hishel.requests import CacheAdapter
 from longline.core.clock import SystemClock
 from longline.core.errors import FetchError
 from longline.core.model import Usage
-from longline.http.cache.sqlite import SqliteCache
+from longline.http.cache.storage import HttpCache
 from longline.http.messages import Request
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.middleware.cache import CacheMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import CircuitBreaker
 
 _AT_ONCE = 128
 _PATIENCE = 20.0
@@ -68,7 +68,7 @@ async def ours(folder: Path, *, heuristic: bool = False) -> AsyncIterator[Contes
     transport = HttpTransport(HttpOptions(timeout=_PATIENCE), clock)
     # The tests make the site fail on purpose; a breaker would judge it by that.
     inner = BreakerMiddleware(transport, CircuitBreaker(threshold=10**9, clock=clock))
-    cache = SqliteCache(folder / f"longline-{heuristic}.sqlite")
+    cache = HttpCache(folder / f"longline-{heuristic}.sqlite")
     link = CacheMiddleware(inner, cache, clock, heuristic=heuristic)
 
     async def ask(question: Question) -> Reply:

@@ -22,7 +22,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 
 from longline.http.messages import Page
-from longline.http.robots_rules import Rules, text_of
+from longline.http.robots import Rules, text_of
 from longline.sources.adapters.scrapy.cookies import Jars
 from longline.sources.html.links import absolute_url
 from longline.sources.sitemap import read_sitemap

@@ -14,7 +14,8 @@ from longline.engine.options import RunOptions
 from longline.engine.runtime import Runtime
 from longline.http.archive.base import Archive
 from longline.http.middleware.archive import ArchiveMiddleware
-from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.sources.loader import load_source
 from longline.storage.jobs import NewJob

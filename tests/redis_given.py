@@ -35,11 +35,11 @@ class TimedDoor(RedisConnection):
         self._teller = Redis.from_url(url, retry=Retry(NoBackoff(), 3))
 
     async def call(
-        self, script: str, keys: Sequence[str], *words: str, is_patient: bool = True
+        self, script: str, keys: Sequence[str], *words: str, waits: bool = True
     ) -> Reply:
         with contextlib.suppress(NotConnected):  # then the call has something to say about it
             self._teller.set(self._now, exact(self._test_clock.now()))
-        return await super().call(script, keys, *words, is_patient=is_patient)
+        return await super().call(script, keys, *words, waits=waits)
 
     async def close(self) -> None:
         self._teller.close()
@@ -53,7 +53,7 @@ async def timed_door(
     """Open a door to keys of one's own, on a Redis that has just begun to remember."""
     door = TimedDoor(url, clock, prefix or new_prefix(), **options)
     try:
-        await door.call("greet", [door.key("born")])
+        await door.call("connect", [door.key("born")])
         yield door
     finally:
         await door.close()

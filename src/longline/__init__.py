@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.engine.report import BatchResult, ItemResult, JobReport
     from longline.engine.sites import SiteProgress, SiteStatus
     from longline.http.messages import Page, Request
-    from longline.limits.circuit import CircuitBreaker
+    from longline.limits.breaker import CircuitBreaker
     from longline.limits.decorator import resilient
     from longline.limits.limiter import RateLimiter
     from longline.limits.retry import RetryHandler
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
 
 _HOMES = {
     "BatchResult": "longline.engine.report",
-    "CircuitBreaker": "longline.limits.circuit",
+    "CircuitBreaker": "longline.limits.breaker",
     "Cursor": "longline.core.model",
     "Item": "longline.core.model",
     "ItemResult": "longline.engine.report",

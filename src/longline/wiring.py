@@ -19,13 +19,12 @@ from longline.engine.tasks import note_teardown, tear_down
 from longline.http.address_policy import AddressPolicy, JobStart
 from longline.http.archive.base import Archive
 from longline.http.archive.warc import open_warc
-from longline.http.cache.base import HttpCache
-from longline.http.cache.sqlite import SqliteCache
+from longline.http.cache.storage import HttpCache
 from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import user_agent
-from longline.http.middleware.subrequests import Subrequests
-from longline.http.robots_rules import RobotsText, robots_agent
+from longline.http.middleware.rate_limit import RefusedUrls
+from longline.http.robots import RobotsText, robots_agent
 from longline.http.transports.aiohttp import (
     ConnectionLimit,
     HttpOptions,
@@ -35,44 +34,48 @@ from longline.http.transports.aiohttp import (
 )
 from longline.http.transports.browser.manifest import BrowserSpec
 from longline.http.transports.browser.options import BrowserOptions, is_remote
-from longline.http.transports.browser.transport import BrowserTransport
-from longline.http.transports.choosing import TransportChooser
-from longline.limits.backends.base import BreakerBackend, ConcurrencyBackend, RateLimitBackend
-from longline.limits.backends.cells import Cells
-from longline.limits.backends.sqlite import (
-    SqliteBreakerBackend,
-    SqliteCells,
-    SqliteConcurrencyBackend,
-    SqliteFile,
-    SqliteRateLimitBackend,
+from longline.http.transports.browser.transport import BrowserTransport, Subrequests
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.sqlite import SqliteStateFile
+from longline.limits.breaker import (
+    BreakerBackend,
+    BreakerState,
+    CircuitBreaker,
+    StateBreakerBackend,
 )
-from longline.limits.budget import Budget, Budgets, Spent
-from longline.limits.circuit import CircuitBreaker
-from longline.limits.in_flight import ConcurrencyLimiter
+from longline.limits.budget import Budget, Budgets, BudgetUsage
+from longline.limits.concurrency import (
+    ConcurrencyBackend,
+    ConcurrencyLimiter,
+    InFlight,
+    StateConcurrencyBackend,
+)
 from longline.limits.learning import Learned
-from longline.limits.limiter import RateLimiter, Refusals
+from longline.limits.limiter import RateLimiter
+from longline.limits.rate_limit import BucketState, RateLimitBackend, StateRateLimitBackend
 from longline.limits.retry import RetryHandler
 from longline.sources.api.source import Bookmark, Bookmarks
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_source
 from longline.storage.store import Store, open_store
 
-_PATIENCE = 60.0  # seconds to wait for a Redis that is away
+_MAX_WAIT = 60.0  # seconds to wait while Redis is not reachable
+_BREAKER_FRESHNESS = 0.5  # seconds after which a breaker that another process opened is seen
 
 
 @dataclass(frozen=True, slots=True)
 class LimitBackends:
-    """Where the processes of one home share what they know of sites; unused ones cost nothing."""
+    """Backends of the state that processes of one home share."""
 
-    paces: RateLimitBackend
+    rate_limits: RateLimitBackend
     breakers: BreakerBackend
-    rooms: ConcurrencyBackend
-    limits: Cells[Learned]
-    robots: Cells[RobotsText]
-    budgets: Cells[Spent]
-    bookmarks: Cells[Bookmark]
-    starts: Cells[JobStart]
-    refusals: Cells[Refusals]
+    concurrency: ConcurrencyBackend
+    limits: StateBackend[Learned]
+    robots: StateBackend[RobotsText]
+    budgets: StateBackend[BudgetUsage]
+    bookmarks: StateBackend[Bookmark]
+    starts: StateBackend[JobStart]
+    refused_urls: StateBackend[RefusedUrls]
 
 
 @asynccontextmanager
@@ -81,25 +84,37 @@ async def open_limit_backends(
     clock: Clock,
     store: Store | None = None,
     *,
-    patience: float | None = _PATIENCE,
-    on_trouble: Callable[[str], None] = lambda _text: None,
-    is_hasty: Callable[[], bool] = lambda: False,
+    max_wait: float | None = _MAX_WAIT,
+    on_outage: Callable[[str], None] = lambda _text: None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[LimitBackends]:
-    """Open what processes share: in a file of the home, or on the Redis that is set.
+    """Open the shared state: in a file of the home, or on Redis when it is set.
 
     Args:
-        settings: name the Redis, if there is one.
-        clock: what waits are measured by.
-        store: the database that keeps what Redis may not forget; opened when not given.
-        patience: seconds to wait for a Redis that is away; None: for as long as it takes.
-        on_trouble: told that it is away, and that it is back.
-        is_hasty: says that the process is to end: a Redis that is away has a few seconds left.
+        settings: name the Redis server, if there is one.
+        clock: the clock to wait by.
+        store: the database that keeps what Redis may lose; opened when not given.
+        max_wait: seconds to wait while Redis is not reachable; None is without limit.
+        on_outage: called with a message when Redis is not reachable, and when it is again.
+        is_stopping: returns whether the process is stopping; it then waits a few seconds only.
     """
     async with AsyncExitStack() as ends:
         if settings.redis is None:
-            file = SqliteFile(settings.pace_file, clock)
+            file = SqliteStateFile(settings.pace_file, clock)
             ends.push_async_callback(file.close)
-            yield _in_file(file)
+            yield LimitBackends(
+                StateRateLimitBackend(file.backend("pace", BucketState)),
+                StateBreakerBackend(
+                    file.backend("breaker", BreakerState), freshness=_BREAKER_FRESHNESS
+                ),
+                StateConcurrencyBackend(file.backend("crowd", InFlight)),
+                file.backend("limits", Learned),
+                file.backend("robots", RobotsText),
+                file.backend("budget", BudgetUsage),
+                file.backend("bookmarks", Bookmark),
+                file.backend("starts", JobStart),
+                file.backend("refusals", RefusedUrls),
+            )
             return
         store = store or ends.enter_context(open_store(settings.database))
         try:
@@ -108,34 +123,20 @@ async def open_limit_backends(
             raise MissingExtra("cluster", "Redis") from error
         shared = await ends.enter_async_context(
             open_redis_backends(
-                settings.redis, clock, patience=patience, on_trouble=on_trouble, is_hasty=is_hasty
+                settings.redis, clock, max_wait, on_outage=on_outage, is_stopping=is_stopping
             )
         )
         yield LimitBackends(
-            shared.paces,
+            shared.rate_limits,
             shared.breakers,
             shared.concurrency,
             store.cells("limits", Learned, clock),
             store.cells("robots", RobotsText, clock),
-            store.cells("budget", Spent, clock),
+            store.cells("budget", BudgetUsage, clock),
             store.cells("bookmarks", Bookmark, clock),
             store.cells("starts", JobStart, clock),
-            store.cells("refusals", Refusals, clock),
+            store.cells("refusals", RefusedUrls, clock),
         )
-
-
-def _in_file(file: SqliteFile) -> LimitBackends:
-    return LimitBackends(
-        SqliteRateLimitBackend(file),
-        SqliteBreakerBackend(file),
-        SqliteConcurrencyBackend(file),
-        SqliteCells(file, "limits", Learned),
-        SqliteCells(file, "robots", RobotsText),
-        SqliteCells(file, "budget", Spent),
-        SqliteCells(file, "bookmarks", Bookmark),
-        SqliteCells(file, "starts", JobStart),
-        SqliteCells(file, "refusals", Refusals),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ async def open_archive(settings: Settings) -> AsyncIterator[Archive]:
 @contextmanager
 def open_cache(settings: Settings) -> Iterator[HttpCache]:
     """Open the HTTP cache of a home."""
-    with closing(SqliteCache(settings.cache_file, settings.cache_bytes)) as cache:
+    with closing(HttpCache(settings.cache_file, settings.cache_bytes)) as cache:
         yield cache
 
 
@@ -212,9 +213,9 @@ async def open_fetching(
             rate,
             spec.burst or source.burst,
             clock=clock,
-            backend=backends.paces,
+            backend=backends.rate_limits,
             learned=backends.limits,
-            heeds_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
+            respects_pins=spec.rate in (None, "auto"),  # what is said for this job counts more
         )
         breaker = CircuitBreaker(clock=clock, backend=backends.breakers)
         budgets = _budgets(spec, job, backends, clock, since)
@@ -233,7 +234,8 @@ async def open_fetching(
             if source.transport != "http":
                 values = source.with_options(spec.options).options.model_dump()
                 wanted = BrowserSpec.model_validate(source.browser or {}).filled(values)
-                browser = _browser(
+                transport = _browser(
+                    http,
                     settings,
                     wanted,
                     options=options,
@@ -249,8 +251,7 @@ async def open_fetching(
                     keeps_cookies=(source.cookies if spec.cookies is None else spec.cookies)
                     is not False,
                 )
-                ends.push_async_callback(browser.close)
-                transport = TransportChooser(http, browser)
+                ends.push_async_callback(transport.close)
         cache, archive = None, None
         if source.cache if spec.cache is None else spec.cache:
             cache = ends.enter_context(open_cache(settings))
@@ -259,7 +260,7 @@ async def open_fetching(
         policies = Policies(
             limiter,
             breaker,
-            RetryHandler(circuit_breaker_threshold=None, jitter=0.1, clock=clock),
+            RetryHandler(circuit_breaker_threshold=None, clock=clock),
             frozenset(spec.ignore_robots),
             identity=client_identity(spec, source),
             robots=backends.robots,
@@ -271,7 +272,7 @@ async def open_fetching(
                 spec.max_in_flight or source.max_in_flight, backends, clock
             ),
             connections=shared.connections,
-            refusals=backends.refusals,
+            refused_urls=backends.refused_urls,
             addresses=addresses,
             agent=robots_agent(user_agent_of(settings)),
         )
@@ -281,6 +282,7 @@ async def open_fetching(
 
 
 def _browser(
+    http: Middleware,
     settings: Settings,
     wanted: BrowserSpec,
     *,
@@ -292,6 +294,7 @@ def _browser(
 ) -> BrowserTransport:
     """Return a browser whose pages take turns for every host they ask by themselves."""
     return BrowserTransport(
+        http,
         BrowserOptions(
             folder=settings.home / "browsers",
             spec=wanted,
@@ -363,7 +366,7 @@ def _concurrency_limiter(
     return (
         None
         if max_in_flight is None
-        else ConcurrencyLimiter(max_in_flight, clock=clock, backend=backends.rooms)
+        else ConcurrencyLimiter(max_in_flight, clock=clock, backend=backends.concurrency)
     )
 
 

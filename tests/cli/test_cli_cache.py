@@ -11,18 +11,18 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.cli.commands.sites.cache import command
 from longline.config.errors import HomeUnwritable
-from longline.http.cache.base import Entry
-from longline.http.cache.sqlite import SqliteCache
+from longline.http.cache.policy import CacheEntry
+from longline.http.cache.storage import HttpCache
 from tests.small_disk import read_only_view
 
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Path:
-    cache = SqliteCache(tmp_path / "cache.sqlite")
+    cache = HttpCache(tmp_path / "cache.sqlite")
     headers = CIMultiDictProxy(CIMultiDict({"etag": '"1"'}))
     for number, host in enumerate(("a.test", "a.test", "b.test")):
         at = 1_800_000_000.0 + number
-        stored = Entry(f"http://{host}/{number}", "", (), 200, headers, at, at, at, at)
+        stored = CacheEntry(f"http://{host}/{number}", "", (), 200, headers, at, at, at, at)
         cache.put(stored, b"x" * 1000)
     cache.close()
     return tmp_path

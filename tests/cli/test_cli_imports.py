@@ -23,7 +23,7 @@ finally:
 # Parts that a run with a new SQLite database, over plain HTTP, does not use.
 UNUSED = {
     *("alembic", "mako", "pygments"),  # the database is new, or up to date
-    *("hishel", "redis", "celery", "kombu", "psycopg"),  # no cache, no cluster
+    *("redis", "celery", "kombu", "psycopg"),  # no cache, no cluster
     *("requests", "urllib3", "charset_normalizer", "youtube_transcript_api"),  # no transcripts
     *("boto3", "duckdb", "pyarrow", "xlsxwriter"),  # no export
     *("babel", "jsonschema", "keyring", "playwright", "publicsuffixlist", "py3langid"),

@@ -28,8 +28,8 @@ def learn(home: Path, domain: str, state: Learned) -> None:
 
 
 def refused() -> Learned:
-    begun = replace(learning.begin(None, 1_800_000_000.0), is_burst_proven=True)
-    return learning.refused(begun, 1_800_000_005.0, 1_800_000_005.0)
+    begun = replace(learning.start_run(None, 1_800_000_000.0), is_burst_proven=True)
+    return learning.count_refused(begun, 1_800_000_005.0, 1_800_000_005.0)
 
 
 def test_nothing_is_known_at_first(longline: Terminal) -> None:
@@ -64,9 +64,9 @@ def test_what_was_learned_is_listed(longline: Terminal, home: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "known", "rate"),
     [
-        (learning.published(Learned(), 5.0, 1.0), "published", 5.0),
-        (learning.restrained(Learned(), 0.5, 1.0), "robots", 0.5),
-        (learning.pinned(None, 7.0, 1, 1.0), "pinned", 7.0),
+        (learning.set_published(Learned(), 5.0, 1.0), "published", 5.0),
+        (learning.set_restraint(Learned(), 0.5, 1.0), "robots", 0.5),
+        (learning.pin(None, 7.0, 1, 1.0), "pinned", 7.0),
     ],
 )
 def test_it_is_said_how_a_limit_is_known(

@@ -10,16 +10,21 @@ from pathlib import Path
 from longline.core.clock import SystemClock
 from longline.core.model import Usage
 from longline.http.messages import Request
+from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.http.transports.browser.options import BrowserOptions
 from longline.http.transports.browser.transport import BrowserTransport
 
 
 async def hold(folder: Path, url: str, chromium: str | None) -> None:
-    transport = BrowserTransport(BrowserOptions(folder, chromium=chromium), SystemClock())
+    transport = BrowserTransport(
+        HttpTransport(HttpOptions(), SystemClock()),
+        BrowserOptions(folder, chromium=chromium),
+        SystemClock(),
+    )
     told = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
     try:
-        await transport(Request(url), Usage())
+        await transport(Request(url, is_rendered=True), Usage())
         sys.stdout.write("open\n")
         sys.stdout.flush()
         await told.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from aiohttp import web
 
 from longline.core.clock import SystemClock
+from longline.core.model import Usage
 from longline.http.errors import NoBrowser
+from longline.http.messages import Page, Request
 from longline.http.transports.browser.chromium import MARK
 from longline.http.transports.browser.manifest import BrowserSpec
 from longline.http.transports.browser.options import BrowserOptions, check_browser
@@ -67,6 +70,15 @@ def open_shop(site: ScriptedSite, *, batch: int = COUNT) -> str:
     return f"{site.url}/shop"
 
 
+class Rendering:
+    """Sends every plain request to the browser instead."""
+
+    transport: BrowserTransport
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        return await self.transport(replace(request, is_rendered=True), usage)
+
+
 @asynccontextmanager
 async def browsing(
     folder: Path,
@@ -80,7 +92,8 @@ async def browsing(
     written = BrowserSpec.model_validate(spec or {})
     usual = {"chromium": CHROMIUM, "failures": folder / "failures", "timeout": 20.0}
     known = BrowserOptions(folder, written, **{**usual, **options})
-    transport = BrowserTransport(known, SystemClock(), before)
+    rendering = Rendering()
+    transport = rendering.transport = BrowserTransport(rendering, known, SystemClock(), before)
     try:
         yield transport
     finally:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from longline.core.model import Usage
-from longline.http.cache.base import Entry, HttpCache
-from longline.http.cache.memory import MemoryCache
+from longline.http.cache.policy import CacheEntry
+from longline.http.cache.storage import HttpCache
 from longline.http.messages import Page, Request
 from longline.http.middleware.cache import CacheMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
@@ -19,12 +21,24 @@ from tests.scripted_site import Answer, ScriptedSite, drop
 from tests.virtual import EPOCH, VirtualClock
 
 
+class TemporaryCache(HttpCache):
+    """A cache whose file is removed with it."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory()
+        super().__init__(Path(self._folder.name) / "cache.sqlite")
+
+    def close(self) -> None:
+        super().close()
+        self._folder.cleanup()
+
+
 @dataclass
 class Browser:
     """The link around real HTTP; a test looks at what it cost."""
 
     clock: VirtualClock
-    cache: HttpCache = field(default_factory=MemoryCache)
+    cache: HttpCache = field(default_factory=TemporaryCache)
     heuristic: bool = False
     mark: str = ""
 
@@ -43,6 +57,7 @@ class Browser:
 
     async def close(self) -> None:
         await self.link.close()
+        self.cache.close()
         await self.transport.close()
 
 
@@ -87,10 +102,10 @@ def entry(
     at: float = EPOCH,
     status: int = 200,
     vary: tuple[tuple[str, str | None], ...] = (),
-) -> Entry:
+) -> CacheEntry:
     """Return an answer that arrived at a moment, without delay."""
     kept = CIMultiDictProxy(CIMultiDict(headers or {}))
-    return Entry(url, owner, vary, status, kept, at, at, at, at)
+    return CacheEntry(url, owner, vary, status, kept, at, at, at, at)
 
 
 def _time() -> float:

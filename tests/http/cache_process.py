@@ -11,16 +11,16 @@ from pathlib import Path
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.http.cache.base import Entry
-from longline.http.cache.sqlite import SqliteCache
+from longline.http.cache.policy import CacheEntry
+from longline.http.cache.storage import HttpCache
 
 
 def main(path: Path, name: str, count: int) -> None:
-    cache = SqliteCache(path)
+    cache = HttpCache(path)
     headers = CIMultiDictProxy(CIMultiDict({"etag": '"1"'}))
     for number in range(count):
         url = f"http://{name}.test/{number}"
-        cache.put(Entry(url, "", (), 200, headers, 1.0, 1.0, 1.0, 1.0), url.encode() * 100)
+        cache.put(CacheEntry(url, "", (), 200, headers, 1.0, 1.0, 1.0, 1.0), url.encode() * 100)
         if number % 1000 == 0:
             cache.flush()
             print(number, flush=True)  # noqa: T201 - the answer of this program

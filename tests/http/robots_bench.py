@@ -6,10 +6,10 @@ from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.robots import RobotsMiddleware
-from longline.http.robots_rules import RobotsText
+from longline.http.robots import RobotsText
 from longline.http.transports.aiohttp import HttpTransport
-from longline.limits.backends.cells import Cells
-from longline.limits.backends.memory import MemoryCells
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.memory import MemoryStateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -32,12 +32,12 @@ class Bench:
     def __init__(self, site: ScriptedSite, clock: Calendar, transport: HttpTransport) -> None:
         self.site = site
         self.clock = clock
-        self.cells: Cells[RobotsText] = MemoryCells(clock)
+        self.cells: StateBackend[RobotsText] = MemoryStateBackend(clock)
         self.usage = Usage()
         self.rates: list[tuple[str, float]] = []
         self.transport = transport
 
-    def restrain(self, domain: str, rate: float) -> None:
+    def cap_rate(self, domain: str, rate: float) -> None:
         self.rates.append((domain, rate))
 
     def link(
@@ -47,8 +47,8 @@ class Bench:
             inner or self.transport,
             self.clock,
             ignored=ignored,
-            cells=self.cells,
-            restrain=self.restrain,
+            copies=self.cells,
+            cap_rate=self.cap_rate,
         )
 
     async def get(self, robots: Middleware, path: str) -> Page:

@@ -18,7 +18,8 @@ from longline.http.messages import Page, Request
 from longline.http.middleware.authentication import AuthMiddleware
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import IdentityMiddleware
-from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.scripted_site import Answer, ScriptedSite
 from tests.virtual import VirtualClock

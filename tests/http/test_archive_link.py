@@ -16,7 +16,8 @@ from longline.http.errors import NotArchived, RobotsDisallowed
 from longline.http.messages import Page, Request
 from longline.http.middleware.archive import ArchiveMiddleware
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.http.transports.replay import MISSING, build_replay
 from tests.http.archived import read_by_fastwarc, records_in

@@ -12,10 +12,10 @@ from longline.http.messages import Request
 from longline.http.middleware.bans import BanMiddleware
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.breaker import BreakerMiddleware
-from longline.http.middleware.responses import StatusMiddleware
 from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import CircuitBreaker
 from longline.limits.errors import CircuitOpen
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite
@@ -33,7 +33,7 @@ class Bench:
         self.transport = HttpTransport(HttpOptions(), clock)
         self.breaker = CircuitBreaker(clock=clock)
         self.bans = BanMiddleware(self.transport, expects=("#listing",))
-        retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
+        retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
         statuses = StatusMiddleware(BreakerMiddleware(self.bans, self.breaker), clock)
         self.link: Middleware = RetryMiddleware(statuses, retry, clock)
 

@@ -13,10 +13,9 @@ from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
-from longline.limits.breaker import Phase
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import CircuitBreaker, Phase
 from longline.limits.errors import CircuitOpen
+from tests.limit_backends import SqliteBreakerBackend
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import VirtualClock
 
@@ -27,7 +26,7 @@ class Bench:
     def __init__(self, clock: VirtualClock, path: Path) -> None:
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(), clock)
-        self.backend = SqliteBreakerBackend(SqliteFile(path, clock))
+        self.backend = SqliteBreakerBackend(path, clock)
         self.breaker = CircuitBreaker(clock=clock, backend=self.backend)
         self.link = BreakerMiddleware(self.transport, self.breaker)
 

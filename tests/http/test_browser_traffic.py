@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.transports.browser.deadlines import Patience
+from longline.http.transports.browser.options import BrowserOptions
 from longline.http.transports.browser.traffic import Blocker
-from longline.http.transports.choosing import TransportChooser
+from longline.http.transports.browser.transport import BrowserTransport
 from longline.limits.errors import Deferred
 from tests.http.browsing import browsing, open_shop
 from tests.scripted_site import ScriptedSite
@@ -162,13 +164,13 @@ async def test_a_deadline_that_begins_in_the_middle_of_a_wait_stands_still_too()
     assert loop.time() == pytest.approx(110, abs=0.1)
 
 
-async def test_only_what_is_to_be_rendered_goes_to_the_browser() -> None:
-    choosing = TransportChooser(Named("http"), Named("browser"))
+async def test_only_rendered_requests_go_to_the_browser(tmp_path: Path) -> None:
+    http = Named("http")
+    transport = BrowserTransport(http, BrowserOptions(tmp_path), SystemClock())
 
-    rendered = await choosing(Request("http://x/", is_rendered=True), Usage())
-    plain = await choosing(Request("http://x/robots.txt"), Usage())
+    plain = await transport(Request("http://x/robots.txt"), Usage())
 
-    assert (rendered.text, plain.text) == ("browser", "http")
+    assert plain.text == "http"
 
 
 class Named:

@@ -7,7 +7,9 @@ from math import inf
 import pytest
 from multidict import CIMultiDict
 
-from longline.http.cache.policy import read_date, read_directives, whole_header
+from longline.core.http_headers import parse_http_date
+from longline.http.cache.policy import parse_directives
+from longline.http.headers import joined_header
 
 
 @pytest.mark.parametrize(
@@ -26,18 +28,18 @@ from longline.http.cache.policy import read_date, read_directives, whole_header
     ],
 )
 def test_a_number_of_seconds_is_read(header: str, seconds: float | None) -> None:
-    assert read_directives(header).seconds("max-age") == seconds
+    assert parse_directives(header).seconds("max-age") == seconds
 
 
 @pytest.mark.parametrize(
     "value", ["=-60", "=6.0", "=a60", "=60a", "='60'", " =60", "= 60", "=", "=+60", "=6_0", "=٦"]
 )
 def test_what_is_no_number_means_stale(value: str) -> None:
-    assert read_directives(f"max-age{value}").seconds("max-age") == 0
+    assert parse_directives(f"max-age{value}").seconds("max-age") == 0
 
 
 def test_a_directive_with_fields_is_not_the_bare_one() -> None:
-    said = read_directives('no-cache="Set-Cookie, a", max-age=5')
+    said = parse_directives('no-cache="Set-Cookie, a", max-age=5')
 
     assert "no-cache" in said
     assert not said.is_bare("no-cache")
@@ -45,7 +47,7 @@ def test_a_directive_with_fields_is_not_the_bare_one() -> None:
 
 
 def test_a_bare_directive_stays_bare_whatever_stands_behind_it() -> None:
-    assert read_directives("no-cache foo, no-store;x").is_bare("no-cache")
+    assert parse_directives("no-cache foo, no-store;x").is_bare("no-cache")
 
 
 @pytest.mark.parametrize(
@@ -57,17 +59,17 @@ def test_a_bare_directive_stays_bare_whatever_stands_behind_it() -> None:
     ],
 )
 def test_the_three_forms_of_a_date_are_one_moment(text: str) -> None:
-    assert read_date(text) == 1_800_000_000
+    assert parse_http_date(text) == 1_800_000_000
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "soon", "Fri, 15 Jan 99999 08:00:00 GMT"])
 def test_what_is_no_date_is_none(text: str) -> None:
-    assert read_date(text) is None
+    assert parse_http_date(text) is None
 
 
 def test_several_lines_are_one_list() -> None:
     headers = CIMultiDict([("Cache-Control", "public"), ("cache-control", "max-age=1")])
 
-    assert whole_header(headers, "cache-control") == "public, max-age=1"
-    assert whole_header({"cache-control": "public"}, "cache-control") == "public"
-    assert whole_header(headers, "vary") == ""
+    assert joined_header(headers, "cache-control") == "public, max-age=1"
+    assert joined_header({"cache-control": "public"}, "cache-control") == "public"
+    assert joined_header(headers, "vary") == ""

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.http.cache.policy import (
-    Use,
-    Wishes,
+    RequestDirectives,
+    Reuse,
     age_of,
-    holds_in_need,
-    judge,
+    decide_reuse,
+    is_usable_on_error,
     lifetime_of,
     read_request,
 )
@@ -22,9 +22,9 @@ from tests.http.cache_given import entry
 from tests.virtual import EPOCH
 
 
-def asking(control: str = "", **headers: str) -> Wishes:
+def asking(control: str = "", **headers: str) -> RequestDirectives:
     all_headers = {"Cache-Control": control} | headers if control else headers
-    return read_request(Request("http://site.test/a", headers=all_headers)).wishes
+    return read_request(Request("http://site.test/a", headers=all_headers)).directives
 
 
 def date(offset: float) -> str:
@@ -34,51 +34,51 @@ def date(offset: float) -> str:
 @pytest.mark.parametrize(
     ("control", "age", "use"),
     [
-        ("max-age=60", 59, Use.ANSWER),
-        ("max-age=60", 60, Use.VALIDATE),
-        ("max-age=0", 0, Use.VALIDATE),
-        ("max-age=60, no-cache", 1, Use.VALIDATE),
-        ('max-age=60, no-cache="a"', 1, Use.ANSWER),
-        ("max-age=60, must-revalidate", 59, Use.ANSWER),
-        ("max-age=60, s-maxage=1", 59, Use.ANSWER),
-        ("s-maxage=60", 1, Use.VALIDATE),
-        ("max-age=60, stale-while-revalidate=30", 89, Use.ANSWER_AND_REFRESH),
-        ("max-age=60, stale-while-revalidate=30", 90, Use.VALIDATE),
-        ("max-age=60, stale-while-revalidate=30, must-revalidate", 70, Use.VALIDATE),
-        ("public", 0, Use.VALIDATE),
+        ("max-age=60", 59, Reuse.REUSE),
+        ("max-age=60", 60, Reuse.VALIDATE),
+        ("max-age=0", 0, Reuse.VALIDATE),
+        ("max-age=60, no-cache", 1, Reuse.VALIDATE),
+        ('max-age=60, no-cache="a"', 1, Reuse.REUSE),
+        ("max-age=60, must-revalidate", 59, Reuse.REUSE),
+        ("max-age=60, s-maxage=1", 59, Reuse.REUSE),
+        ("s-maxage=60", 1, Reuse.VALIDATE),
+        ("max-age=60, stale-while-revalidate=30", 89, Reuse.REUSE_AND_REFRESH),
+        ("max-age=60, stale-while-revalidate=30", 90, Reuse.VALIDATE),
+        ("max-age=60, stale-while-revalidate=30, must-revalidate", 70, Reuse.VALIDATE),
+        ("public", 0, Reuse.VALIDATE),
     ],
 )
-def test_what_the_site_says_is_obeyed(control: str, age: float, use: Use) -> None:
-    assert judge(entry({"Cache-Control": control}), asking(), EPOCH + age) is use
+def test_what_the_site_says_is_obeyed(control: str, age: float, use: Reuse) -> None:
+    assert decide_reuse(entry({"Cache-Control": control}), asking(), EPOCH + age) is use
 
 
 @pytest.mark.parametrize(
     ("asked", "said", "age", "use"),
     [
-        ("no-cache", "max-age=60", 1, Use.VALIDATE),
-        ("max-age=10", "max-age=60", 10, Use.ANSWER),
-        ("max-age=10", "max-age=60", 11, Use.VALIDATE),
-        ("max-age=0", "max-age=60, immutable", 11, Use.ANSWER),
-        ("max-age=0", "max-age=60, immutable", 61, Use.VALIDATE),
-        ("no-cache", "max-age=60, immutable", 11, Use.VALIDATE),
-        ("min-fresh=20", "max-age=60", 39, Use.ANSWER),
-        ("min-fresh=20", "max-age=60", 40, Use.VALIDATE),
-        ("max-stale=20", "max-age=60", 80, Use.ANSWER),
-        ("max-stale=20", "max-age=60", 81, Use.VALIDATE),
-        ("max-stale", "max-age=60", 9999, Use.ANSWER),
-        ("max-stale=20", "max-age=60, must-revalidate", 61, Use.VALIDATE),
-        ("max-stale=20", "max-age=60, no-cache", 1, Use.VALIDATE),
+        ("no-cache", "max-age=60", 1, Reuse.VALIDATE),
+        ("max-age=10", "max-age=60", 10, Reuse.REUSE),
+        ("max-age=10", "max-age=60", 11, Reuse.VALIDATE),
+        ("max-age=0", "max-age=60, immutable", 11, Reuse.REUSE),
+        ("max-age=0", "max-age=60, immutable", 61, Reuse.VALIDATE),
+        ("no-cache", "max-age=60, immutable", 11, Reuse.VALIDATE),
+        ("min-fresh=20", "max-age=60", 39, Reuse.REUSE),
+        ("min-fresh=20", "max-age=60", 40, Reuse.VALIDATE),
+        ("max-stale=20", "max-age=60", 80, Reuse.REUSE),
+        ("max-stale=20", "max-age=60", 81, Reuse.VALIDATE),
+        ("max-stale", "max-age=60", 9999, Reuse.REUSE),
+        ("max-stale=20", "max-age=60, must-revalidate", 61, Reuse.VALIDATE),
+        ("max-stale=20", "max-age=60, no-cache", 1, Reuse.VALIDATE),
     ],
 )
-def test_what_the_request_says_is_obeyed(asked: str, said: str, age: float, use: Use) -> None:
-    assert judge(entry({"Cache-Control": said}), asking(asked), EPOCH + age) is use
+def test_what_the_request_says_is_obeyed(asked: str, said: str, age: float, use: Reuse) -> None:
+    assert decide_reuse(entry({"Cache-Control": said}), asking(asked), EPOCH + age) is use
 
 
 def test_pragma_counts_where_no_cache_control_stands() -> None:
     fresh = entry({"Cache-Control": "max-age=60"})
 
-    assert judge(fresh, asking(Pragma="no-cache"), EPOCH) is Use.VALIDATE
-    assert judge(fresh, asking("max-age=9", Pragma="no-cache"), EPOCH) is Use.ANSWER
+    assert decide_reuse(fresh, asking(Pragma="no-cache"), EPOCH) is Reuse.VALIDATE
+    assert decide_reuse(fresh, asking("max-age=9", Pragma="no-cache"), EPOCH) is Reuse.REUSE
 
 
 def test_expires_counts_from_the_date_of_the_site() -> None:
@@ -113,7 +113,7 @@ def test_the_age_is_never_less_than_the_clocks_tell() -> None:
 def test_an_age_that_cannot_be_read_means_stale(age: str) -> None:
     stored = entry({"Cache-Control": "max-age=60", "Age": age})
 
-    assert judge(stored, asking(), EPOCH) is Use.VALIDATE
+    assert decide_reuse(stored, asking(), EPOCH) is Reuse.VALIDATE
 
 
 def test_no_lifetime_is_guessed_unless_asked_for() -> None:
@@ -148,13 +148,13 @@ def test_a_stale_answer_stands_in_only_where_it_may(
 ) -> None:
     stored = entry({"Cache-Control": said})
 
-    assert holds_in_need(stored, asking(asked), EPOCH + age) is may
+    assert is_usable_on_error(stored, asking(asked), EPOCH + age) is may
 
 
 @given(st.integers(0, 10_000), st.floats(0, 20_000), st.floats(0, 20_000))
 def test_who_waits_longer_never_gets_more(lifetime: int, now: float, more: float) -> None:
     stored = entry({"Cache-Control": f"max-age={lifetime}, stale-while-revalidate=60"})
-    order = [Use.ANSWER, Use.ANSWER_AND_REFRESH, Use.VALIDATE]
-    earlier, later = (judge(stored, asking(), EPOCH + at) for at in (now, now + more))
+    order = [Reuse.REUSE, Reuse.REUSE_AND_REFRESH, Reuse.VALIDATE]
+    earlier, later = (decide_reuse(stored, asking(), EPOCH + at) for at in (now, now + more))
 
     assert order.index(earlier) <= order.index(later)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import StoreFull, StoreTooNew, StoreUnreachable
-from longline.http.cache import sqlite
-from longline.http.cache.sqlite import SqliteCache
+from longline.core.sqlite_files import SqliteFile
+from longline.http.cache.storage import HttpCache
 from longline.http.messages import Request
 from tests.http.cache_given import Browser, entry, shelf
 from tests.scripted_site import ScriptedSite
@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cache(path: Path) -> Iterator[SqliteCache]:
-    cache = SqliteCache(path)
+def cache(path: Path) -> Iterator[HttpCache]:
+    cache = HttpCache(path)
     yield cache
     cache.close()
 
@@ -54,7 +54,7 @@ async def test_a_second_run_finds_what_the_first_has_stored(
 ) -> None:
     shelf(site, "/a", FRESH)
     for expected in (False, True):
-        cache = SqliteCache(path)
+        cache = HttpCache(path)
         browser = Browser(clock, cache)
         page = await browser.get(f"{site.url}/a")
         assert (page.text, page.is_cached) == ("answer 1", expected)
@@ -62,7 +62,7 @@ async def test_a_second_run_finds_what_the_first_has_stored(
         cache.close()
 
 
-def test_processes_share_a_file(path: Path, cache: SqliteCache) -> None:
+def test_processes_share_a_file(path: Path, cache: HttpCache) -> None:
     processes = [start(path, name, 300) for name in ("a", "b", "c", "d")]
 
     for process in processes:
@@ -75,7 +75,7 @@ def test_processes_share_a_file(path: Path, cache: SqliteCache) -> None:
 
 
 def test_a_process_that_is_killed_leaves_a_file_that_can_be_used(
-    path: Path, cache: SqliteCache
+    path: Path, cache: HttpCache
 ) -> None:
     process = start(path, "a", 10**9)
     assert process.stdout is not None
@@ -97,7 +97,7 @@ def test_a_process_that_is_killed_leaves_a_file_that_can_be_used(
 async def test_no_secret_is_in_the_file(
     site: ScriptedSite, path: Path, clock: VirtualClock
 ) -> None:
-    cache = SqliteCache(path)
+    cache = HttpCache(path)
     browser = Browser(clock, cache)
     shelf(site, "/a", {**FRESH, "Vary": "Cookie, X-Own, Authorization"})
     secrets = {
@@ -117,7 +117,7 @@ async def test_no_secret_is_in_the_file(
     assert b"s3cret" not in raw(path)
 
 
-def test_the_file_is_ours_alone(path: Path, cache: SqliteCache) -> None:
+def test_the_file_is_ours_alone(path: Path, cache: HttpCache) -> None:
     cache.put(entry(), b"x")
     cache.flush()
 
@@ -126,14 +126,14 @@ def test_the_file_is_ours_alone(path: Path, cache: SqliteCache) -> None:
     assert modes == {0o600}
 
 
-def test_looking_makes_no_file(path: Path, cache: SqliteCache) -> None:
+def test_looking_makes_no_file(path: Path, cache: HttpCache) -> None:
     assert cache.stats().entries == 0
     assert cache.clear().entries == 0
     assert not path.exists()
 
 
 def test_the_file_of_another_program_is_refused_and_left_alone(
-    path: Path, cache: SqliteCache
+    path: Path, cache: HttpCache
 ) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (a)")
@@ -147,14 +147,14 @@ def test_the_file_of_another_program_is_refused_and_left_alone(
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path, cache: SqliteCache) -> None:
+def test_a_file_that_is_no_database_is_refused(path: Path, cache: HttpCache) -> None:
     path.write_bytes(b"something else entirely" * 100)
 
     with pytest.raises(StoreUnreachable):
         cache.stats()
 
 
-def test_a_newer_file_is_refused(path: Path, cache: SqliteCache) -> None:
+def test_a_newer_file_is_refused(path: Path, cache: HttpCache) -> None:
     cache.put(entry(), b"x")
     cache.close()
     with sqlite3.connect(path) as connection:
@@ -169,7 +169,7 @@ async def test_a_cache_that_cannot_be_opened_fails_no_request(
     site: ScriptedSite, path: Path, clock: VirtualClock
 ) -> None:
     path.mkdir()
-    browser = Browser(clock, SqliteCache(path))
+    browser = Browser(clock, HttpCache(path))
     shelf(site, "/a", FRESH)
 
     texts = [(await browser.get(f"{site.url}/a")).text for _ in range(3)]
@@ -180,7 +180,7 @@ async def test_a_cache_that_cannot_be_opened_fails_no_request(
 
 
 async def test_a_cache_that_cannot_be_written_any_more_fails_no_request(
-    site: ScriptedSite, path: Path, clock: VirtualClock, cache: SqliteCache
+    site: ScriptedSite, path: Path, clock: VirtualClock, cache: HttpCache
 ) -> None:
     cache.put(entry(), b"x")
     cache.flush()
@@ -205,14 +205,16 @@ def test_a_full_disk_is_told_as_such(path: Path) -> None:
     connection.execute("PRAGMA max_page_count = 2")
     connection.execute("CREATE TABLE a (b)")
 
-    with pytest.raises(StoreFull), sqlite.translated(path):
-        connection.execute("INSERT INTO a VALUES (zeroblob(100000))")
+    with pytest.raises(StoreFull):
+        SqliteFile(path, 1, 1, "", "").run(
+            lambda: connection.execute("INSERT INTO a VALUES (zeroblob(100000))")
+        )
 
     connection.close()
 
 
 def test_a_disk_that_cannot_keep_up_costs_answers_and_not_memory(
-    path: Path, cache: SqliteCache
+    path: Path, cache: HttpCache
 ) -> None:
     cache.put(entry(), b"x")
     cache.flush()
@@ -231,13 +233,13 @@ def test_a_disk_that_cannot_keep_up_costs_answers_and_not_memory(
 
 
 def test_closing_writes_what_is_pending_and_may_be_repeated(path: Path) -> None:
-    cache = SqliteCache(path)
+    cache = HttpCache(path)
     for number in range(2000):
         cache.put(entry(url=f"http://site.test/{number}"), b"x")
 
     cache.close()
     cache.close()
 
-    again = SqliteCache(path)
+    again = HttpCache(path)
     assert again.stats().entries == 2000
     again.close()

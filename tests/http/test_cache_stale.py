@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from longline.core.errors import ConnectFailed, FetchError
 from longline.core.model import Usage
-from longline.http.cache.memory import MemoryCache
 from longline.http.errors import TimedOut
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.cache import CacheMiddleware
 from longline.limits.errors import BudgetSpent, CircuitOpen
-from tests.http.cache_given import Browser, shelf
+from tests.http.cache_given import Browser, TemporaryCache, shelf
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
 IN_NEED = {"Cache-Control": "max-age=10, stale-if-error=100"}
 MEANWHILE = {"Cache-Control": "max-age=10, stale-while-revalidate=100"}
+
+
+@pytest.fixture
+def cache() -> Iterator[TemporaryCache]:
+    cache = TemporaryCache()
+    yield cache
+    cache.close()
 
 
 @pytest.fixture
@@ -88,9 +94,9 @@ async def test_a_page_that_is_gone_is_no_failure_of_the_site(
 
 @pytest.mark.parametrize("error", [TimedOut("u", 9), CircuitOpen("u", 9.0)])
 async def test_every_way_of_not_being_reached_counts(
-    clock: VirtualClock, error: FetchError
+    clock: VirtualClock, cache: TemporaryCache, error: FetchError
 ) -> None:
-    link = CacheMiddleware(Failing(error), MemoryCache(), clock)
+    link = CacheMiddleware(Failing(error), cache, clock)
     await link(Request("http://site.test/a"), Usage())
     await clock.sleep(50)
 
@@ -99,9 +105,11 @@ async def test_every_way_of_not_being_reached_counts(
     assert (page.body, page.is_cached) == (b"kept", True)
 
 
-async def test_a_limit_of_the_users_own_is_no_failure_of_the_site(clock: VirtualClock) -> None:
+async def test_a_limit_of_the_users_own_is_no_failure_of_the_site(
+    clock: VirtualClock, cache: TemporaryCache
+) -> None:
     error = BudgetSpent("http://site.test/a", "10 requests")
-    link = CacheMiddleware(Failing(error), MemoryCache(), clock)
+    link = CacheMiddleware(Failing(error), cache, clock)
     await link(Request("http://site.test/a"), Usage())
     await clock.sleep(50)
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longline.http.cache.base import HttpCache
-from longline.http.cache.memory import MemoryCache
-from longline.http.cache.sqlite import SqliteCache
+from longline.http.cache.storage import HttpCache
 from tests.http.cache_given import entry
 from tests.virtual import EPOCH
 
@@ -18,12 +16,9 @@ LIMIT = 100_000
 BODY = b"x" * 9_000
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HttpCache]:
-    if request.param == "memory":
-        yield MemoryCache(LIMIT)
-        return
-    cache = SqliteCache(tmp_path / "cache.sqlite", LIMIT)
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[HttpCache]:
+    cache = HttpCache(tmp_path / "cache.sqlite", LIMIT)
     yield cache
     cache.close()
 

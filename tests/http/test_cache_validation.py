@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from longline.http.cache.memory import MemoryCache
-from longline.http.cache.storing import freshened
+from longline.http.cache.policy import refreshed
 from longline.http.messages import Page
 from tests.http.cache_given import Browser, entry, shelf
 from tests.scripted_site import ScriptedSite
@@ -190,7 +189,7 @@ def test_a_304_brings_all_headers_but_those_of_the_body() -> None:
     news = {"X": "new", "Content-Type": "text/html", "Connection": "B", "B": "1"}
     told = CIMultiDict({**of_another, **news})
 
-    renewed = freshened(stored, Page("", 304, told, b"", seconds=2.0), EPOCH + 50)
+    renewed = refreshed(stored, Page("", 304, told, b"", seconds=2.0), EPOCH + 50)
 
     expected = {**whole, "X": "new", "Kept": "1", "Content-Type": "text/html"}
     assert renewed.headers == CIMultiDict(expected)
@@ -199,11 +198,9 @@ def test_a_304_brings_all_headers_but_those_of_the_body() -> None:
 
 
 def test_cookies_stay_apart_when_a_304_comes() -> None:
-    cache = MemoryCache()
     stored = entry({"ETag": '"1"'})
-    cache.put(stored, b"x")
     page = Page("", 304, {"set-cookie": "a=1; Expires=Fri, 15 Jan 2027 08:00:00 GMT"}, b"")
 
-    renewed = freshened(stored, page, EPOCH)
+    renewed = refreshed(stored, page, EPOCH)
 
     assert renewed.headers.getall("set-cookie") == [page.headers["set-cookie"]]

@@ -13,7 +13,7 @@ from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import CircuitBreaker
 from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
@@ -29,7 +29,7 @@ class Bench:
         self.breaker = CircuitBreaker(clock=clock)
         self.usage = Usage()
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
-        retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
+        retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
         policies = Policies(self.limiter, self.breaker, retry, ignored)
         self.link: Middleware = build_chain(self.transport, policies, clock)
 

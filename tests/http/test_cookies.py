@@ -6,10 +6,9 @@ import pytest
 from multidict import CIMultiDict
 
 from longline.core.model import Usage
-from longline.http.cookies import is_public_suffix
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.identity import IdentityMiddleware
+from longline.http.middleware.identity import IdentityMiddleware, is_public_suffix
 
 
 class Sites(Middleware):

@@ -8,11 +8,11 @@ from longline.core.model import Usage
 from longline.http.chain import Policies, build_chain
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.limits.backends.memory import MemoryConcurrencyBackend, MemoryRateLimitBackend
-from longline.limits.circuit import CircuitBreaker
-from longline.limits.in_flight import ConcurrencyLimiter
+from longline.limits.breaker import CircuitBreaker
+from longline.limits.concurrency import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
+from tests.limit_backends import MemoryConcurrencyBackend, MemoryRateLimitBackend
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
@@ -47,7 +47,7 @@ def chain(
         Policies(
             RateLimiter(rate, 1, clock=clock, margin=0.0),
             CircuitBreaker(clock=clock),
-            RetryHandler(circuit_breaker_threshold=None, clock=clock),
+            RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0),
             ignored_robots=frozenset({DOMAIN}),
             concurrency_limiter=concurrency_limiter,
         ),
@@ -94,7 +94,7 @@ async def test_processes_share_pace_and_room(clock: VirtualClock) -> None:
             Policies(
                 RateLimiter(1.0, 1, clock=clock, backend=paces),
                 CircuitBreaker(clock=clock),
-                RetryHandler(circuit_breaker_threshold=None, clock=clock),
+                RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0),
                 ignored_robots=frozenset({DOMAIN}),
                 concurrency_limiter=ConcurrencyLimiter(2, clock=clock, backend=rooms),
             ),

@@ -14,8 +14,8 @@ from longline.http.errors import TimedOut
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.coalescing import CoalescingMiddleware
-from longline.http.middleware.responses import StatusMiddleware
 from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.limits.retry import RetryHandler
 from tests.scripted_site import ScriptedSite, drop
@@ -180,7 +180,7 @@ async def test_everyone_tries_again_and_again_only_one_goes(
     site: ScriptedSite, transport: HttpTransport, clock: VirtualClock
 ) -> None:
     site.says_in_turn("/a", 500, 503, 200)
-    retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
+    retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
     chain = RetryMiddleware(StatusMiddleware(CoalescingMiddleware(transport), clock), retry, clock)
 
     pages, usages = await ask(chain, Request(f"{site.url}/a"), 4)

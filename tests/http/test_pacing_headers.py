@@ -10,7 +10,7 @@ from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.limits.errors import Deferred
-from longline.limits.limiter import Grant, RateLimiter
+from longline.limits.limiter import RateLimiter, Token
 from longline.sandbox.limits import TokenBucket
 from tests.virtual import VirtualClock, VirtualLoop
 
@@ -209,7 +209,7 @@ class Urgency(RateLimiter):
         super().__init__(None, clock=clock)
         self.priorities: list[int] = []
 
-    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Grant:
+    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Token:
         self.priorities.append(priority)
         return await super().acquire(domain, url, priority=priority)
 

@@ -14,17 +14,17 @@ from longline.core.model import Usage
 from longline.http.messages import Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
-from longline.http.middleware.responses import StatusMiddleware
 from longline.http.middleware.retry import RetryMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.base import RateLimitBackend
-from longline.limits.backends.cells import Cells
-from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile, SqliteRateLimitBackend
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
+from longline.limits.rate_limit import RateLimitBackend
 from longline.limits.retry import RetryHandler
 from longline.sandbox.limits import TokenBucket
+from tests.limit_backends import MemoryRateLimitBackend, SqliteRateLimitBackend, SqliteStates
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -57,8 +57,8 @@ class FixedWindow:
 class Keepers:
     """Where the runs of a test share what they know."""
 
-    paces: RateLimitBackend
-    limits: Cells[Learned]
+    rate_limits: RateLimitBackend
+    limits: StateBackend[Learned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ async def backends(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
 ) -> AsyncIterator[Keepers]:
     if request.param == "memory":
-        yield Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
+        yield Keepers(MemoryRateLimitBackend(clock), MemoryStateBackend[Learned](clock))
         return
     file = tmp_path / "pace.sqlite"
-    paces = SqliteRateLimitBackend(SqliteFile(file, clock))
-    limits = SqliteCells(SqliteFile(file, clock), "limits", Learned)
-    yield Keepers(paces, limits)
-    await paces.close()
+    rate_limits = SqliteRateLimitBackend(file, clock)
+    limits = SqliteStates(file, "limits", Learned, clock)
+    yield Keepers(rate_limits, limits)
+    await rate_limits.close()
     await limits.close()
 
 
@@ -109,9 +109,11 @@ async def chain(
     backends: Keepers, clock: VirtualClock, rate: float | Literal["auto"]
 ) -> AsyncIterator[Middleware]:
     """Build what a process of its own would: only the keepers are shared."""
-    limiter = RateLimiter(rate, 10, clock=clock, backend=backends.paces, learned=backends.limits)
+    limiter = RateLimiter(
+        rate, 10, clock=clock, backend=backends.rate_limits, learned=backends.limits
+    )
     transport = HttpTransport(HttpOptions(timeout=30), clock)
-    retry = RetryHandler(circuit_breaker_threshold=None, clock=clock)
+    retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
     yield RetryMiddleware(
         StatusMiddleware(RateLimitMiddleware(transport, limiter, clock), clock), retry, clock
     )
@@ -189,7 +191,7 @@ async def test_other_limits_are_learned_as_well(
     make: Callable[[float], Bucket],
     latency: float,
 ) -> None:
-    backends = Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
+    backends = Keepers(MemoryRateLimitBackend(clock), MemoryStateBackend[Learned](clock))
     limit(site, clock, make(clock.now()), latency=latency)
 
     first = await run(site, backends, clock)
@@ -217,7 +219,7 @@ async def test_processes_that_work_at_once_learn_together(
 
 
 async def test_what_is_learned_is_told(site: ScriptedSite, clock: VirtualClock) -> None:
-    backends = Keepers(MemoryRateLimitBackend(clock), MemoryCells[Learned](clock))
+    backends = Keepers(MemoryRateLimitBackend(clock), MemoryStateBackend[Learned](clock))
     limit(site, clock, TokenBucket(5.0, 2, clock.now()))
 
     outcome = await run(site, backends, clock)

@@ -16,7 +16,7 @@ from longline.core.errors import FailureKind, FetchError
 from longline.core.model import Usage
 from longline.http.address_policy import (
     Address,
-    AddressCheck,
+    AddressMiddleware,
     AddressPolicy,
     JobStart,
     Scope,
@@ -25,9 +25,9 @@ from longline.http.address_policy import (
 from longline.http.errors import BadAnswer, PrivateAddress
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import RedirectMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.memory import MemoryCells
+from longline.limits.backends.memory import MemoryStateBackend
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -77,7 +77,7 @@ class Web:
         """Ask for addresses one after the other in one job; return the last answer."""
         policy = policy or self.policy(private_hosts)
         transport = HttpTransport(HttpOptions(), self.clock, policy, self.names)
-        link: Middleware = RedirectMiddleware(AddressCheck(transport, policy))
+        link: Middleware = RedirectMiddleware(AddressMiddleware(transport, policy))
         try:
             for url in urls:
                 page = await link(Request(url), Usage())
@@ -88,7 +88,7 @@ class Web:
     def policy(
         self,
         private_hosts: Sequence[str] = (),
-        starts: MemoryCells[JobStart] | None = None,
+        starts: MemoryStateBackend[JobStart] | None = None,
         job: str = "",
     ) -> AddressPolicy:
         return AddressPolicy(
@@ -284,7 +284,7 @@ def test_what_is_not_a_host_is_not_listed(wrong: object) -> None:
 
 
 async def test_the_start_of_a_job_is_kept_for_its_other_processes(web: Web) -> None:
-    starts = MemoryCells[JobStart](web.clock)
+    starts = MemoryStateBackend[JobStart](web.clock)
     await web.ask(web.public.url, policy=web.policy(starts=starts, job="job"))
 
     with pytest.raises(PrivateAddress):
@@ -301,7 +301,7 @@ async def test_a_start_that_hides_its_address_is_public(web: Web) -> None:
             return Page(request.url, 200, {}, b"kept from an earlier run")
 
     policy = web.policy()
-    await AddressCheck(Cache(), policy)(Request("http://hidden.test/"), Usage())
+    await AddressMiddleware(Cache(), policy)(Request("http://hidden.test/"), Usage())
 
     with pytest.raises(PrivateAddress):
         await web.ask(web.at("inside.test"), policy=policy)

@@ -11,10 +11,10 @@ from aiohttp import web
 from longline.core.model import ItemState, Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.rate_limit import RateLimitMiddleware
-from longline.limits.backends.memory import MemoryCells
+from longline.http.middleware.rate_limit import RateLimitMiddleware, RefusedUrls
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.errors import Deferred
-from longline.limits.limiter import RateLimiter, Refusals, is_about_address, note
+from longline.limits.limiter import RateLimiter
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -22,45 +22,45 @@ from tests.virtual import VirtualClock
 BAD = "http://site.test/bad"
 
 
-def refused(*urls: str) -> Refusals:
+def refused(*urls: str) -> RefusedUrls:
     state = None
     for number, url in enumerate(urls):
-        state = note(state, url, 100.0 + number)
+        state = (state or RefusedUrls()).having(url, 100.0 + number)
     assert state is not None
     return state
 
 
 def test_the_first_refusal_is_always_the_domains() -> None:
-    assert not is_about_address(refused(BAD), BAD, [101.0] * 100)
+    assert not refused(BAD).is_only_url(BAD, [101.0] * 100)
 
 
 def test_an_address_that_is_refused_again_while_others_succeed_is_refused_alone() -> None:
-    assert is_about_address(refused(BAD, BAD), BAD, [100.5] * 3)
+    assert refused(BAD, BAD).is_only_url(BAD, [100.5] * 3)
 
 
 @pytest.mark.parametrize("successes", [[], [100.5] * 2, [99.0] * 50])
 def test_without_others_that_succeed_since_it_is_the_domain(successes: list[float]) -> None:
-    assert not is_about_address(refused(BAD, BAD), BAD, successes)
+    assert not refused(BAD, BAD).is_only_url(BAD, successes)
 
 
 def test_the_more_addresses_are_refused_the_more_has_to_succeed() -> None:
     others = [f"http://site.test/{number}" for number in range(4)]
     state = refused(BAD, *others, BAD, BAD)
 
-    assert not is_about_address(state, BAD, [110.0] * 14)
-    assert is_about_address(state, BAD, [110.0] * 15)
+    assert not state.is_only_url(BAD, [110.0] * 14)
+    assert state.is_only_url(BAD, [110.0] * 15)
 
 
 def test_by_chance_an_address_may_be_refused_twice() -> None:
     state = refused(BAD, "http://site.test/other", BAD)
 
-    assert not is_about_address(state, BAD, [110.0] * 1000)
+    assert not state.is_only_url(BAD, [110.0] * 1000)
 
 
 def test_old_refusals_are_forgotten() -> None:
-    state = note(note(None, BAD, 0.0), BAD, 10_000.0)
+    state = RefusedUrls().having(BAD, 0.0).having(BAD, 10_000.0)
 
-    assert not is_about_address(state, BAD, [5_000.0] * 100)
+    assert not state.is_only_url(BAD, [5_000.0] * 100)
 
 
 class OneBad(Middleware):
@@ -166,10 +166,10 @@ async def test_a_source_that_accepts_a_refusal_is_given_it(clock: VirtualClock) 
 
 
 async def test_processes_share_what_was_refused(clock: VirtualClock) -> None:
-    cells = MemoryCells[Refusals](clock)
+    cells = MemoryStateBackend[RefusedUrls](clock)
     bad = OneBad({"retry-after": "60"})
     one, two = (
-        RateLimitMiddleware(bad, RateLimiter(10.0, clock=clock), clock, refusals=cells)
+        RateLimitMiddleware(bad, RateLimiter(10.0, clock=clock), clock, refused_urls=cells)
         for _ in range(2)
     )
     await ask(one, BAD)

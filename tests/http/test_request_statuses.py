@@ -52,7 +52,7 @@ async def test_the_status_of_an_earlier_request_is_not_that_of_a_later_one(
     clock: VirtualClock,
 ) -> None:
     usage = Usage()
-    link = RetryMiddleware(Web(list=200), RetryHandler(1, clock=clock), clock)
+    link = RetryMiddleware(Web(list=200), RetryHandler(1, clock=clock, jitter=0.0), clock)
     await link(Request(f"{SITE}/list"), usage)
     before = usage.status
 

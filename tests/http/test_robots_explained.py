@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longline.http.robots_rules import Rules, explain, robots_agent, text_of
+from longline.http.robots import Rules, explain, robots_agent, text_of
 from tests.http.robots_table import CASES, Case
 
 TEXT = """# rules

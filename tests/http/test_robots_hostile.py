@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from longline.http.errors import RobotsDisallowed
-from longline.http.robots_rules import LARGEST, MOST_RULES, Rules, explain
+from longline.http.robots import LARGEST, MOST_RULES, Rules, explain
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.http.robots_bench import Bench, Calendar
 from tests.scripted_site import ScriptedSite
@@ -84,7 +84,7 @@ def test_a_rule_that_is_repeated_counts_once() -> None:
     rules = Rules("User-agent: *\n" + "Disallow: /closed\n" * (MOST_RULES * 2))
 
     assert rules.allows("http://site.test/open")
-    decided = rules.deciding("http://site.test/closed")
+    decided = rules.decisive_rule("http://site.test/closed")
     assert decided is not None
     assert decided.number == 2
 

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from longline.http.errors import BadAnswer, RobotsDisallowed
 from longline.http.messages import Request
-from longline.http.robots_rules import RobotsText
+from longline.http.robots import RobotsText
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from tests.http.robots_bench import CLOSED, DAY, Bench, Calendar
+from tests.limit_backends import SqliteStates
 from tests.scripted_site import ScriptedSite
 
 
@@ -96,7 +96,7 @@ async def test_a_host_without_rules_is_remembered_too(bench: Bench) -> None:
 
 
 async def test_a_copy_survives_in_a_file(bench: Bench, tmp_path: Path) -> None:
-    cells = SqliteCells(SqliteFile(tmp_path / "pace.sqlite", bench.clock), "robots", RobotsText)
+    cells = SqliteStates(tmp_path / "pace.sqlite", "robots", RobotsText, bench.clock)
     bench.cells = cells
     rules = b"\xef\xbb\xbfUser-agent: *\nDisallow: /caf\xe9\nDisallow: /\xd0\xbf\n"
 

@@ -10,11 +10,10 @@ from longline.core.clock import SystemClock
 from longline.core.errors import ConnectFailed, FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Request
-from longline.http.middleware.subrequests import Subrequests
-from longline.limits.backends.memory import MemoryCells
-from longline.limits.breaker import BreakerPolicy
+from longline.http.transports.browser.transport import Subrequests
+from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.breaker import BreakerPolicy, CircuitBreaker
 from longline.limits.budget import Budget, Budgets
-from longline.limits.circuit import CircuitBreaker
 from longline.limits.errors import BudgetSpent, CircuitOpen
 from longline.limits.limiter import RateLimiter
 from tests.http.browsing import browsing, open_shop
@@ -26,7 +25,7 @@ URL = "https://cdn.test/app.js"
 
 def budgets(clock: VirtualClock | SystemClock, requests: int) -> Budgets:
     total = Budget(requests=requests)
-    return Budgets("job", MemoryCells(clock), clock, total=total, per_domain=Budget())
+    return Budgets("job", MemoryStateBackend(clock), clock, total=total, per_domain=Budget())
 
 
 async def test_they_keep_the_pace_of_their_host(clock: VirtualClock) -> None:
@@ -55,8 +54,8 @@ async def test_a_host_that_rests_is_not_asked_and_asked_again_later(clock: Virtu
     policy = BreakerPolicy(threshold=1, recovery=30.0)
     breaker = CircuitBreaker(policy=policy, clock=clock)
     turn = Subrequests(RateLimiter(None, 1, clock=clock), breaker)
-    await breaker.before("cdn.test")
-    await breaker.after("cdn.test", ConnectFailed(URL, "refused"))
+    await breaker.admit("cdn.test")
+    await breaker.record("cdn.test", ConnectFailed(URL, "refused"))
 
     with pytest.raises(CircuitOpen) as rests:
         await turn(URL)

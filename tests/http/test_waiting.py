@@ -15,7 +15,7 @@ from longline.http.middleware.concurrency import ConcurrencyMiddleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.robots import RobotsMiddleware
-from longline.limits.in_flight import ConcurrencyLimiter
+from longline.limits.concurrency import ConcurrencyLimiter
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from tests.virtual import VirtualClock
@@ -66,7 +66,7 @@ async def test_one_waits_for_room_at_a_site(clock: VirtualClock) -> None:
 
 
 async def test_one_waits_before_each_retry(clock: VirtualClock) -> None:
-    retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock)
+    retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock, jitter=0.0)
 
     assert await ask(RetryMiddleware(TenSeconds(failures=2), retry, clock)) == waited(30)
 
@@ -101,7 +101,7 @@ async def test_a_wait_that_is_under_way_counts_up_to_now(clock: VirtualClock) ->
 
 
 async def test_a_wait_that_is_broken_off_is_over(clock: VirtualClock) -> None:
-    retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock)
+    retry = RetryHandler(3, 10.0, circuit_breaker_threshold=None, clock=clock, jitter=0.0)
     link, usage = RetryMiddleware(TenSeconds(failures=2), retry, clock), Usage()
 
     with pytest.raises(TimeoutError):

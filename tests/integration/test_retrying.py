@@ -19,6 +19,7 @@ def handler(clock: VirtualClock) -> RetryHandler:
         base_delay=1.0,
         max_delay=60.0,
         circuit_breaker_threshold=10,
+        jitter=0.0,
         clock=clock,
     )
 
@@ -45,7 +46,7 @@ async def test_a_network_error_is_retried(handler: RetryHandler) -> None:
 
 
 async def test_waits_grow_by_two_until_the_cap(clock: VirtualClock) -> None:
-    handler = RetryHandler(max_attempts=9, max_delay=8, clock=clock)
+    handler = RetryHandler(max_attempts=9, max_delay=8, clock=clock, jitter=0.0)
     started = clock.now()
 
     await handler.execute(Flaky(*(TimedOut("http://x/", 1) for _ in range(6))))

@@ -10,16 +10,17 @@ import sys
 from pathlib import Path
 
 from longline.core.clock import SystemClock
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile, SqliteRateLimitBackend
-from longline.limits.breaker import BreakerPolicy
-from longline.limits.rate_limit import RateLimit
+from longline.limits.backends.sqlite import SqliteStateFile
+from longline.limits.breaker import BreakerPolicy, BreakerState, StateBreakerBackend
+from longline.limits.rate_limit import BucketState, RateLimit, StateRateLimitBackend
 
 PACE = RateLimit(rate=0.1, capacity=5)
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)
 
 
 async def reserve(path: Path, count: int) -> None:
-    backend = SqliteRateLimitBackend(SqliteFile(path, SystemClock()))
+    file = SqliteStateFile(path, SystemClock())
+    backend = StateRateLimitBackend(file.backend("pace", BucketState))
     for _ in range(count):
         slot = await backend.reserve("a.test", PACE)
         print(repr(slot.at), flush=True)  # noqa: T201 - the answer of this program
@@ -27,11 +28,12 @@ async def reserve(path: Path, count: int) -> None:
 
 
 async def probe(path: Path, count: int) -> None:
-    backend = SqliteBreakerBackend(SqliteFile(path, SystemClock()))
+    file = SqliteStateFile(path, SystemClock())
+    backend = StateBreakerBackend(file.backend("breaker", BreakerState))
     for _ in range(count):
         admission = await backend.admit("a.test", POLICY)
         print(int(admission.is_probe), flush=True)  # noqa: T201 - the answer of this program
-    await backend.close()
+    await file.close()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ POLICY = BreakerPolicy(threshold=1, recovery=600.0)
 async def ask(url: str, prefix: str, count: int) -> None:
     async with open_redis_backends(url, SystemClock(), prefix=prefix) as backends:
         for _ in range(count):
-            slot = await backends.paces.reserve(DOMAIN, PACE)
+            slot = await backends.rate_limits.reserve(DOMAIN, PACE)
             admission = await backends.breakers.admit(DOMAIN, POLICY)
             print(repr(slot.at), int(admission.is_probe), flush=True)  # noqa: T201 - its answer
 

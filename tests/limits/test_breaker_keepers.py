@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.base import BreakerBackend
-from longline.limits.backends.memory import MemoryBreakerBackend
 from longline.limits.backends.redis import RedisBreakerBackend
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
-from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health, Phase
+from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
 from tests.redis_given import timed_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
@@ -35,7 +33,7 @@ async def breakers(
         async with timed_door(server.url, clock) as door:
             yield RedisBreakerBackend(door)
         return
-    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -123,7 +121,7 @@ async def test_a_domain_that_is_forgotten_begins_anew(breakers: BreakerBackend) 
 
 async def test_a_row_of_an_older_longline_is_read(clock: VirtualClock, tmp_path: Path) -> None:
     path = tmp_path / "keeper.sqlite"
-    backend = SqliteBreakerBackend(SqliteFile(path, clock))
+    backend = SqliteBreakerBackend(path, clock)
     await ban(backend)
     old = {
         "failures": 10,

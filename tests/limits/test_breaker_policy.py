@@ -23,10 +23,10 @@ from longline.limits.breaker import (
     BreakerState,
     Health,
     Phase,
-    admit,
+    admit_request,
     health_of,
-    record,
-    reset,
+    record_result,
+    reset_breaker,
 )
 from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 
@@ -37,7 +37,7 @@ URL = "http://site.test/"
 
 def fail(state: BreakerState, times: int, now: float = NOW) -> BreakerState:
     for _ in range(times):
-        state = record(POLICY, state, Health.DOWN, now)
+        state = record_result(POLICY, state, Health.DOWN, now)
     return state
 
 
@@ -51,26 +51,28 @@ def test_the_tenth_failure_in_a_row_opens() -> None:
 
 
 def test_a_success_between_starts_the_count_anew() -> None:
-    recovered = record(POLICY, fail(BreakerState(), 9), Health.UP, NOW)
+    recovered = record_result(POLICY, fail(BreakerState(), 9), Health.UP, NOW)
 
     assert fail(recovered, 9).phase(NOW) is Phase.CLOSED
 
 
-def test_apis_have_less_patience() -> None:
-    assert BreakerPolicy.for_apis() == BreakerPolicy(threshold=5, recovery=60)
-
-
 def test_while_open_nothing_goes_and_the_end_is_known() -> None:
-    state, admission = admit(POLICY, OPEN, NOW + 59)
+    state, admission = admit_request(POLICY, OPEN, NOW + 59)
 
     assert not admission.is_allowed
     assert admission.until == NOW + 60
     assert state == OPEN
 
 
+def test_the_policy_for_apis_opens_after_five_failures() -> None:
+    policy = BreakerPolicy.for_apis()
+
+    assert (policy.threshold, policy.recovery) == (5, 60)
+
+
 def test_half_open_lets_one_through() -> None:
-    probing, first = admit(POLICY, OPEN, NOW + 60)
-    _, second = admit(POLICY, probing, NOW + 60)
+    probing, first = admit_request(POLICY, OPEN, NOW + 60)
+    _, second = admit_request(POLICY, probing, NOW + 60)
 
     assert OPEN.phase(NOW + 60) is Phase.HALF_OPEN
     assert (first.is_allowed, first.is_probe) == (True, True)
@@ -79,18 +81,18 @@ def test_half_open_lets_one_through() -> None:
 
 
 def test_a_probe_that_succeeds_closes_and_keeps_the_trips() -> None:
-    probing, _ = admit(POLICY, OPEN, NOW + 60)
+    probing, _ = admit_request(POLICY, OPEN, NOW + 60)
 
-    closed = record(POLICY, probing, Health.UP, NOW + 61)
+    closed = record_result(POLICY, probing, Health.UP, NOW + 61)
 
     assert closed.phase(NOW + 61) is Phase.RAMPING
     assert (closed.trips, closed.failures, closed.opened_at) == (1, 0, None)
 
 
 def test_a_probe_that_fails_opens_for_twice_as_long() -> None:
-    probing, _ = admit(POLICY, OPEN, NOW + 60)
+    probing, _ = admit_request(POLICY, OPEN, NOW + 60)
 
-    reopened = record(POLICY, probing, Health.DOWN, NOW + 61)
+    reopened = record_result(POLICY, probing, Health.DOWN, NOW + 61)
 
     assert reopened.phase(NOW + 61) is Phase.OPEN
     assert reopened.open_until == NOW + 61 + 120
@@ -98,18 +100,20 @@ def test_a_probe_that_fails_opens_for_twice_as_long() -> None:
 
 
 def test_a_probe_that_says_nothing_passes_its_right_on() -> None:
-    probing, _ = admit(POLICY, OPEN, NOW + 60)
+    probing, _ = admit_request(POLICY, OPEN, NOW + 60)
 
-    _, next_one = admit(POLICY, record(POLICY, probing, Health.UNKNOWN, NOW + 61), NOW + 61)
+    _, next_one = admit_request(
+        POLICY, record_result(POLICY, probing, Health.UNKNOWN, NOW + 61), NOW + 61
+    )
 
     assert next_one.is_probe
 
 
 def test_a_probe_that_never_reports_is_replaced() -> None:
-    probing, _ = admit(POLICY, OPEN, NOW + 60)
+    probing, _ = admit_request(POLICY, OPEN, NOW + 60)
 
-    _, too_early = admit(POLICY, probing, NOW + 119)
-    _, in_time = admit(POLICY, probing, NOW + 120)
+    _, too_early = admit_request(POLICY, probing, NOW + 119)
+    _, in_time = admit_request(POLICY, probing, NOW + 120)
 
     assert not too_early.is_allowed
     assert in_time.is_probe
@@ -117,12 +121,12 @@ def test_a_probe_that_never_reports_is_replaced() -> None:
 
 @given(st.sampled_from([Health.UP, Health.DOWN, Health.UNKNOWN]), st.floats(0, 59))
 def test_stragglers_change_nothing_while_it_is_open(health: Health, later: float) -> None:
-    assert record(POLICY, OPEN, health, NOW + later) == OPEN
+    assert record_result(POLICY, OPEN, health, NOW + later) == OPEN
 
 
 @given(st.integers(1, 10_000))
 def test_rests_grow_up_to_ten_minutes(trips: int) -> None:
-    assert 60 <= POLICY.rest(trips) <= POLICY.rest(trips + 1) <= 600
+    assert 60 <= POLICY.recovery_after(trips) <= POLICY.recovery_after(trips + 1) <= 600
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from([*Health, None])), max_size=80))
@@ -131,20 +135,20 @@ def test_at_most_one_probe_is_out_at_a_time(steps: list[tuple[float, Health | No
     for gap, health in steps * 3:
         now += gap
         if health is None:
-            state, admission = admit(POLICY, state, now)
+            state, admission = admit_request(POLICY, state, now)
             overlaps += admission.is_probe and now < probes_until
             probes_until = now + 60 if admission.is_probe else probes_until
         elif state.phase(now) is not Phase.OPEN:
-            state, probes_until = record(POLICY, state, health, now), 0.0
+            state, probes_until = record_result(POLICY, state, health, now), 0.0
 
     assert overlaps == 0
 
 
 def test_a_reset_closes_the_breaker_and_is_in_its_history() -> None:
-    closed = reset(OPEN, NOW + 1)
+    closed = reset_breaker(OPEN, NOW + 1)
 
     last = closed.history[-1]
-    assert closed.is_untroubled
+    assert closed.is_healthy
     assert (closed.trips, last.old, last.new, last.at) == (1, "open", "closed", NOW + 1)
     assert last.reason
 
@@ -175,9 +179,9 @@ def test_what_an_error_says_about_the_host(error: BaseException | None, health: 
 
 
 def test_only_a_state_without_failures_is_untroubled() -> None:
-    assert BreakerState(trips=3).is_untroubled
-    assert not BreakerState(failures=1).is_untroubled
-    assert not replace(OPEN, failures=0).is_untroubled
+    assert BreakerState(trips=3).is_healthy
+    assert not BreakerState(failures=1).is_healthy
+    assert not replace(OPEN, failures=0).is_healthy
 
 
 @pytest.mark.parametrize(

@@ -15,25 +15,24 @@ from longline.core.errors import BadOption
 from longline.limits.breaker import (
     HISTORY,
     SLOTS,
+    BreakerChange,
     BreakerPolicy,
     BreakerState,
-    Change,
     Health,
     Phase,
     Ramp,
-    Tally,
+    SuccessCounter,
     Window,
-    add,
-    admit,
-    recent,
-    record,
-    reset,
-    totals,
+    admit_request,
+    count_requests,
+    recent_counts,
+    record_result,
+    reset_breaker,
 )
 
 NOW = 1_800_000_000.0
 POLICY = BreakerPolicy()
-BANNED = record(POLICY, BreakerState(), Health.BANNED, NOW, reason="a challenge form")
+BANNED = record_result(POLICY, BreakerState(), Health.BANNED, NOW, reason="a challenge form")
 
 
 def after(healths: str, policy: BreakerPolicy = POLICY, step: float = 1.0) -> BreakerState:
@@ -41,14 +40,14 @@ def after(healths: str, policy: BreakerPolicy = POLICY, step: float = 1.0) -> Br
     state = BreakerState()
     for number, letter in enumerate(healths):
         now = NOW + (number + 1 - len(healths)) * step
-        state = record(policy, state, Health.UP if letter == "u" else Health.DOWN, now)
+        state = record_result(policy, state, Health.UP if letter == "u" else Health.DOWN, now)
     return state
 
 
 def returned(state: BreakerState, now: float) -> BreakerState:
     """Return the state after its probe went and succeeded."""
-    probing, _ = admit(POLICY, state, now)
-    return record(POLICY, probing, Health.UP, now)
+    probing, _ = admit_request(POLICY, state, now)
+    return record_result(POLICY, probing, Health.UP, now)
 
 
 def test_half_of_twenty_requests_within_a_minute_open() -> None:
@@ -69,8 +68,10 @@ def test_failures_spread_over_more_than_the_window_do_not() -> None:
 def test_successes_that_were_not_told_before_count() -> None:
     state = after("ud" * 9 + "u")
 
-    alone = record(POLICY, state, Health.DOWN, NOW)
-    among_others = record(POLICY, state, Health.DOWN, NOW, successes=((30.0, 100), (5.0, 50)))
+    alone = record_result(POLICY, state, Health.DOWN, NOW)
+    among_others = record_result(
+        POLICY, state, Health.DOWN, NOW, successes=((30.0, 100), (5.0, 50))
+    )
 
     assert alone.phase(NOW) is Phase.OPEN
     assert among_others.phase(NOW) is Phase.CLOSED
@@ -84,7 +85,7 @@ def test_a_rate_of_too_few_requests_is_not_known() -> None:
 def test_a_trip_says_why() -> None:
     state = BreakerState(failures=9)
 
-    opened = record(POLICY, state, Health.DOWN, NOW, reason="http://a.test/ answered 500")
+    opened = record_result(POLICY, state, Health.DOWN, NOW, reason="http://a.test/ answered 500")
 
     assert "10" in opened.reason
     assert "http://a.test/ answered 500" in opened.reason
@@ -92,7 +93,7 @@ def test_a_trip_says_why() -> None:
 
 
 def test_a_ban_opens_at_once_and_for_long() -> None:
-    _, admission = admit(POLICY, BANNED, NOW + 899)
+    _, admission = admit_request(POLICY, BANNED, NOW + 899)
 
     assert BANNED.phase(NOW) is Phase.OPEN
     assert BANNED.open_until == NOW + 900
@@ -101,31 +102,31 @@ def test_a_ban_opens_at_once_and_for_long() -> None:
 
 
 def test_a_ban_that_goes_on_doubles_the_rest_up_to_six_hours() -> None:
-    probing, _ = admit(POLICY, BANNED, NOW + 900)
+    probing, _ = admit_request(POLICY, BANNED, NOW + 900)
 
-    again = record(POLICY, probing, Health.BANNED, NOW + 901, reason="a challenge form")
+    again = record_result(POLICY, probing, Health.BANNED, NOW + 901, reason="a challenge form")
 
     assert again.open_until == NOW + 901 + 1_800
-    assert POLICY.rest_after_ban(100) == 21_600
+    assert POLICY.recovery_after_ban(100) == 21_600
 
 
 def test_a_ban_that_comes_late_makes_a_short_rest_long() -> None:
     opened = after("d" * 10)
 
-    banned = record(POLICY, opened, Health.BANNED, NOW + 5, reason="a challenge form")
+    banned = record_result(POLICY, opened, Health.BANNED, NOW + 5, reason="a challenge form")
 
     assert banned.is_ban
     assert banned.open_until == NOW + 905
 
 
 def test_more_bans_of_the_same_moment_change_nothing() -> None:
-    assert record(POLICY, BANNED, Health.BANNED, NOW + 5, reason="another") == BANNED
+    assert record_result(POLICY, BANNED, Health.BANNED, NOW + 5, reason="another") == BANNED
 
 
 def test_a_failure_after_a_ban_is_not_a_ban() -> None:
-    probing, _ = admit(POLICY, BANNED, NOW + 900)
+    probing, _ = admit_request(POLICY, BANNED, NOW + 900)
 
-    failed = record(POLICY, probing, Health.DOWN, NOW + 901, reason="reset")
+    failed = record_result(POLICY, probing, Health.DOWN, NOW + 901, reason="reset")
 
     assert not failed.is_ban
     assert "reset" in failed.reason
@@ -136,7 +137,7 @@ def test_a_failure_after_a_ban_is_not_a_ban() -> None:
 def test_after_the_probe_requests_come_back_faster_and_faster() -> None:
     state, now, gone = returned(after("d" * 10), NOW + 60), NOW + 60, []
     while state.phase(now) is Phase.RAMPING:
-        state, admission = admit(POLICY, state, now)
+        state, admission = admit_request(POLICY, state, now)
         gone += [int(now - NOW - 60)] if admission.is_allowed else []
         now += 0.001
 
@@ -147,8 +148,8 @@ def test_after_the_probe_requests_come_back_faster_and_faster() -> None:
 def test_the_way_back_begins_with_the_first_who_comes() -> None:
     state = returned(after("d" * 10), NOW + 60)
 
-    later, first = admit(POLICY, state, NOW + 600)
-    _, second = admit(POLICY, later, NOW + 600)
+    later, first = admit_request(POLICY, state, NOW + 600)
+    _, second = admit_request(POLICY, later, NOW + 600)
 
     assert first.is_allowed
     assert not second.is_allowed
@@ -158,7 +159,7 @@ def test_the_way_back_begins_with_the_first_who_comes() -> None:
 def test_who_comes_too_early_on_the_way_back_is_sent_away_for_a_moment_of_his_own() -> None:
     state, dues = returned(after("d" * 10), NOW + 60), []
     for _ in range(50):
-        state, admission = admit(POLICY, state, NOW + 60)
+        state, admission = admit_request(POLICY, state, NOW + 60)
         dues.append(admission.until - NOW - 60)
 
     assert dues == sorted(set(dues))
@@ -167,35 +168,37 @@ def test_who_comes_too_early_on_the_way_back_is_sent_away_for_a_moment_of_his_ow
 
 
 def test_a_failure_on_the_way_back_opens_at_once_for_twice_as_long() -> None:
-    state, _ = admit(POLICY, returned(after("d" * 10), NOW + 60), NOW + 60)
+    state, _ = admit_request(POLICY, returned(after("d" * 10), NOW + 60), NOW + 60)
 
-    failed = record(POLICY, state, Health.DOWN, NOW + 61, reason="reset")
+    failed = record_result(POLICY, state, Health.DOWN, NOW + 61, reason="reset")
 
     assert failed.open_until == NOW + 61 + 120
     assert "reset" in failed.reason
 
 
 def test_once_back_at_full_speed_all_is_as_before() -> None:
-    state, _ = admit(POLICY, returned(BANNED, NOW + 900), NOW + 900)
+    state, _ = admit_request(POLICY, returned(BANNED, NOW + 900), NOW + 900)
 
-    back = record(POLICY, state, Health.UP, NOW + 906)
-    failed = record(POLICY, back, Health.DOWN, NOW + 907)
+    back = record_result(POLICY, state, Health.UP, NOW + 906)
+    failed = record_result(POLICY, back, Health.DOWN, NOW + 907)
 
-    assert back.is_untroubled
+    assert back.is_healthy
     assert (back.trips, back.trips_in_a_row, back.bans_in_a_row) == (1, 0, 0)
     assert failed.phase(NOW + 907) is Phase.CLOSED
 
 
 def test_without_a_ramp_it_closes_at_once() -> None:
     policy = BreakerPolicy(ramp=0)
-    probing, _ = admit(policy, after("d" * 10), NOW + 60)
+    probing, _ = admit_request(policy, after("d" * 10), NOW + 60)
 
-    assert record(policy, probing, Health.UP, NOW + 61).is_untroubled
+    assert record_result(policy, probing, Health.UP, NOW + 61).is_healthy
 
 
 def test_the_history_has_every_transition() -> None:
-    state, _ = admit(POLICY, returned(BANNED, NOW + 900), NOW + 900)
-    state = reset(record(POLICY, state, Health.BANNED, NOW + 901, reason="again"), NOW + 902)
+    state, _ = admit_request(POLICY, returned(BANNED, NOW + 900), NOW + 900)
+    state = reset_breaker(
+        record_result(POLICY, state, Health.BANNED, NOW + 901, reason="again"), NOW + 902
+    )
 
     assert [(one.old, one.new, one.at - NOW) for one in state.history] == [
         ("closed", "open", 0),
@@ -209,15 +212,15 @@ def test_the_history_has_every_transition() -> None:
 
 
 def test_a_reset_of_what_is_closed_is_no_change() -> None:
-    assert reset(BreakerState(trips=3), NOW) == BreakerState(trips=3)
+    assert reset_breaker(BreakerState(trips=3), NOW) == BreakerState(trips=3)
 
 
 def test_a_report_knows_what_it_brought_about() -> None:
-    opened = Change(BreakerState(), BANNED).transition
+    opened = BreakerChange(BreakerState(), BANNED).transition
 
     assert opened is not None
     assert opened.new is Phase.OPEN
-    assert Change(BANNED, BANNED).transition is None
+    assert BreakerChange(BANNED, BANNED).transition is None
 
 
 steps = st.lists(
@@ -233,9 +236,9 @@ def test_a_state_survives_json_and_forgets_old_history(
     for gap, health in steps:
         now += gap
         if health is None:
-            state, _ = admit(POLICY, state, now)
+            state, _ = admit_request(POLICY, state, now)
         else:
-            state = record(POLICY, state, health, now, reason="why", successes=((gap, 2),))
+            state = record_result(POLICY, state, health, now, reason="why", successes=((gap, 2),))
 
     assert BreakerState(**json.loads(json.dumps(asdict(state)))) == state
     assert len(state.history) <= HISTORY
@@ -249,9 +252,9 @@ def test_whoever_is_turned_away_is_told_a_later_moment(
     state, now, early = BreakerState(), NOW, 0
     for gap, health in steps:
         now += gap
-        state, admission = admit(POLICY, state, now)
+        state, admission = admit_request(POLICY, state, now)
         early += not admission.is_allowed and admission.until <= now
-        state = record(POLICY, state, health, now) if health else state
+        state = record_result(POLICY, state, health, now) if health else state
 
     assert early == 0
 
@@ -266,9 +269,13 @@ def test_a_state_of_an_older_longline_is_understood() -> None:
 def test_a_window_holds_what_is_young_and_nothing_old(ends: list[tuple[float, bool]]) -> None:
     window: Window = ()
     for age, is_up in sorted(ends, reverse=True):
-        window = add(window, NOW - age, 60.0, succeeded=int(is_up), failed=int(not is_up))
+        window = count_requests(
+            window, NOW - age, 60.0, succeeded=int(is_up), failed=int(not is_up)
+        )
 
-    requests, failed = totals(recent(window, NOW, 60.0))
+    kept = recent_counts(window, NOW, 60.0)
+    failed = sum(one.failed for one in kept)
+    requests = failed + sum(one.succeeded for one in kept)
 
     assert sum(age <= 50 for age, _ in ends) <= requests <= sum(age < 60 for age, _ in ends)
     assert failed <= sum(age < 60 and not is_up for age, is_up in ends)
@@ -276,7 +283,7 @@ def test_a_window_holds_what_is_young_and_nothing_old(ends: list[tuple[float, bo
 
 @given(st.lists(st.floats(0, 300), max_size=60))
 def test_a_tally_hands_over_what_is_young_once(ages: list[float]) -> None:
-    tally = Tally(60.0)
+    tally = SuccessCounter(60.0)
     for age in sorted(ages, reverse=True):
         tally.count(NOW - age)
 
@@ -292,7 +299,7 @@ def test_a_ramp_never_goes_faster_than_it_says(gaps: list[float]) -> None:
     ramp, now, gone = Ramp(5.0), NOW, []
     for gap in gaps:
         now += gap
-        ramp, due = ramp.ask(now)
+        ramp, due = ramp.request(now)
         gone += [now] if due <= now else []
 
     began = gone[0] if gone else NOW
@@ -307,7 +314,7 @@ def test_a_ramp_never_goes_faster_than_it_says(gaps: list[float]) -> None:
         ("failure_rate", 1.1),
         ("least_requests", 0),
         ("window", 0),
-        ("ban_rest", float("inf")),
+        ("ban_recovery", float("inf")),
         ("ramp", -1),
         ("ramp", 61),
     ],

@@ -8,31 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longline.core.clock import Clock
-from longline.limits.backends.cells import Cells
-from longline.limits.backends.memory import MemoryCells
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
-from longline.limits.budget import Budget, Budgets, Spent, exceeded
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.budget import Budget, Budgets, BudgetUsage, exceeded_limit
 from longline.limits.errors import BudgetSpent
+from tests.limit_backends import SqliteStates
 from tests.virtual import VirtualClock
 
 URL = "https://a.test/1"
 
 
 def budgets(
-    clock: Clock, total: Budget, per_domain: Budget | None = None, *, cells: Cells[Spent]
+    clock: Clock,
+    total: Budget,
+    per_domain: Budget | None = None,
+    *,
+    cells: StateBackend[BudgetUsage],
 ) -> Budgets:
     return Budgets("job", cells, clock, total=total, per_domain=per_domain or Budget())
 
 
 @given(limit=st.integers(1, 100), spent=st.integers(0, 200))
 def test_a_request_may_go_until_the_limit_is_reached(limit: int, spent: int) -> None:
-    found = exceeded(Budget(requests=limit), Spent(requests=spent), 0.0)
+    found = exceeded_limit(Budget(requests=limit), BudgetUsage(requests=spent), 0.0)
 
     assert (found is None) == (spent < limit)
 
 
 async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(requests=2), cells=MemoryCells(clock))
+    budget = budgets(clock, Budget(requests=2), cells=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
@@ -43,7 +47,7 @@ async def test_no_request_goes_beyond_the_budget(clock: VirtualClock) -> None:
 
 
 async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(), Budget(requests=1), cells=MemoryCells(clock))
+    budget = budgets(clock, Budget(), Budget(requests=1), cells=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await budget.spend("b.test", URL)
 
@@ -55,7 +59,7 @@ async def test_each_domain_has_its_own(clock: VirtualClock) -> None:
 
 
 async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(requests=1), cells=MemoryCells(clock))
+    budget = budgets(clock, Budget(requests=1), cells=MemoryStateBackend(clock))
     budget.check("a.test", URL)
     await budget.spend("a.test", URL)
 
@@ -64,7 +68,7 @@ async def test_what_is_spent_is_refused_without_asking_the_keeper(clock: Virtual
 
 
 async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(received_bytes=100), cells=MemoryCells(clock))
+    budget = budgets(clock, Budget(received_bytes=100), cells=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     assert budget.receive("a.test", 150)
     await budget.report("a.test")
@@ -76,7 +80,7 @@ async def test_bytes_count_when_they_have_come(clock: VirtualClock) -> None:
 
 
 async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
-    budget = budgets(clock, Budget(seconds=60), cells=MemoryCells(clock))
+    budget = budgets(clock, Budget(seconds=60), cells=MemoryStateBackend(clock))
     await budget.spend("a.test", URL)
     await clock.sleep(60)
 
@@ -89,9 +93,7 @@ async def test_time_is_that_of_the_run(clock: VirtualClock) -> None:
 async def test_processes_that_share_a_file_share_the_budget(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    files = [
-        SqliteCells(SqliteFile(tmp_path / "pace.sqlite", clock), "budget", Spent) for _ in range(3)
-    ]
+    files = [SqliteStates(tmp_path / "pace.sqlite", "budget", BudgetUsage, clock) for _ in range(3)]
     several = [budgets(clock, Budget(requests=10), cells=file) for file in files]
 
     async def spend(budget: Budgets) -> int:
@@ -111,7 +113,7 @@ async def test_processes_that_share_a_file_share_the_budget(
 
 
 async def test_the_next_job_finds_nothing_spent(clock: VirtualClock) -> None:
-    cells = MemoryCells[Spent](clock)
+    cells = MemoryStateBackend[BudgetUsage](clock)
     budget = budgets(clock, Budget(requests=1), Budget(requests=1), cells=cells)
     await budget.spend("a.test", URL)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import Blocked, ConnectFailed, FailureKind
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
-from longline.limits.breaker import BreakerPolicy, Phase
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Phase
 from longline.limits.errors import CircuitOpen
+from tests.limit_backends import SqliteBreakerBackend
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
@@ -28,19 +27,19 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield CircuitBreaker(clock=clock, backend=backend)
     await backend.close()
 
 
 async def meet(breaker: CircuitBreaker, error: Exception | None) -> None:
-    await breaker.before(DOMAIN, URL)
-    await breaker.after(DOMAIN, error)
+    await breaker.admit(DOMAIN, URL)
+    await breaker.record(DOMAIN, error)
 
 
 async def refusal(breaker: CircuitBreaker) -> CircuitOpen:
     with pytest.raises(CircuitOpen) as caught:
-        await breaker.before(DOMAIN, URL)
+        await breaker.admit(DOMAIN, URL)
     return caught.value
 
 
@@ -64,7 +63,7 @@ async def test_while_the_probe_of_a_ban_is_out_the_others_are_told_of_the_ban(
 ) -> None:
     await meet(breaker, BAN)
     await clock.sleep(901)
-    await breaker.before(DOMAIN, URL)
+    await breaker.admit(DOMAIN, URL)
 
     error = await refusal(breaker)
 
@@ -146,8 +145,8 @@ async def test_successes_long_ago_do_not(breaker: CircuitBreaker, clock: Virtual
 
 
 async def test_a_report_is_told_only_to_whom_it_changed_something(breaker: CircuitBreaker) -> None:
-    first = await breaker.after(DOMAIN, BAN)
-    second = await breaker.after(DOMAIN, BAN)
+    first = await breaker.record(DOMAIN, BAN)
+    second = await breaker.record(DOMAIN, BAN)
 
     assert first is not None
     assert first.transition is not None
@@ -159,7 +158,7 @@ async def test_a_reset_ends_a_ban(breaker: CircuitBreaker) -> None:
     await meet(breaker, BAN)
 
     await breaker.reset(DOMAIN)
-    await breaker.before(DOMAIN, URL)
+    await breaker.admit(DOMAIN, URL)
 
     last = (await breaker.state(DOMAIN)).history[-1]
     assert (last.old, last.new) == (Phase.OPEN, Phase.CLOSED)

@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import ConnectFailed, Gone
-from longline.limits.backends.base import BreakerBackend
-from longline.limits.backends.memory import MemoryBreakerBackend
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile
 from longline.limits.breaker import (
     Admission,
+    BreakerBackend,
+    BreakerChange,
     BreakerPolicy,
     BreakerState,
-    Change,
+    CircuitBreaker,
     Health,
     Phase,
     Successes,
 )
-from longline.limits.circuit import CircuitBreaker
 from longline.limits.errors import CircuitOpen
+from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
 from tests.virtual import EPOCH, VirtualClock
 
 DOMAIN = "a.test"
@@ -34,15 +33,15 @@ async def breaker(
     if request.param == "memory":
         yield CircuitBreaker(clock=clock)
         return
-    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield CircuitBreaker(clock=clock, backend=backend)
     await backend.close()
 
 
 async def fail(breaker: CircuitBreaker, times: int) -> None:
     for _ in range(times):
-        await breaker.before(DOMAIN)
-        await breaker.after(DOMAIN, RESET)
+        await breaker.admit(DOMAIN)
+        await breaker.record(DOMAIN, RESET)
 
 
 async def come_back(breaker: CircuitBreaker, clock: VirtualClock) -> None:
@@ -55,7 +54,7 @@ async def come_back(breaker: CircuitBreaker, clock: VirtualClock) -> None:
 
 async def is_let_through(breaker: CircuitBreaker) -> bool:
     try:
-        await breaker.before(DOMAIN)
+        await breaker.admit(DOMAIN)
     except CircuitOpen:
         return False
     return True
@@ -65,7 +64,7 @@ async def test_ten_failures_in_a_row_open_it(breaker: CircuitBreaker) -> None:
     await fail(breaker, 10)
 
     with pytest.raises(CircuitOpen) as caught:
-        await breaker.before(DOMAIN, "http://a.test/page")
+        await breaker.admit(DOMAIN, "http://a.test/page")
 
     assert caught.value.until == pytest.approx(EPOCH + 60)
     assert caught.value.url == "http://a.test/page"
@@ -73,7 +72,7 @@ async def test_ten_failures_in_a_row_open_it(breaker: CircuitBreaker) -> None:
 
 async def test_a_success_between_keeps_it_closed(breaker: CircuitBreaker) -> None:
     await fail(breaker, 9)
-    await breaker.after(DOMAIN, None)
+    await breaker.record(DOMAIN, None)
     await fail(breaker, 9)
 
     assert (await breaker.state(DOMAIN)).phase is Phase.CLOSED
@@ -81,7 +80,7 @@ async def test_a_success_between_keeps_it_closed(breaker: CircuitBreaker) -> Non
 
 async def test_a_missing_page_shows_that_the_host_is_up(breaker: CircuitBreaker) -> None:
     await fail(breaker, 9)
-    await breaker.after(DOMAIN, Gone("http://a.test/", 404))
+    await breaker.record(DOMAIN, Gone("http://a.test/", 404))
     await fail(breaker, 1)
 
     assert (await breaker.state(DOMAIN)).failures == 1
@@ -89,7 +88,7 @@ async def test_a_missing_page_shows_that_the_host_is_up(breaker: CircuitBreaker)
 
 async def test_a_bug_of_ours_says_nothing(breaker: CircuitBreaker) -> None:
     await fail(breaker, 9)
-    await breaker.after(DOMAIN, KeyError("title"))
+    await breaker.record(DOMAIN, KeyError("title"))
 
     assert (await breaker.state(DOMAIN)).failures == 9
 
@@ -146,11 +145,11 @@ async def test_those_who_wait_on_the_way_back_are_turned_away_when_it_opens_agai
     breaker: CircuitBreaker, clock: VirtualClock
 ) -> None:
     await come_back(breaker, clock)
-    await breaker.before(DOMAIN)
+    await breaker.admit(DOMAIN)
     waiting = asyncio.create_task(is_let_through(breaker))
     await clock.sleep(0.1)
 
-    await breaker.after(DOMAIN, RESET)
+    await breaker.record(DOMAIN, RESET)
 
     assert not await waiting
     opened = clock.now()
@@ -202,7 +201,7 @@ async def test_a_probe_that_never_reports_is_replaced(
 ) -> None:
     await fail(breaker, 10)
     await clock.sleep(60.1)
-    await breaker.before(DOMAIN)
+    await breaker.admit(DOMAIN)
     assert not await is_let_through(breaker)
 
     await clock.sleep(60.1)
@@ -253,11 +252,9 @@ async def test_while_all_is_well_the_keeper_is_only_glanced_at(clock: VirtualClo
 async def test_what_other_processes_do_is_seen_within_half_a_second(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    ours, theirs = (
-        SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock)) for _ in range(2)
-    )
+    ours, theirs = (SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock) for _ in range(2))
     breaker = CircuitBreaker(clock=clock, backend=ours)
-    await breaker.before(DOMAIN)
+    await breaker.admit(DOMAIN)
     await fail(CircuitBreaker(clock=clock, backend=theirs), 10)
 
     await clock.sleep(0.51)
@@ -289,7 +286,7 @@ class CountingKeeper(BreakerBackend):
         *,
         reason: str = "",
         successes: Successes = (),
-    ) -> Change:
+    ) -> BreakerChange:
         self.writes += 1
         return await self._kept.record(domain, policy, health, reason=reason, successes=successes)
 

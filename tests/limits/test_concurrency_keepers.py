@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.base import ConcurrencyBackend
-from longline.limits.backends.memory import MemoryConcurrencyBackend
 from longline.limits.backends.redis import RedisConcurrencyBackend
-from longline.limits.backends.sqlite import SqliteConcurrencyBackend, SqliteFile
-from longline.limits.concurrency import LEASE, InFlight, enter, leave, stay
+from longline.limits.concurrency import (
+    LEASE,
+    ConcurrencyBackend,
+    InFlight,
+    add_request,
+    remove_request,
+    renew_requests,
+)
+from tests.limit_backends import MemoryConcurrencyBackend, SqliteConcurrencyBackend
 from tests.redis_given import settled_door, timed_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
@@ -34,7 +39,7 @@ async def backend(
         async with settled_door(server.url, clock) as door:
             yield RedisConcurrencyBackend(door)
         return
-    backend = SqliteConcurrencyBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
+    backend = SqliteConcurrencyBackend(tmp_path / "keeper.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -109,18 +114,18 @@ async def test_a_lower_limit_counts_those_inside(backend: ConcurrencyBackend) ->
 
 
 def test_a_clock_set_back_keeps_nobody_inside_for_longer_than_a_lease() -> None:
-    crowd, _ = enter(InFlight(), "one", 1, LEASE, EPOCH)
+    crowd, _ = add_request(InFlight(), "one", 1, LEASE, EPOCH)
 
-    crowd, entry = enter(crowd, "two", 1, LEASE, EPOCH - 3600)
+    crowd, entry = add_request(crowd, "two", 1, LEASE, EPOCH - 3600)
 
     assert (entry.token, entry.wait) == (None, LEASE)
-    assert enter(crowd, "two", 1, LEASE, EPOCH - 3600 + LEASE)[1].token is not None
+    assert add_request(crowd, "two", 1, LEASE, EPOCH - 3600 + LEASE)[1].token is not None
 
 
 def test_the_crowd_is_who_came_and_stayed_and_did_not_leave() -> None:
-    crowd = stay(InFlight({"one": EPOCH}), ["two"], LEASE, EPOCH)
+    crowd = renew_requests(InFlight({"one": EPOCH}), ["two"], LEASE, EPOCH)
 
-    assert leave(crowd, "one") == InFlight({"two": EPOCH + LEASE})
+    assert remove_request(crowd, "one") == InFlight({"two": EPOCH + LEASE})
 
 
 async def test_a_clock_of_redis_set_back_keeps_nobody_inside(

@@ -13,7 +13,7 @@ import requests
 
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, Throttled
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import CircuitBreaker
 from longline.limits.decorator import resilient
 from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.limiter import RateLimiter
@@ -239,8 +239,8 @@ async def test_statistics_say_what_a_function_has_been_through(clock: VirtualClo
     told = ask.statistics()
     assert (told.calls, told.successes, told.failures) == (2, 1, 1)
     assert (told.retry.attempts, told.retry.retries) == (3, 1)
-    assert told.pace is not None
-    assert told.pace.requests == 3
+    assert told.rate_limit is not None
+    assert told.rate_limit.requests == 3
     assert told.as_dict()["breaker"]["trips"] == 0
 
 

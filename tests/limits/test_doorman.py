@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from longline.core.errors import BadOption
-from longline.limits.backends.memory import MemoryConcurrencyBackend
-from longline.limits.concurrency import LEASE, Entry
-from longline.limits.in_flight import ConcurrencyLimiter
+from longline.limits.concurrency import LEASE, ConcurrencyLimiter, InFlightSlot
+from tests.limit_backends import MemoryConcurrencyBackend
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
@@ -30,7 +29,7 @@ class Visits:
         number: int,
         seconds: float,
     ) -> None:
-        async with concurrency_limiter.room(DOMAIN):
+        async with concurrency_limiter.slot(DOMAIN):
             self.inside += 1
             self.most = max(self.most, self.inside)
             self.order.append(number)
@@ -44,7 +43,7 @@ class Counting(MemoryConcurrencyBackend):
     asked = 0
     renewed = 0
 
-    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:
+    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
         self.asked += 1
         return await super().acquire(domain, limit, lease)
 
@@ -97,7 +96,7 @@ async def test_a_long_stay_is_renewed(clock: VirtualClock) -> None:
 async def test_nothing_is_renewed_when_nobody_is_inside(clock: VirtualClock) -> None:
     backend = Counting(clock)
     concurrency_limiter = ConcurrencyLimiter(1, clock=clock, backend=backend)
-    async with concurrency_limiter.room(DOMAIN):
+    async with concurrency_limiter.slot(DOMAIN):
         pass
     await clock.sleep(10 * LEASE)
 
@@ -115,7 +114,7 @@ async def test_one_who_fails_or_is_cancelled_leaves(clock: VirtualClock) -> None
     cancelled.cancel()
     await waiting
     with pytest.raises(ZeroDivisionError):
-        async with concurrency_limiter.room(DOMAIN):
+        async with concurrency_limiter.slot(DOMAIN):
             raise ZeroDivisionError
 
     assert (await backend.acquire(DOMAIN, 1)).token is not None
@@ -127,7 +126,7 @@ async def test_the_wait_is_told(clock: VirtualClock) -> None:
     visit = asyncio.create_task(visits.make(concurrency_limiter, clock, 0, 3.0))
     await clock.sleep(1)
 
-    async with concurrency_limiter.room(DOMAIN) as waited:
+    async with concurrency_limiter.slot(DOMAIN) as waited:
         assert waited == pytest.approx(2.0, abs=0.01)
     await visit
 

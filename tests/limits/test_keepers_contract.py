@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from longline.limits.backends.base import BreakerBackend, RateLimitBackend
-from longline.limits.backends.memory import MemoryBreakerBackend, MemoryRateLimitBackend
 from longline.limits.backends.redis import RedisBreakerBackend, RedisRateLimitBackend
-from longline.limits.backends.sqlite import SqliteBreakerBackend, SqliteFile, SqliteRateLimitBackend
-from longline.limits.breaker import BreakerPolicy, BreakerState, Health, Phase
-from longline.limits.rate_limit import RateLimit
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health, Phase
+from longline.limits.rate_limit import RateLimit, RateLimitBackend
+from tests.limit_backends import (
+    MemoryBreakerBackend,
+    MemoryRateLimitBackend,
+    SqliteBreakerBackend,
+    SqliteRateLimitBackend,
+)
 from tests.redis_given import settled_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
@@ -36,7 +39,7 @@ async def buckets(
         async with settled_door(server.url, clock) as door:
             yield RedisRateLimitBackend(door)
         return
-    backend = SqliteRateLimitBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
+    backend = SqliteRateLimitBackend(tmp_path / "keeper.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -53,7 +56,7 @@ async def breakers(
         async with settled_door(server.url, clock) as door:
             yield RedisBreakerBackend(door)
         return
-    backend = SqliteBreakerBackend(SqliteFile(tmp_path / "keeper.sqlite", clock))
+    backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield backend
     await backend.close()
 
@@ -135,7 +138,7 @@ async def test_lateness_of_a_domain_never_asked_is_ignored(buckets: RateLimitBac
 async def test_a_slot_given_back_is_handed_out_again(buckets: RateLimitBackend) -> None:
     slots = [await buckets.reserve("a.test", PACE) for _ in range(6)]
 
-    await buckets.give_back("a.test", slots[-1])
+    await buckets.cancel("a.test", slots[-1])
 
     assert (await buckets.reserve("a.test", PACE)).at == slots[-1].at
 
@@ -143,7 +146,7 @@ async def test_a_slot_given_back_is_handed_out_again(buckets: RateLimitBackend) 
 async def test_a_slot_with_a_newer_one_behind_it_is_lost(buckets: RateLimitBackend) -> None:
     slots = [await buckets.reserve("a.test", PACE) for _ in range(6)]
 
-    await buckets.give_back("a.test", slots[0])
+    await buckets.cancel("a.test", slots[0])
 
     assert (await buckets.reserve("a.test", PACE)).at > slots[-1].at
 

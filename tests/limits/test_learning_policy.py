@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longline.core.errors import BadOption
 from longline.limits import learning
 from longline.limits.learning import FASTEST, SLOWEST, START, Caution, Learned
-from longline.limits.rate_limit import BucketState, RateLimit, reserve
+from longline.limits.rate_limit import BucketState, RateLimit, reserve_slot
 
 NOW = 1_800_000_000.0
 WEEK = 7 * 86_400.0
@@ -33,17 +33,17 @@ HAPPENINGS = st.lists(
 def happen(state: Learned, kind: str, value: float, now: float) -> Learned:
     if kind == "accepted":
         count = int(value)
-        return learning.accepted(state, [now - index / count for index in range(count)], now)
+        return learning.count_accepted(state, [now - index / count for index in range(count)], now)
     if kind == "refused":
-        return learning.refused(state, now + value, now)
+        return learning.count_refused(state, now + value, now)
     if kind == "published":
-        return learning.published(state, value, now)
-    return learning.begin(state, now) if kind == "begin" else state
+        return learning.set_published(state, value, now)
+    return learning.start_run(state, now) if kind == "begin" else state
 
 
 def lives(events: list[tuple[str, float]]) -> list[Learned]:
     """Return the state after each happening, a third of a second apart."""
-    now, states = NOW, [learning.begin(None, NOW)]
+    now, states = NOW, [learning.start_run(None, NOW)]
     for kind, value in events:
         now += value if kind == "pass" else 0.3
         states.append(happen(states[-1], kind, value, now))
@@ -52,7 +52,7 @@ def lives(events: list[tuple[str, float]]) -> list[Learned]:
 
 def bursty(rate: float) -> Learned:
     """Return a domain at this rate that has taken two requests together."""
-    return replace(learning.begin(None, NOW), rate=rate, is_burst_proven=True)
+    return replace(learning.start_run(None, NOW), rate=rate, is_burst_proven=True)
 
 
 def busy(state: Learned, rate: float, seconds: float, start: float) -> Learned:
@@ -61,7 +61,7 @@ def busy(state: Learned, rate: float, seconds: float, start: float) -> Learned:
     while now < start + seconds:
         now += 0.5
         count = round(rate * 0.5)
-        state = learning.accepted(state, [now - 0.5 * i / count for i in range(count)], now)
+        state = learning.count_accepted(state, [now - 0.5 * i / count for i in range(count)], now)
     return state
 
 
@@ -69,7 +69,7 @@ def busy(state: Learned, rate: float, seconds: float, start: float) -> Learned:
 def test_a_rate_never_leaves_its_bounds(events: list[tuple[str, float]]) -> None:
     for state in lives(events):
         assert SLOWEST <= state.rate <= FASTEST
-        assert 0 < learning.rate(state) <= state.rate
+        assert 0 < learning.effective_rate(state) <= state.rate
         assert 0 <= state.proven <= FASTEST
 
 
@@ -91,7 +91,7 @@ def test_a_refusal_slows_down(events: list[tuple[str, float]]) -> None:
     before = replace(lives(events)[-1], is_burst_proven=True)
     at = max(before.heard_at, before.since, before.changed_at) + 1
 
-    after = learning.refused(before, at, at)
+    after = learning.count_refused(before, at, at)
 
     assert after.rate <= max(0.95 * before.rate, SLOWEST)
     assert after.ceiling == before.rate
@@ -105,14 +105,14 @@ def test_a_new_run_is_never_faster_than_what_was_proven_after_a_refusal(
 ) -> None:
     last = lives([*events, ("refused", 0.0), ("accepted", 50)])[-1]
 
-    begun = learning.begin(last, NOW + 60 * WEEK)
+    begun = learning.start_run(last, NOW + 60 * WEEK)
 
     assert begun.rate <= max(last.rate, SLOWEST)
     assert not last.proven or begun.rate <= max(last.proven, SLOWEST)
 
 
 def test_a_domain_begins_at_two_a_second_and_gains_three_with_each_second() -> None:
-    state = learning.begin(None, NOW)
+    state = learning.start_run(None, NOW)
 
     grown = busy(state, 50.0, 4.0, NOW)
 
@@ -127,25 +127,27 @@ def test_a_rate_that_is_not_used_does_not_grow() -> None:
 
 
 def test_a_rate_does_not_grow_while_many_answers_are_outstanding() -> None:
-    state = learning.begin(None, NOW)
+    state = learning.start_run(None, NOW)
 
-    assert learning.accepted(state, [NOW] * 9, NOW + 1, is_eager=False).rate == START
+    assert learning.count_accepted(state, [NOW] * 9, NOW + 1, is_eager=False).rate == START
 
 
 def test_a_first_refusal_costs_four_tenths_of_the_rate() -> None:
     state = bursty(16.0)
 
-    refused = learning.refused(state, NOW + 7, NOW + 7)
+    refused = learning.count_refused(state, NOW + 7, NOW + 7)
 
     assert refused.rate == pytest.approx(9.6)
     assert (refused.ceiling, refused.caution) == (16.0, Caution.SOME)
 
 
 def test_between_two_refusals_the_true_rate_is_measured() -> None:
-    first = learning.refused(bursty(20.0), NOW + 5, NOW + 5)
+    first = learning.count_refused(bursty(20.0), NOW + 5, NOW + 5)
     sent = [NOW + 6 + index / 12 for index in range(100)]
 
-    second = learning.refused(learning.accepted(first, sent, NOW + 15), NOW + 15, NOW + 15)
+    second = learning.count_refused(
+        learning.count_accepted(first, sent, NOW + 15), NOW + 15, NOW + 15
+    )
 
     assert second.rate == pytest.approx(0.95 * 10.0)  # 100 in 10 s, whatever the bucket holds
     assert second.proven == second.rate
@@ -153,10 +155,10 @@ def test_between_two_refusals_the_true_rate_is_measured() -> None:
 
 
 def test_a_refusal_before_two_were_taken_together_costs_the_burst_and_not_the_rate() -> None:
-    state = learning.begin(None, NOW)
+    state = learning.start_run(None, NOW)
 
-    first = learning.refused(state, NOW + 0.1, NOW + 0.1)
-    second = learning.refused(first, NOW + 2, NOW + 2)
+    first = learning.count_refused(state, NOW + 0.1, NOW + 0.1)
+    second = learning.count_refused(first, NOW + 2, NOW + 2)
 
     assert (state.burst, first.burst, second.burst) == (2, 1, 1)
     assert (first.rate, first.ceiling) == (START, None)
@@ -167,23 +169,23 @@ def test_a_refusal_before_two_were_taken_together_costs_the_burst_and_not_the_ra
 def test_a_burst_is_proven_by_two_requests_that_were_taken_together(
     gap: float, *, is_proven: bool
 ) -> None:
-    state = learning.begin(None, NOW)
+    state = learning.start_run(None, NOW)
 
-    assert learning.accepted(state, [NOW + gap, NOW], NOW + 1).is_burst_proven is is_proven
+    assert learning.count_accepted(state, [NOW + gap, NOW], NOW + 1).is_burst_proven is is_proven
 
 
 def test_refusals_of_requests_under_way_are_no_news() -> None:
-    first = learning.refused(bursty(10.0), NOW + 5, NOW + 5.3)
+    first = learning.count_refused(bursty(10.0), NOW + 5, NOW + 5.3)
 
-    again = learning.refused(first, NOW + 5.2, NOW + 5.5)
+    again = learning.count_refused(first, NOW + 5.2, NOW + 5.5)
 
     assert again == replace(first, refusals=2)
 
 
 def test_what_was_sent_before_a_refusal_proves_nothing() -> None:
-    state = learning.refused(learning.begin(None, NOW), NOW + 5, NOW + 5)
+    state = learning.count_refused(learning.start_run(None, NOW), NOW + 5, NOW + 5)
 
-    told = learning.accepted(state, [NOW + 4.9] * 50, NOW + 5.2)
+    told = learning.count_accepted(state, [NOW + 4.9] * 50, NOW + 5.2)
 
     assert (told.accepted, told.proven) == (0, 0.0)
 
@@ -193,11 +195,11 @@ def test_what_is_proven_is_never_above_the_true_rate(
     true: float, burst: int, pause: float, count: int
 ) -> None:
     # A bucket that is empty at the refusal, and gives each token as soon as it has it.
-    state = learning.refused(bursty(FASTEST), NOW, NOW)
+    state = learning.count_refused(bursty(FASTEST), NOW, NOW)
     start = min(burst, true * pause)
     sent = [NOW + pause + max(0.0, (index + 1 - start) / true) for index in range(count)]
 
-    told = learning.accepted(state, sent, NOW + pause + 1000)
+    told = learning.count_accepted(state, sent, NOW + pause + 1000)
 
     assert told.proven <= true * (1 + 1e-4)  # epoch seconds in a float are rounded
 
@@ -211,49 +213,49 @@ def test_after_one_refusal_the_ceiling_is_neared_within_minutes_after_two_within
 
 
 def test_a_ceiling_is_doubted_after_a_week() -> None:
-    state = learning.refused(bursty(10.0), NOW, NOW)
+    state = learning.count_refused(bursty(10.0), NOW, NOW)
 
-    assert learning.begin(state, NOW + WEEK - 1).ceiling == 10.0
-    assert learning.begin(state, NOW + WEEK + 1).ceiling == 15.0
+    assert learning.start_run(state, NOW + WEEK - 1).ceiling == 10.0
+    assert learning.start_run(state, NOW + WEEK + 1).ceiling == 15.0
 
 
 def test_a_published_limit_is_used_at_once_and_never_exceeded() -> None:
-    state = learning.published(learning.begin(None, NOW), 10.0, NOW)
+    state = learning.set_published(learning.start_run(None, NOW), 10.0, NOW)
 
-    assert learning.rate(state) == pytest.approx(9.5)
-    assert learning.rate(busy(state, 10.0, 60.0, NOW)) == pytest.approx(9.5)
+    assert learning.effective_rate(state) == pytest.approx(9.5)
+    assert learning.effective_rate(busy(state, 10.0, 60.0, NOW)) == pytest.approx(9.5)
 
 
 def test_a_published_limit_does_not_undo_what_a_refusal_taught() -> None:
-    refused = learning.refused(bursty(5.0), NOW, NOW)
+    refused = learning.count_refused(bursty(5.0), NOW, NOW)
 
-    assert learning.published(refused, 100.0, NOW).rate == refused.rate
+    assert learning.set_published(refused, 100.0, NOW).rate == refused.rate
 
 
 @given(RATES, st.integers(1, 50), HAPPENINGS)
 def test_a_pinned_pace_stays_as_it_is(
     rate: float, burst: int, events: list[tuple[str, float]]
 ) -> None:
-    state = learning.pinned(None, rate, burst, NOW)
+    state = learning.pin(None, rate, burst, NOW)
 
     for step, (kind, value) in enumerate(events):
         state = happen(state, kind, value, NOW + step)
 
-    assert (state.rate, state.burst, learning.rate(state)) == (rate, burst, rate)
+    assert (state.rate, state.burst, learning.effective_rate(state)) == (rate, burst, rate)
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(0.0, 1), (-1.0, 1), (float("nan"), 1), (1.0, 0)])
 def test_a_pin_that_makes_no_sense_is_refused(rate: float, burst: int) -> None:
     with pytest.raises(BadOption):
-        learning.pinned(None, rate, burst, NOW)
+        learning.pin(None, rate, burst, NOW)
 
 
 @given(RATES)
 def test_a_spaced_pace_keeps_its_rate_to_the_full(rate: float) -> None:
-    pace, state = learning.spaced(rate), None
+    pace, state = learning.spread(rate), None
 
     for _ in range(201):
-        state, slot = reserve(pace, state, NOW)
+        state, slot = reserve_slot(pace, state, NOW)
 
     # The bunch that may go at once, and the margin after it, are all that it may differ by.
     shortest = (201 - pace.capacity) / rate
@@ -264,10 +266,10 @@ def test_a_spaced_pace_keeps_its_rate_to_the_full(rate: float) -> None:
 def test_a_restrained_pace_never_lets_two_requests_come_closer(
     rate: float, restraint: float, burst: int
 ) -> None:
-    pace = learning.slower(RateLimit(rate, burst), restraint)
+    pace = learning.cap(RateLimit(rate, burst), restraint)
 
-    state, first = reserve(pace, None, NOW)
-    _state, second = reserve(pace, state, NOW)
+    state, first = reserve_slot(pace, None, NOW)
+    _state, second = reserve_slot(pace, state, NOW)
 
     assert second.at - first.at >= (1 / restraint) * (1 - 1e-6) - 1e-6
 

@@ -15,12 +15,12 @@ from longline.limits.rate_limit import (
     BucketState,
     RateLimit,
     Slot,
-    check,
-    give_back,
+    available_tokens,
+    bar,
+    cancel_slot,
+    check_slot,
     observe_lateness,
-    penalise,
-    reserve,
-    tokens,
+    reserve_slot,
 )
 
 NOW = 1_800_000_000.0
@@ -53,7 +53,7 @@ def reserve_all(
 ) -> list[Slot]:
     slots = []
     for now in arrivals:
-        state, slot = reserve(pace, state, now)
+        state, slot = reserve_slot(pace, state, now)
         slots.append(slot)
     return slots
 
@@ -114,9 +114,9 @@ def test_slots_given_back_are_used_again_without_a_refusal(
     state: BucketState | None = None
     used = [NOW]
     for now, (_, is_cancelled) in zip(moments(pace, [gap for gap, _ in steps]), steps, strict=True):
-        state, slot = reserve(pace, state, now)
+        state, slot = reserve_slot(pace, state, now)
         if is_cancelled:
-            state = give_back(state, slot)
+            state = cancel_slot(state, slot)
         else:
             used.append(slot.at)
 
@@ -181,7 +181,7 @@ def test_after_a_penalty_nothing_goes_before_its_end_and_nothing_bursts(
     now = moments(pace, gaps)[-1]
     held = reserve_all(pace, moments(pace, gaps))[-1].after
 
-    barred = penalise(pace, held, now + seconds, now)
+    barred = bar(pace, held, now + seconds, now)
     slots = reserve_all(pace, [now] * 20, barred)
 
     assert slots[0].at >= now + seconds
@@ -198,24 +198,24 @@ def test_a_penalty_voids_exactly_the_slots_before_its_end(
     now = moments(pace, gaps)[-1]
     slot = reserve_all(pace, moments(pace, gaps))[-1]
 
-    barred = penalise(pace, slot.after, now + seconds, now)
+    barred = bar(pace, slot.after, now + seconds, now)
 
-    assert (check(pace, barred, slot, slot.at) is None) == (slot.at < now + seconds)
+    assert (check_slot(pace, barred, slot, slot.at) is None) == (slot.at < now + seconds)
 
 
 def test_a_penalty_may_come_before_the_first_request() -> None:
     pace = RateLimit()
 
-    slots = reserve_all(pace, [NOW] * 2, penalise(pace, None, NOW + 30, NOW))
+    slots = reserve_all(pace, [NOW] * 2, bar(pace, None, NOW + 30, NOW))
 
     assert [slot.wait for slot in slots] == pytest.approx([30.1, 30.6], abs=CLOCK_ROUNDING)
 
 
 def test_a_shorter_penalty_does_not_end_a_longer_one() -> None:
     pace = RateLimit()
-    barred = penalise(pace, penalise(pace, None, NOW + 30, NOW), NOW + 1, NOW)
+    barred = bar(pace, bar(pace, None, NOW + 30, NOW), NOW + 1, NOW)
 
-    _, slot = reserve(pace, barred, NOW + 2)
+    _, slot = reserve_slot(pace, barred, NOW + 2)
 
     assert slot.at >= NOW + 30
 
@@ -225,7 +225,7 @@ def test_a_slot_given_back_is_the_next_one_handed_out(pace: RateLimit, gaps: lis
     now = moments(pace, gaps)[-1]
     slot = reserve_all(pace, moments(pace, gaps))[-1]
 
-    _, again = reserve(pace, give_back(slot.after, slot), now)
+    _, again = reserve_slot(pace, cancel_slot(slot.after, slot), now)
 
     assert again.at == slot.at
 
@@ -234,30 +234,30 @@ def test_a_slot_given_back_is_the_next_one_handed_out(pace: RateLimit, gaps: lis
 def test_only_the_newest_slot_can_be_given_back(pace: RateLimit, gaps: list[float]) -> None:
     earlier, newest = reserve_all(pace, [*moments(pace, gaps), moments(pace, gaps)[-1]])[-2:]
 
-    assert give_back(newest.after, earlier) == newest.after
+    assert cancel_slot(newest.after, earlier) == newest.after
 
 
 def test_a_slot_is_ready_at_its_moment_and_not_before() -> None:
     pace = RateLimit()
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
-    assert check(pace, slot.after, slot, NOW + 0.2) == pytest.approx(0.4, abs=CLOCK_ROUNDING)
-    assert check(pace, slot.after, slot, NOW + 0.6) == 0
+    assert check_slot(pace, slot.after, slot, NOW + 0.2) == pytest.approx(0.4, abs=CLOCK_ROUNDING)
+    assert check_slot(pace, slot.after, slot, NOW + 0.6) == 0
 
 
 def test_a_slot_used_much_too_late_is_void() -> None:
     pace = RateLimit()
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
-    assert check(pace, slot.after, slot, NOW + 0.69) == 0
-    assert check(pace, slot.after, slot, NOW + 0.71) is None
+    assert check_slot(pace, slot.after, slot, NOW + 0.69) == 0
+    assert check_slot(pace, slot.after, slot, NOW + 0.71) is None
 
 
 def test_without_a_margin_nobody_is_too_late() -> None:
     pace = RateLimit(margin=0)
     slot = reserve_all(pace, [NOW] * 6)[-1]
 
-    assert check(pace, slot.after, slot, NOW + 5) == 0
+    assert check_slot(pace, slot.after, slot, NOW + 5) == 0
 
 
 def test_whoever_holds_a_slot_waits_the_difference_when_the_margin_grows() -> None:
@@ -267,7 +267,7 @@ def test_whoever_holds_a_slot_waits_the_difference_when_the_margin_grows() -> No
     grown = observe_lateness(pace, slot.after, 0.2)
 
     assert grown.margin == pytest.approx(0.3)
-    assert check(pace, grown, slot, slot.at) == pytest.approx(0.2, abs=CLOCK_ROUNDING)
+    assert check_slot(pace, grown, slot, slot.at) == pytest.approx(0.2, abs=CLOCK_ROUNDING)
 
 
 @given(paces(), st.floats(0, 1e6))
@@ -291,7 +291,7 @@ def test_old_lateness_fades_while_the_domain_is_quiet() -> None:
     pace = RateLimit()
     state = BucketState(NOW, ahead=1.0, margin=2.0)
 
-    _, slot = reserve(pace, state, NOW + 60)
+    _, slot = reserve_slot(pace, state, NOW + 60)
 
     assert slot.after.margin == 1.0
 
@@ -300,7 +300,7 @@ def test_a_clock_set_back_does_not_stop_the_domain() -> None:
     pace = RateLimit()
     state = reserve_all(pace, [NOW] * 6)[-1].after
 
-    _, slot = reserve(pace, state, NOW - 3600)
+    _, slot = reserve_slot(pace, state, NOW - 3600)
 
     assert slot.wait == pytest.approx(1.1, abs=CLOCK_ROUNDING)
 
@@ -310,18 +310,18 @@ def test_tokens_stay_between_nothing_and_capacity(pace: RateLimit, gaps: list[fl
     now = moments(pace, gaps)[-1]
     state = reserve_all(pace, moments(pace, gaps))[-1].after
 
-    assert 0 <= tokens(pace, state, now) <= pace.capacity
-    assert tokens(pace, state, now + 1e6) == pace.capacity
+    assert 0 <= available_tokens(pace, state, now) <= pace.capacity
+    assert available_tokens(pace, state, now + 1e6) == pace.capacity
 
 
 def test_tokens_are_spent_and_come_back() -> None:
     pace = RateLimit()
     state = reserve_all(pace, [NOW] * 3)[-1].after
 
-    assert tokens(pace, None, NOW) == 5
-    assert tokens(pace, state, NOW) == pytest.approx(2)
-    assert tokens(pace, state, NOW + 0.5) == pytest.approx(3)
-    assert tokens(pace, replace(state, barred_until=NOW + 9), NOW) == 0
+    assert available_tokens(pace, None, NOW) == 5
+    assert available_tokens(pace, state, NOW) == pytest.approx(2)
+    assert available_tokens(pace, state, NOW + 0.5) == pytest.approx(3)
+    assert available_tokens(pace, replace(state, barred_until=NOW + 9), NOW) == 0
 
 
 @pytest.mark.parametrize(

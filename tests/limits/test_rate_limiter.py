@@ -7,10 +7,9 @@ from typing import Never
 import pytest
 
 from longline.core.errors import BadOption
-from longline.limits.backends.base import RateLimitBackend
-from longline.limits.backends.memory import MemoryRateLimitBackend
-from longline.limits.limiter import Grant, RateLimiter
-from longline.limits.rate_limit import BucketState, RateLimit, Slot
+from longline.limits.limiter import RateLimiter, Token
+from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend, Slot
+from tests.limit_backends import MemoryRateLimitBackend
 from tests.virtual import EPOCH, VirtualClock
 
 ROUNDING = 1e-5
@@ -159,7 +158,7 @@ async def test_a_grant_is_void_once_the_bucket_has_been_full_again(
     held = [await limiter.acquire("a.test") for _ in range(6)]
     await clock.sleep(60)
 
-    left = [await limiter.leave(grant) for grant in held]
+    left = [await limiter.confirm(grant) for grant in held]
 
     # The bucket holds five; what left with it is counted like any other request.
     assert [grant.at - EPOCH - 60.6 for grant in left] == pytest.approx(
@@ -176,7 +175,7 @@ async def test_a_late_grant_counts_while_the_bucket_is_in_use(
     await departures(limiter, clock, 10)
 
     assert clock.now() - EPOCH > 3
-    assert await limiter.leave(held) is held
+    assert await limiter.confirm(held) is held
 
 
 async def test_a_penalty_holds_up_a_request_that_is_late_to_leave(
@@ -186,7 +185,7 @@ async def test_a_penalty_holds_up_a_request_that_is_late_to_leave(
     await clock.sleep(1)
     await limiter.penalise("a.test", 7)
 
-    left = await limiter.leave(held)
+    left = await limiter.confirm(held)
 
     assert left.waited >= 7
 
@@ -195,7 +194,7 @@ async def test_lateness_makes_the_margin_grow(limiter: RateLimiter, clock: Virtu
     held = [await limiter.acquire("a.test") for _ in range(5)]
     await clock.sleep(0.2)
 
-    assert await limiter.leave(held[-1]) is held[-1]
+    assert await limiter.confirm(held[-1]) is held[-1]
 
     assert await departures(limiter, clock, 2) == pytest.approx([0.8, 1.3], abs=ROUNDING)
 
@@ -205,7 +204,7 @@ async def test_lateness_within_the_margin_is_none(
 ) -> None:
     await departures(limiter, clock, 5)
 
-    await limiter.leave(Grant("a.test", clock.now() - 0.04, 0.0, is_paced=True))
+    await limiter.confirm(Token("a.test", clock.now() - 0.04, 0.0, is_limited=True))
 
     assert await departures(limiter, clock, 1) == pytest.approx([0.6], abs=ROUNDING)
 
@@ -245,7 +244,7 @@ async def test_without_a_limit_the_keeper_is_only_glanced_at(clock: VirtualClock
     limiter = RateLimiter(rate=None, clock=clock, backend=SilentKeeper())
 
     await departures(limiter, clock, 1000)
-    await limiter.leave(Grant("a.test", clock.now() - 5, 0.0, is_paced=True))
+    await limiter.confirm(Token("a.test", clock.now() - 5, 0.0, is_limited=True))
 
     assert clock.now() == EPOCH
     assert limiter.get_statistics().requests == 1000
@@ -260,8 +259,8 @@ async def test_a_penalty_stops_a_domain_without_a_limit_too_and_then_it_has_none
     await limiter.penalise("a.test", 5)
 
     assert min(await departures(limiter, clock, 9)) >= 5
-    assert limiter.pace("a.test") is None
-    assert not (await limiter.acquire("a.test")).is_paced
+    assert limiter.limit("a.test") is None
+    assert not (await limiter.acquire("a.test")).is_limited
 
 
 async def test_one_domain_may_be_without_a_limit(clock: VirtualClock) -> None:
@@ -362,7 +361,7 @@ class SilentKeeper(RateLimitBackend):
     async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
         _not_to_be_asked(domain, pace, seconds)
 
-    async def give_back(self, domain: str, slot: Slot) -> None:
+    async def cancel(self, domain: str, slot: Slot) -> None:
         _not_to_be_asked(domain, slot)
 
     async def state(self, domain: str) -> BucketState | None:

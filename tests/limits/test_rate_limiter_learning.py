@@ -9,12 +9,12 @@ import pytest
 
 from longline.core.errors import BadOption
 from longline.limits import learning
-from longline.limits.backends.cells import Answer, Cells, Step
-from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
+from longline.limits.backends.base import Result, StateBackend, Update
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.learning import Learned
-from longline.limits.limiter import Grant, RateLimiter
+from longline.limits.limiter import RateLimiter, Token
 from longline.limits.rate_limit import RateLimit
+from tests.limit_backends import MemoryRateLimitBackend, SqliteStates
 from tests.virtual import EPOCH, VirtualClock
 
 SITE = "a.test"
@@ -23,21 +23,21 @@ SITE = "a.test"
 @pytest.fixture(params=["memory", "sqlite"])
 async def cells(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
-) -> AsyncIterator[Cells[Learned]]:
+) -> AsyncIterator[StateBackend[Learned]]:
     if request.param == "memory":
-        yield MemoryCells[Learned](clock)
+        yield MemoryStateBackend[Learned](clock)
         return
-    kept = SqliteCells(SqliteFile(tmp_path / "pace.sqlite", clock), "limits", Learned)
+    kept = SqliteStates(tmp_path / "pace.sqlite", "limits", Learned, clock)
     yield kept
     await kept.close()
 
 
-class CountingCells(MemoryCells[Learned]):
-    """Cells that count how often they are asked."""
+class CountingCells(MemoryStateBackend[Learned]):
+    """StateBackend that count how often they are asked."""
 
     asked = 0
 
-    async def change(self, name: str, step: Step[Learned, Answer]) -> Answer:
+    async def change(self, name: str, step: Update[Learned, Result]) -> Result:
         self.asked += 1
         return await super().change(name, step)
 
@@ -46,21 +46,21 @@ class CountingCells(MemoryCells[Learned]):
         return await super().read(name)
 
 
-async def take(limiter: RateLimiter, count: int) -> list[Grant]:
+async def take(limiter: RateLimiter, count: int) -> list[Token]:
     """Have so many requests accepted, one after the other; the first two leave together."""
     grants = []
     for _ in range(count):
         grants.append(await limiter.acquire(SITE))
-        await limiter.accepted(grants[-1])
+        await limiter.record_accepted(grants[-1])
     return grants
 
 
-def smallest_gap(grants: list[Grant]) -> float:
+def smallest_gap(grants: list[Token]) -> float:
     return min(after.at - before.at for before, after in pairwise(grants))
 
 
 async def test_an_unknown_limit_is_approached_from_below(
-    cells: Cells[Learned], clock: VirtualClock
+    cells: StateBackend[Learned], clock: VirtualClock
 ) -> None:
     limiter = RateLimiter("auto", clock=clock, learned=cells)
 
@@ -74,7 +74,7 @@ async def test_an_unknown_limit_is_approached_from_below(
 
 
 async def test_a_refusal_stops_and_slows_every_process(
-    cells: Cells[Learned], clock: VirtualClock
+    cells: StateBackend[Learned], clock: VirtualClock
 ) -> None:
     backend = MemoryRateLimitBackend(clock)
     one = RateLimiter("auto", clock=clock, backend=backend, learned=cells)
@@ -84,7 +84,7 @@ async def test_a_refusal_stops_and_slows_every_process(
     *_, last = await take(one, 40)
     rate = one.rate(SITE)
 
-    await one.refused(last, 7.0)
+    await one.record_refused(last, 7.0)
     stopped = clock.now()
     grant = await other.acquire(SITE)
 
@@ -93,11 +93,11 @@ async def test_a_refusal_stops_and_slows_every_process(
 
 
 async def test_a_learned_limit_is_used_next_time(
-    cells: Cells[Learned], clock: VirtualClock
+    cells: StateBackend[Learned], clock: VirtualClock
 ) -> None:
     first = RateLimiter("auto", clock=clock, learned=cells)
     await take(first, 60)
-    await first.refused(await first.acquire(SITE), 1.0)
+    await first.record_refused(await first.acquire(SITE), 1.0)
     await take(first, 40)
     known, _now = await cells.read(SITE)
     assert known is not None
@@ -122,13 +122,13 @@ async def test_the_shared_state_is_asked_twice_a_second_at_most(clock: VirtualCl
 
 
 async def test_a_pinned_domain_keeps_exactly_its_pace(
-    cells: Cells[Learned], clock: VirtualClock
+    cells: StateBackend[Learned], clock: VirtualClock
 ) -> None:
-    await cells.change(SITE, lambda state, now: (learning.pinned(state, 4.0, 1, now), None))
+    await cells.change(SITE, lambda state, now: (learning.pin(state, 4.0, 1, now), None))
     limiter = RateLimiter("auto", clock=clock, learned=cells)
 
     grants = await take(limiter, 40)
-    await limiter.refused(grants[-1], 1.0)
+    await limiter.record_refused(grants[-1], 1.0)
 
     assert grants[-1].at - grants[0].at == pytest.approx(39 / 4, abs=0.01)
     assert limiter.rate(SITE) == 4.0
@@ -136,23 +136,23 @@ async def test_a_pinned_domain_keeps_exactly_its_pace(
 
 @pytest.mark.parametrize("rate", [20.0, None])
 async def test_a_pin_is_kept_whatever_a_source_declares(
-    cells: Cells[Learned], clock: VirtualClock, rate: float | None
+    cells: StateBackend[Learned], clock: VirtualClock, rate: float | None
 ) -> None:
-    await cells.change(SITE, lambda state, now: (learning.pinned(state, 1.0, 3, now), None))
+    await cells.change(SITE, lambda state, now: (learning.pin(state, 1.0, 3, now), None))
     limiter = RateLimiter(rate, clock=clock, learned=cells)
 
     await limiter.acquire(SITE)
 
-    assert limiter.pace(SITE) == RateLimit(1.0, 3)
+    assert limiter.limit(SITE) == RateLimit(1.0, 3)
 
 
 @pytest.mark.parametrize("rate", [20.0, None, "auto"])
 async def test_a_restraint_is_a_floor_whatever_the_pace_is(
-    cells: Cells[Learned], clock: VirtualClock, rate: float | None
+    cells: StateBackend[Learned], clock: VirtualClock, rate: float | None
 ) -> None:
     limiter = RateLimiter(rate, clock=clock, learned=cells)
 
-    limiter.restrain(SITE, 0.1)
+    limiter.cap_rate(SITE, 0.1)
     grants = await take(limiter, 5)
 
     assert smallest_gap(grants) >= 10
@@ -165,19 +165,19 @@ async def test_a_restraint_that_comes_late_counts_from_the_next_request(
     clock: VirtualClock,
 ) -> None:
     limiter = RateLimiter(None, clock=clock)
-    assert not (await limiter.acquire(SITE)).is_paced
+    assert not (await limiter.acquire(SITE)).is_limited
 
-    limiter.restrain(SITE, 1.0)
+    limiter.cap_rate(SITE, 1.0)
 
     assert smallest_gap(await take(limiter, 3)) >= 1
-    assert limiter.pace("b.test") is None
+    assert limiter.limit("b.test") is None
 
 
 async def test_of_two_restraints_the_slower_one_holds(clock: VirtualClock) -> None:
     limiter = RateLimiter(None, clock=clock)
 
-    limiter.restrain(SITE, 0.5)
-    limiter.restrain(SITE, 2.0)
+    limiter.cap_rate(SITE, 0.5)
+    limiter.cap_rate(SITE, 2.0)
 
     assert limiter.rate(SITE) == 0.5
 
@@ -185,7 +185,7 @@ async def test_of_two_restraints_the_slower_one_holds(clock: VirtualClock) -> No
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
 async def test_a_restraint_that_makes_no_sense_is_refused(clock: VirtualClock, rate: float) -> None:
     with pytest.raises(BadOption) as refused:
-        RateLimiter(clock=clock).restrain(SITE, rate)
+        RateLimiter(clock=clock).cap_rate(SITE, rate)
 
     assert refused.value.option == "rate"
 
@@ -195,20 +195,24 @@ async def test_a_restraint_that_makes_no_sense_is_refused(clock: VirtualClock, r
     [(10.0, 2.0, 1.9), (10.0, 50.0, 10.0), (None, 2.0, 1.9), ("auto", 40.0, 38.0)],
 )
 async def test_a_published_limit_slows_down_and_tells_a_learner_all_it_needs(
-    cells: Cells[Learned], clock: VirtualClock, rate: float | None, published: float, kept: float
+    cells: StateBackend[Learned],
+    clock: VirtualClock,
+    rate: float | None,
+    published: float,
+    kept: float,
 ) -> None:
     limiter = RateLimiter(rate, clock=clock, learned=cells)
     await limiter.acquire(SITE)
 
-    is_new = await limiter.publish(SITE, published)
+    is_new = await limiter.set_published(SITE, published)
 
     assert is_new
-    assert not await limiter.publish(SITE, published)
+    assert not await limiter.set_published(SITE, published)
     assert limiter.rate(SITE) == pytest.approx(kept)
 
 
 async def test_a_limit_may_be_forgotten_while_a_run_goes_on(
-    cells: Cells[Learned], clock: VirtualClock
+    cells: StateBackend[Learned], clock: VirtualClock
 ) -> None:
     limiter = RateLimiter("auto", clock=clock, learned=cells)
     await take(limiter, 80)
@@ -232,12 +236,12 @@ async def test_many_who_come_at_once_look_a_domain_up_once(clock: VirtualClock) 
 async def test_news_is_told_when_the_rate_has_changed_by_a_fifth(clock: VirtualClock) -> None:
     limiter = RateLimiter("auto", clock=clock)
     await limiter.acquire(SITE)
-    assert limiter.news(SITE) is None
+    assert limiter.changed_rate(SITE) is None
 
     await take(limiter, 10)
 
-    assert limiter.news(SITE) == limiter.rate(SITE)
-    assert limiter.news(SITE) is None
+    assert limiter.changed_rate(SITE) == limiter.rate(SITE)
+    assert limiter.changed_rate(SITE) is None
 
 
 async def test_of_several_published_limits_the_slowest_is_kept_until_the_next_run(
@@ -248,20 +252,20 @@ async def test_of_several_published_limits_the_slowest_is_kept_until_the_next_ru
     await limiter.acquire(SITE)
 
     for rate in (5.0, 2.0, 8.0, 2.0, 8.0):
-        await limiter.publish(SITE, rate)
+        await limiter.set_published(SITE, rate)
 
     assert limiter.rate(SITE) == pytest.approx(1.9)
     assert cells.asked == 3  # to look it up, and for each that was slower
     later = RateLimiter(None, clock=clock, learned=cells)
     await later.acquire(SITE)
-    assert not await later.publish(SITE, 8.0)
+    assert not await later.set_published(SITE, 8.0)
     assert later.rate(SITE) == pytest.approx(7.6)
 
 
 async def test_a_pin_does_not_outweigh_what_is_said_for_one_job(clock: VirtualClock) -> None:
-    cells = MemoryCells[Learned](clock)
-    await cells.change(SITE, lambda state, now: (learning.pinned(state, 50.0, 10, now), None))
-    limiter = RateLimiter(1.0, 1, clock=clock, learned=cells, heeds_pins=False)
+    cells = MemoryStateBackend[Learned](clock)
+    await cells.change(SITE, lambda state, now: (learning.pin(state, 50.0, 10, now), None))
+    limiter = RateLimiter(1.0, 1, clock=clock, learned=cells, respects_pins=False)
     await limiter.acquire(SITE)
 
     assert limiter.rate(SITE) == 1.0

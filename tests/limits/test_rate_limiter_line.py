@@ -19,7 +19,7 @@ class Visitors:
         self.inside = 0
 
     async def visit(self, number: int, priority: int, seconds: float = 1.0) -> None:
-        async with self.line.turn(priority):
+        async with self.line.acquire(priority):
             self.inside += 1
             assert self.inside == 1
             try:

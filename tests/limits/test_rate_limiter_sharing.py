@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from longline.limits import learning
-from longline.limits.backends.base import RateLimitBackend
-from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.backends.sqlite import SqliteFile, SqliteRateLimitBackend
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.errors import Deferred
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
-from longline.limits.rate_limit import BucketState, RateLimit
+from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend
+from tests.limit_backends import MemoryRateLimitBackend, SqliteRateLimitBackend
 from tests.virtual import EPOCH, VirtualClock
 
 SITE = "a.test"
@@ -28,7 +27,7 @@ async def backend(
     if request.param == "memory":
         yield MemoryRateLimitBackend(clock)
         return
-    kept = SqliteRateLimitBackend(SqliteFile(tmp_path / "pace.sqlite", clock))
+    kept = SqliteRateLimitBackend(tmp_path / "pace.sqlite", clock)
     yield kept
     await kept.close()
 
@@ -44,12 +43,12 @@ class CountingKeeper(MemoryRateLimitBackend):
 
 
 @pytest.fixture
-def cells(clock: VirtualClock) -> MemoryCells[Learned]:
-    return MemoryCells[Learned](clock)
+def cells(clock: VirtualClock) -> MemoryStateBackend[Learned]:
+    return MemoryStateBackend[Learned](clock)
 
 
-async def pin(cells: MemoryCells[Learned], rate: float) -> None:
-    await cells.change(SITE, lambda state, now: (learning.pinned(state, rate, 1, now), None))
+async def pin(cells: MemoryStateBackend[Learned], rate: float) -> None:
+    await cells.change(SITE, lambda state, now: (learning.pin(state, rate, 1, now), None))
 
 
 async def test_a_rest_is_kept_by_an_unlimited_process_that_begins_later(
@@ -75,7 +74,7 @@ async def test_a_rest_is_heard_of_by_an_unlimited_process_under_way(
     grants = await asyncio.gather(*(ours.acquire(SITE) for _ in range(5)))
 
     assert min(grant.at for grant in grants) >= EPOCH + 20
-    assert not (await ours.acquire(SITE)).is_paced
+    assert not (await ours.acquire(SITE)).is_limited
 
 
 async def test_an_unlimited_domain_is_looked_at_once_a_second_at_most(clock: VirtualClock) -> None:
@@ -101,7 +100,7 @@ async def test_a_domain_with_a_pace_needs_no_looks_of_its_own(clock: VirtualCloc
 
 @pytest.mark.parametrize("rate", [20.0, None])
 async def test_a_pin_and_its_end_reach_a_process_under_way_within_seconds(
-    cells: MemoryCells[Learned], clock: VirtualClock, rate: float | None
+    cells: MemoryStateBackend[Learned], clock: VirtualClock, rate: float | None
 ) -> None:
     limiter = RateLimiter(rate, clock=clock, learned=cells)
     await limiter.acquire(SITE)
@@ -119,31 +118,31 @@ async def test_a_pin_and_its_end_reach_a_process_under_way_within_seconds(
 
 
 async def test_a_published_limit_that_was_forgotten_counts_again_when_it_is_declared_again(
-    cells: MemoryCells[Learned], clock: VirtualClock
+    cells: MemoryStateBackend[Learned], clock: VirtualClock
 ) -> None:
     limiter = RateLimiter(None, clock=clock, learned=cells)
     await limiter.acquire(SITE)
-    await limiter.publish(SITE, 2.0)
+    await limiter.set_published(SITE, 2.0)
     await cells.forget(SITE)
     await clock.sleep(3)
     await limiter.acquire(SITE)
-    forgotten = limiter.pace(SITE)
+    forgotten = limiter.limit(SITE)
 
-    await limiter.publish(SITE, 2.0)
+    await limiter.set_published(SITE, 2.0)
 
     assert forgotten is None
     assert limiter.rate(SITE) == pytest.approx(1.9)
 
 
 async def test_a_faster_limit_published_to_another_process_does_not_speed_this_one_up(
-    cells: MemoryCells[Learned], clock: VirtualClock
+    cells: MemoryStateBackend[Learned], clock: VirtualClock
 ) -> None:
     ours, theirs = (
         RateLimiter(clock=clock, learned=cells, limits={SITE: RateLimit(20.0)}) for _ in range(2)
     )
     await ours.acquire(SITE)
-    await ours.publish(SITE, 2.0)
-    await theirs.publish(SITE, 8.0)
+    await ours.set_published(SITE, 2.0)
+    await theirs.set_published(SITE, 8.0)
 
     await clock.sleep(3)
     await ours.acquire(SITE)

@@ -123,7 +123,7 @@ async def test_a_slot_from_before_is_void(
     assert await backend.check(DOMAIN, PACE, slots[-1]) is None
     after = await backend.reserve(DOMAIN, PACE)
     assert await backend.check(DOMAIN, PACE, slots[-1]) is None
-    await backend.give_back(DOMAIN, slots[-1])
+    await backend.cancel(DOMAIN, slots[-1])
     assert await backend.state(DOMAIN) == after.after
 
 

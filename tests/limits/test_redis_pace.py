@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from longline.core.clock import Clock
-from longline.limits.backends.base import RateLimitBackend
-from longline.limits.backends.cells import CellRateLimitBackend
-from longline.limits.backends.memory import MemoryCells
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.backends.redis import (
     RedisBreakerBackend,
     RedisConcurrencyBackend,
     RedisRateLimitBackend,
 )
 from longline.limits.breaker import BreakerPolicy, Health
-from longline.limits.rate_limit import BucketState, RateLimit, Slot
+from longline.limits.rate_limit import (
+    BucketState,
+    RateLimit,
+    RateLimitBackend,
+    Slot,
+    StateRateLimitBackend,
+)
 from tests.redis_given import new_prefix, settled_door, timed_door
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
@@ -80,7 +84,7 @@ async def play(moves: list[Move], backend: RateLimitBackend, clock: Hands) -> li
         elif move.what == "late":
             await backend.observe_lateness(DOMAIN, move.pace, move.figure / 10)
         elif move.what == "give back":
-            await backend.give_back(DOMAIN, slots[-1])
+            await backend.cancel(DOMAIN, slots[-1])
         answers.append(await backend.state(DOMAIN))
     return answers
 
@@ -92,15 +96,15 @@ def shown(slot: Slot) -> tuple[object, ...]:
 async def played_in_python(moves: list[Move]) -> list[object]:
     """Make the moves on the policy, on a bucket that was empty when the clock began."""
     clock = Hands()
-    cells = MemoryCells[BucketState](clock)
+    cells = MemoryStateBackend[BucketState](clock)
     empty = BucketState(EPOCH, PACES[0].slack + PACES[0].interval)
     await cells.change(DOMAIN, lambda _state, _now: (empty, None))
-    return await play(moves, CellRateLimitBackend(cells), clock)
+    return await play(moves, StateRateLimitBackend(cells), clock)
 
 
 async def played_on_redis(moves: list[Move], url: str, troubles: list[str]) -> list[object]:
     clock = Hands()
-    async with timed_door(url, clock, on_trouble=troubles.append) as door:
+    async with timed_door(url, clock, on_outage=troubles.append) as door:
         return await play(moves, RedisRateLimitBackend(door), clock)
 
 

@@ -62,7 +62,7 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(clock: VirtualClo
     reported: list[str] = []
     url, begun = f"redis://127.0.0.1:{free_port()}/0", clock.now()
 
-    async with pace_at(url, clock, on_trouble=reported.append) as backend:
+    async with pace_at(url, clock, on_outage=reported.append) as backend:
         with pytest.raises(RedisUnreachable, match="longline up"):
             await backend.reserve(DOMAIN, PACE)
 
@@ -72,7 +72,7 @@ async def test_a_missing_redis_is_waited_for_and_reported_once(clock: VirtualClo
 
 
 async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
-    async with pace_at(f"redis://127.0.0.1:{free_port()}/0", clock, patience=None) as backend:
+    async with pace_at(f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None) as backend:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
                 await backend.reserve(DOMAIN, PACE)
@@ -80,7 +80,7 @@ async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
 
 async def test_work_goes_on_when_redis_is_back(server: RedisServer, clock: VirtualClock) -> None:
     reported: list[str] = []
-    async with pace_at(server.url, clock, on_trouble=reported.append) as backend:
+    async with pace_at(server.url, clock, on_outage=reported.append) as backend:
         await backend.reserve(DOMAIN, PACE)
         server.kill()
         async with asyncio.TaskGroup() as group:
@@ -187,7 +187,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock) -> None:
     begun = clock.now()
     async with (
         Stub().running() as url,
-        pace_at(url, clock, timeout=3.0, on_trouble=told.append) as backend,
+        pace_at(url, clock, timeout=3.0, on_outage=told.append) as backend,
     ):
         with pytest.raises(RedisUnreachable):
             await backend.reserve(DOMAIN, PACE)
@@ -197,7 +197,7 @@ async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock) -> None:
 
 
 async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock) -> None:
-    async with Stub().running() as url, pace_at(url, clock, timeout=3.0, patience=None) as backend:
+    async with Stub().running() as url, pace_at(url, clock, timeout=3.0, max_wait=None) as backend:
         begun = clock.now()
         asking = asyncio.create_task(backend.reserve(DOMAIN, PACE))
         await clock.sleep(1)
@@ -211,7 +211,7 @@ async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock
 
 async def test_what_is_said_on_leaving_is_not_waited_for(clock: VirtualClock) -> None:
     begun = clock.now()
-    door = RedisConnection(f"redis://127.0.0.1:{free_port()}/0", clock, patience=None, timeout=None)
+    door = RedisConnection(f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None, timeout=None)
 
     await RedisConcurrencyBackend(door).release(DOMAIN, "token")
     with pytest.raises(RedisUnreachable):

@@ -8,8 +8,7 @@ import pytest
 
 from longline.core.clock import SystemClock
 from longline.limits.backends.redis import RedisBackends, open_redis_backends
-from longline.limits.breaker import BreakerPolicy, Health, Phase
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Health, Phase
 from longline.limits.errors import CircuitOpen
 from longline.limits.rate_limit import RateLimit
 from tests.redis_given import new_prefix
@@ -63,7 +62,7 @@ async def test_a_breaker_opened_by_another_rests_as_long_by_its_own_clock(
     circuit = CircuitBreaker(policy=POLICY, clock=wrong, backend=wrong_worker.breakers)
 
     with pytest.raises(CircuitOpen) as caught:
-        await circuit.before(DOMAIN)
+        await circuit.admit(DOMAIN)
 
     assert caught.value.until == pytest.approx(wrong.now() + 100, abs=5)
     assert (await circuit.state(DOMAIN)).phase is Phase.OPEN
@@ -99,10 +98,10 @@ async def test_a_domain_on_its_way_back_is_so_for_all(
 async def test_a_rest_that_a_site_asked_for_ends_by_its_own_clock(
     wrong_worker: RedisBackends, right_worker: RedisBackends, wrong: WrongClock
 ) -> None:
-    await right_worker.paces.penalise(DOMAIN, RateLimit(), 100)
+    await right_worker.rate_limits.penalise(DOMAIN, RateLimit(), 100)
 
-    state = await wrong_worker.paces.state(DOMAIN)
-    slot = await wrong_worker.paces.reserve(DOMAIN, RateLimit())
+    state = await wrong_worker.rate_limits.state(DOMAIN)
+    slot = await wrong_worker.rate_limits.reserve(DOMAIN, RateLimit())
 
     assert state is not None
     assert state.barred_until == pytest.approx(wrong.now() + 100, abs=5)

@@ -5,15 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from longline.core.errors import (
-    ConnectFailed,
-    FailureKind,
-    Gone,
-    Refused,
-    ServerFailed,
-    Throttled,
-)
-from longline.limits.circuit import CircuitBreaker
+from longline.core.errors import ConnectFailed, FailureKind, Gone, Refused, ServerFailed, Throttled
+from longline.limits.breaker import CircuitBreaker
 from longline.limits.errors import CircuitOpen, Deferred
 from longline.limits.retry import RetryHandler, RetryPolicy
 from tests.virtual import EPOCH, VirtualClock
@@ -44,7 +37,7 @@ class Banned(Refused):
 
 @pytest.fixture
 def handler(clock: VirtualClock) -> RetryHandler:
-    return RetryHandler(clock=clock)
+    return RetryHandler(clock=clock, jitter=0.0)
 
 
 async def give_up(handler: RetryHandler, errors: Sequence[Exception]) -> None:
@@ -64,7 +57,7 @@ async def test_a_broken_connection_is_tried_again_after_one_and_two_seconds(
 
 
 async def test_waits_double_and_are_capped(clock: VirtualClock) -> None:
-    handler = RetryHandler(6, 1.0, 5.0, clock=clock)
+    handler = RetryHandler(6, 1.0, 5.0, clock=clock, jitter=0.0)
     waits: list[float] = []
 
     await handler.execute(
@@ -165,7 +158,9 @@ async def test_jitter_moves_the_wait(clock: VirtualClock) -> None:
 
 
 async def test_a_policy_replaces_the_figures(clock: VirtualClock) -> None:
-    handler = RetryHandler(policy=RetryPolicy(max_attempts=2, base_delay=7), clock=clock)
+    handler = RetryHandler(
+        policy=RetryPolicy(max_attempts=2, base_delay=7, jitter=0.0), clock=clock
+    )
 
     await handler.execute(Site(RESET).visit)
 
@@ -208,7 +203,7 @@ async def test_ten_failures_in_a_row_open_the_breaker(handler: RetryHandler) -> 
 async def test_an_open_breaker_asks_nothing_and_tells_when(
     clock: VirtualClock,
 ) -> None:
-    handler = RetryHandler(1, circuit_breaker_threshold=2, clock=clock)
+    handler = RetryHandler(1, circuit_breaker_threshold=2, clock=clock, jitter=0.0)
     await give_up(handler, [RESET])
     await give_up(handler, [RESET])
     site = Site()
@@ -221,14 +216,14 @@ async def test_an_open_breaker_asks_nothing_and_tells_when(
 
 
 async def test_an_open_breaker_of_one_domain_leaves_the_others_alone(clock: VirtualClock) -> None:
-    handler = RetryHandler(1, circuit_breaker_threshold=1, clock=clock)
+    handler = RetryHandler(1, circuit_breaker_threshold=1, clock=clock, jitter=0.0)
     await give_up(handler, [RESET])
 
     assert await handler.execute(Site().visit, domain="other.test") == "hello"
 
 
 async def test_without_a_threshold_there_is_no_breaker(clock: VirtualClock) -> None:
-    handler = RetryHandler(1, circuit_breaker_threshold=None, clock=clock)
+    handler = RetryHandler(1, circuit_breaker_threshold=None, clock=clock, jitter=0.0)
     for _ in range(30):
         await give_up(handler, [RESET])
 
@@ -237,10 +232,10 @@ async def test_without_a_threshold_there_is_no_breaker(clock: VirtualClock) -> N
 
 async def test_a_breaker_can_be_shared(clock: VirtualClock) -> None:
     breaker = CircuitBreaker(threshold=1, clock=clock)
-    await give_up(RetryHandler(1, breaker=breaker, clock=clock), [RESET])
+    await give_up(RetryHandler(1, breaker=breaker, clock=clock, jitter=0.0), [RESET])
 
     with pytest.raises(CircuitOpen):
-        await RetryHandler(breaker=breaker, clock=clock).execute(Site().visit)
+        await RetryHandler(breaker=breaker, clock=clock, jitter=0.0).execute(Site().visit)
 
 
 async def test_three_attempts_are_two_retries(handler: RetryHandler) -> None:

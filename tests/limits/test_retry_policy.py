@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.core.errors import (
-    BadOption,
-    ConnectFailed,
-    FailureKind,
-    UnexpectedShape,
-    bad_status,
-)
+from longline.core.errors import BadOption, ConnectFailed, FailureKind, UnexpectedShape, bad_status
 from longline.http.errors import BadAnswer, BodyCut, TimedOut
 from longline.limits.errors import CircuitOpen, Deferred
-from longline.limits.retry import LONGEST_RETRY_AFTER, Decision, RetryPolicy, Step, is_retryable
+from longline.limits.retry import (
+    LONGEST_RETRY_AFTER,
+    RetryAction,
+    RetryDecision,
+    RetryPolicy,
+    is_retryable,
+)
 
 URL = "http://site.test/"
 PASSING = [FailureKind.NETWORK, FailureKind.TIMEOUT, FailureKind.OVERLOAD, FailureKind.SERVER]
@@ -33,19 +33,23 @@ def test_waits_double_up_to_a_minute() -> None:
 
 @pytest.mark.parametrize("kind", PASSING)
 def test_what_may_pass_is_tried_again(kind: FailureKind) -> None:
-    assert RetryPolicy().decide(1, kind, None) == Decision(Step.WAIT, 1.0)
-    assert RetryPolicy().decide(2, kind, None) == Decision(Step.WAIT, 2.0)
-    assert RetryPolicy().decide(3, kind, None) == Decision(Step.GIVE_UP)
+    assert RetryPolicy().decide(1, kind, None) == RetryDecision(RetryAction.WAIT, 1.0)
+    assert RetryPolicy().decide(2, kind, None) == RetryDecision(RetryAction.WAIT, 2.0)
+    assert RetryPolicy().decide(3, kind, None) == RetryDecision(RetryAction.GIVE_UP)
 
 
 @pytest.mark.parametrize("kind", LASTING)
 def test_what_stays_wrong_is_given_up_at_once(kind: FailureKind) -> None:
-    assert RetryPolicy().decide(1, kind, 5.0) == Decision(Step.GIVE_UP)
+    assert RetryPolicy().decide(1, kind, 5.0) == RetryDecision(RetryAction.GIVE_UP)
 
 
 def test_a_ban_is_sat_out_in_the_queue() -> None:
-    assert RetryPolicy().decide(1, FailureKind.BLOCKED, None) == Decision(Step.POSTPONE, 900.0)
-    assert RetryPolicy().decide(3, FailureKind.BLOCKED, None) == Decision(Step.POSTPONE, 900.0)
+    assert RetryPolicy().decide(1, FailureKind.BLOCKED, None) == RetryDecision(
+        RetryAction.DEFER, 900.0
+    )
+    assert RetryPolicy().decide(3, FailureKind.BLOCKED, None) == RetryDecision(
+        RetryAction.DEFER, 900.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,13 +60,13 @@ def test_the_site_is_obeyed_where_it_asks_for_more(
 ) -> None:
     decision = RetryPolicy().decide(1, FailureKind.OVERLOAD, retry_after)
 
-    assert decision == Decision(Step.WAIT, seconds)
+    assert decision == RetryDecision(RetryAction.WAIT, seconds)
 
 
 def test_a_long_wait_is_spent_in_the_queue() -> None:
     decision = RetryPolicy().decide(1, FailureKind.OVERLOAD, 31.0)
 
-    assert decision == Decision(Step.POSTPONE, 31.0)
+    assert decision == RetryDecision(RetryAction.DEFER, 31.0)
 
 
 @pytest.mark.parametrize("retry_after", [1e12, math.inf])
@@ -87,7 +91,7 @@ def test_every_wait_lies_within_its_bounds(
     decision = policy.decide(attempt, kind, retry_after, random)
 
     assert 0 <= decision.seconds <= LONGEST_RETRY_AFTER
-    assert decision.seconds <= 30 or decision.step is Step.POSTPONE
+    assert decision.seconds <= 30 or decision.action is RetryAction.DEFER
     assert 0 <= policy.backoff(attempt, random) <= policy.max_delay
 
 

@@ -16,7 +16,7 @@ from longline.core.model import Cursor, Item, Usage
 from longline.engine.extractor import Collector, Extraction
 from longline.http.chain import ClientIdentity, Policies, build_chain
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import CircuitBreaker
 from longline.limits.limiter import RateLimiter
 from longline.limits.retry import RetryHandler
 from longline.sources.api.manifest import ApiManifest
@@ -140,7 +140,7 @@ class Bench:
         policies = Policies(
             RateLimiter(None, clock=self.clock),
             CircuitBreaker(clock=self.clock),
-            RetryHandler(circuit_breaker_threshold=None, clock=self.clock),
+            RetryHandler(circuit_breaker_threshold=None, clock=self.clock, jitter=0.0),
             identity=ClientIdentity(auth=auth),
         )
         return build_chain(self.transport, policies, self.clock)

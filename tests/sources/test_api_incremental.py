@@ -10,8 +10,8 @@ import pytest
 
 from longline.core.errors import DiscoveryFailed
 from longline.core.model import Item
-from longline.limits.backends.memory import MemoryCells
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
+from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.backends.sqlite import SqliteStateFile
 from longline.sources.api.source import Bookmark, Bookmarks
 from tests.sources.api_bench import ApiSite, Bench
 from tests.virtual import VirtualClock
@@ -19,7 +19,7 @@ from tests.virtual import VirtualClock
 
 @pytest.fixture
 def bookmarks(clock: VirtualClock) -> Bookmarks:
-    return Bookmarks(MemoryCells(clock))
+    return Bookmarks(MemoryStateBackend(clock))
 
 
 @pytest.fixture(params=["memory", "cells"])
@@ -27,11 +27,11 @@ async def any_bookmarks(
     request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
 ) -> AsyncIterator[Bookmarks]:
     if request.param == "memory":
-        yield Bookmarks(MemoryCells(clock))
+        yield Bookmarks(MemoryStateBackend(clock))
         return
-    cells = SqliteCells(SqliteFile(tmp_path / "keepers.db", clock), "bookmarks", Bookmark)
-    yield Bookmarks(cells)
-    await cells.close()
+    file = SqliteStateFile(tmp_path / "keepers.db", clock)
+    yield Bookmarks(file.backend("bookmarks", Bookmark))
+    await file.close()
 
 
 def manifest(rule: str = "start: 2020-01-01, look_back: 1d") -> str:
@@ -159,7 +159,9 @@ async def test_numbers_and_days_are_sent_as_such(
 
     await run(bench, manifest("type: integer, look_back: 7"), bookmarks)
     await run(bench, manifest("type: integer, look_back: 7"), bookmarks)
-    await run(bench, manifest("type: date, start: 2020-01-01"), Bookmarks(MemoryCells(clock)))
+    await run(
+        bench, manifest("type: date, start: 2020-01-01"), Bookmarks(MemoryStateBackend(clock))
+    )
 
     assert [query.get("since") for query in api.queries] == [None, "900", "2020-01-01"]
 

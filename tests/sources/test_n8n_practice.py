@@ -11,8 +11,8 @@ import pytest
 from longline.core.errors import Gone
 from longline.http.errors import RobotsDisallowed
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import StatusMiddleware
 from longline.http.middleware.robots import RobotsMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from longline.pipeline.quality import score
 from longline.sandbox.templates.catalogue import Form

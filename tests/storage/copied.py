@@ -12,7 +12,6 @@ from sqlalchemy import func, select
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.limits.learning import Learned
 from longline.storage.database import Database
 from longline.storage.queue.chunks import Take
@@ -21,6 +20,7 @@ from longline.storage.records.matches import Deposit, Entry, Pair
 from longline.storage.records.profiles import Ending
 from longline.storage.schema import metadata
 from longline.storage.store import Store
+from tests.limit_backends import SqliteStates
 from tests.storage.given import ended, leased, queued, stored
 from tests.virtual import EPOCH
 
@@ -99,6 +99,6 @@ def _rows(connection: sqlite3.Connection, table: Any) -> list[Any]:
 
 async def put_beside(path: Path, room: str, name: str, value: Learned) -> None:
     """Put a value into the file that a home has beside its database."""
-    cells = SqliteCells(SqliteFile(path, SystemClock()), room, Learned)
+    cells = SqliteStates(path, room, Learned, SystemClock())
     await cells.change(name, lambda _old, _now: (value, None))
     await cells.close()

@@ -1,35 +1,35 @@
-"""Cells in the database keep what the keepers' cells promise, for many who change them at once."""
+"""The state backend in the database: many tasks change the same value."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
-from longline.limits.budget import Spent
+from longline.limits.budget import BudgetUsage
 from longline.storage.store import Store
 from tests.virtual import VirtualClock
 
 
-def one_more(value: Spent | None, _now: float) -> tuple[Spent, int]:
-    before = value or Spent()
+def one_more(value: BudgetUsage | None, _now: float) -> tuple[BudgetUsage, int]:
+    before = value or BudgetUsage()
     return replace(before, requests=before.requests + 1), before.requests
 
 
 async def test_a_value_is_made_changed_read_and_forgotten(
     store: Store, clock: VirtualClock
 ) -> None:
-    cells = store.cells("budget", Spent, clock)
+    cells = store.cells("budget", BudgetUsage, clock)
 
     assert await cells.change("job", one_more) == 0
     assert await cells.change("job", one_more) == 1
-    assert (await cells.read("job"))[0] == Spent(2)
+    assert (await cells.read("job"))[0] == BudgetUsage(2)
     assert await cells.forget("job")
     assert not await cells.forget("job")
     assert (await cells.read("job"))[0] is None
 
 
 async def test_of_many_changes_at_once_none_is_lost(store: Store, clock: VirtualClock) -> None:
-    cells = store.cells("budget", Spent, clock)
+    cells = store.cells("budget", BudgetUsage, clock)
 
     before = await asyncio.gather(*(cells.change("job", one_more) for _ in range(50)))
 
@@ -37,15 +37,15 @@ async def test_of_many_changes_at_once_none_is_lost(store: Store, clock: Virtual
 
 
 async def test_rooms_do_not_see_each_other(store: Store, clock: VirtualClock) -> None:
-    await store.cells("one", Spent, clock).change("job", one_more)
+    await store.cells("one", BudgetUsage, clock).change("job", one_more)
 
-    assert await store.cells("other", Spent, clock).all() == {}
-    assert await store.cells("one", Spent, clock).all() == {"job": Spent(1)}
+    assert await store.cells("other", BudgetUsage, clock).all() == {}
+    assert await store.cells("one", BudgetUsage, clock).all() == {"job": BudgetUsage(1)}
 
 
 async def test_a_step_is_told_the_time_of_the_clock(store: Store, clock: VirtualClock) -> None:
     await clock.sleep(60)
 
-    now = await store.cells("one", Spent, clock).change("job", lambda _, now: (None, now))
+    now = await store.cells("one", BudgetUsage, clock).change("job", lambda _, now: (None, now))
 
     assert abs(now - clock.now()) < 1

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, insert, text
 from longline.core.clock import SystemClock
 from longline.core.model import Item
 from longline.engine.owner import dead_among, this_run
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
 from longline.limits.learning import Learned
 from longline.storage.bulk import BulkInsert, as_json
 from longline.storage.copy import CellFile, Copied, Copying, Side
@@ -27,6 +26,7 @@ from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.schema import cells, records
 from longline.storage.store import Store
+from tests.limit_backends import SqliteStates
 from tests.storage.copied import ODD, content, counts, fill, put_beside
 from tests.storage.given import queued, record
 from tests.virtual import EPOCH
@@ -311,7 +311,7 @@ async def test_small_values_of_a_file_go_into_the_table_and_back_into_a_file(
     home = Side(back, CellFile(last))
     await Copying(Side(target), home, dead_among=dead_among).run()
 
-    cells = SqliteCells(SqliteFile(last, SystemClock()), "limits", Learned)
+    cells = SqliteStates(last, "limits", Learned, SystemClock())
     assert await cells.all() == there == {"shop.test": Learned(rate=0.25)}
     assert (await counts(target))["cells"] == 1
     await cells.close()

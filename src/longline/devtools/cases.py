@@ -27,7 +27,8 @@ from longline.devtools.session import Exchange, LastVisitCollector, session_spec
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.status import StatusMiddleware
 from longline.sources.loader import load_source
 from longline.storage.bulk import as_json
 from longline.wiring import torn_down

@@ -347,7 +347,7 @@ class _Estimate:
         ]
 
     def _domain(self, name: str, requests: float) -> DomainPlan:
-        limit, rate = self._fetching.limiter.pace(name), self._fetching.limiter.rate(name)
+        limit, rate = self._fetching.limiter.limit(name), self._fetching.limiter.rate(name)
         seconds = 0.0 if limit is None or rate is None else _time_for(requests, limit, rate)
         burst = limit.capacity if limit else None
         return DomainPlan(name, requests, rate, burst, self._rate_origin(rate), seconds)

@@ -20,7 +20,7 @@ from longline.config.settings import Settings
 from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.distributed.errors import BrokerUnreachable, BrokerUnusable
-from longline.limits.backends.redis_connection import REDIS_URL, lasting_cause
+from longline.limits.backends.redis_connection import REDIS_URL, permanent_cause
 
 PREFIX = "longline:broker:"
 """What the name of every key of the broker begins with."""
@@ -240,7 +240,7 @@ class Messages:
 def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnreachable:
     """Return what is wrong with a Redis that cannot be used, in one line; `setting` names it."""
     cause = error if isinstance(error, RedisError) else error.__cause__
-    problem = lasting_cause(cause, setting) if isinstance(cause, RedisError) else None
+    problem = permanent_cause(cause, setting) if isinstance(cause, RedisError) else None
     if problem is not None:
         return BrokerUnusable(address, problem, setting)
     told = " ".join(str(error).split()).removesuffix(".")

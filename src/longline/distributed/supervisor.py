@@ -28,7 +28,7 @@ from longline.engine.committer import first_of
 from longline.engine.owner import handling_signals, this_host, this_run
 from longline.engine.sites import Pictures
 from longline.limits.backends.redis import open_redis_backends
-from longline.limits.backends.redis_connection import lasting_cause
+from longline.limits.backends.redis_connection import permanent_cause
 from longline.storage.store import Store, open_store
 
 # ---------------- Troubles that pass: told at once, again every ten seconds, and once more when
@@ -63,7 +63,7 @@ def is_lasting(error: Exception) -> bool:
         cause: BaseException | None = error.__cause__
         while cause is not None and not isinstance(cause, RedisError):
             cause = cause.__cause__  # Kombu puts an error of its own around it
-        return isinstance(cause, RedisError) and lasting_cause(cause) is not None
+        return isinstance(cause, RedisError) and permanent_cause(cause) is not None
     if isinstance(error, StoreUnreachable):
         # A file is there or it is not; a server may still come up.
         is_file = error.address.startswith("sqlite")
@@ -185,7 +185,7 @@ class Supervisor:
     async def _greet(self) -> None:
         """Have Redis remember since when it remembers: until then, sites are begun slowly."""
         if self._settings.redis:
-            async with open_redis_backends(self._settings.redis, self._clock, patience=_SWEEP):
+            async with open_redis_backends(self._settings.redis, self._clock, max_wait=_SWEEP):
                 pass
 
     # ------------------------------------------------------------ the Celery worker

@@ -75,9 +75,9 @@ class Working:
                     self._settings,
                     self._clock,
                     self._store,
-                    patience=None,
-                    on_trouble=self._say,
-                    is_hasty=self._is_to_end,
+                    max_wait=None,
+                    on_outage=self._say,
+                    is_stopping=self._is_to_end,
                 )
             )
             runtime = await ends.enter_async_context(

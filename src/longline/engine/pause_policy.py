@@ -9,7 +9,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import JobState
 from longline.engine.domain_queues import DomainRests
 from longline.engine.options import RunOptions
-from longline.limits.budget import Budget, Spent, exceeded
+from longline.limits.budget import Budget, BudgetUsage, exceeded_limit
 from longline.limits.errors import BudgetSpent
 from longline.storage.queue.queue import Waiting
 from longline.storage.store import Store
@@ -62,14 +62,14 @@ class TimeLimit:
     @property
     def words(self) -> str:
         """What the limit is called in reports."""
-        return str(exceeded(Budget(seconds=self.seconds), Spent(), self.seconds))
+        return str(exceeded_limit(Budget(seconds=self.seconds), BudgetUsage(), self.seconds))
 
 
 async def is_given_up(
     store: Store, job: str, now: float, budget: float | None, spent: float
 ) -> bool:
     """Give up what is parked once the budget of time, in seconds, is spent; say whether it is."""
-    limit = exceeded(Budget(seconds=budget), Spent(), spent)
+    limit = exceeded_limit(Budget(seconds=budget), BudgetUsage(), spent)
     if limit is None:
         return False
     await store.queue.give_up(job, FailureKind.BUDGET, str(BudgetSpent("", limit)), now)

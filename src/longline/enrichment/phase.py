@@ -10,13 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from longline.core.clock import Clock, utc_datetime
-from longline.core.errors import (
-    FailureKind,
-    FetchError,
-    LonglineError,
-    UnexpectedShape,
-    kind_of,
-)
+from longline.core.errors import FailureKind, FetchError, LonglineError, UnexpectedShape, kind_of
 from longline.core.model import QuestionState
 from longline.enrichment.enricher import Answer, Enricher, read_answer
 from longline.enrichment.task_files import AnyTask, EnrichBudget

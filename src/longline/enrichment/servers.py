@@ -21,10 +21,10 @@ from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
-from longline.limits.backends.base import RateLimitBackend
-from longline.limits.backends.cells import Cells
+from longline.limits.backends.base import StateBackend
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
+from longline.limits.rate_limit import RateLimitBackend
 from longline.storage.records.enrichment import Question
 
 _OK = 200
@@ -164,7 +164,7 @@ def task_limiter(
     task: AnyTask,
     clock: Clock,
     backend: RateLimitBackend | None = None,
-    learned: Cells[Learned] | None = None,
+    learned: StateBackend[Learned] | None = None,
 ) -> RateLimiter:
     """Return the rate limiter of the task's server; a backend shares it between processes."""
     rate = None if task.rate == "unlimited" else task.rate

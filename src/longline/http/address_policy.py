@@ -29,7 +29,7 @@ from longline.core.model import Usage
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Page, Request, origin_of
 from longline.http.middleware.base import Middleware
-from longline.limits.backends.cells import Cells
+from longline.limits.backends.base import StateBackend
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -92,7 +92,7 @@ class AddressPolicy:
         self,
         private_hosts: Sequence[str] = (),
         *,
-        starts: Cells[JobStart] | None = None,
+        starts: StateBackend[JobStart] | None = None,
         job: str = "",
         resolver: AbstractResolver | None = None,
         scope: Callable[[Address], Scope] = scope_of,
@@ -199,7 +199,7 @@ class AddressPolicy:
             return ()
 
 
-class AddressCheck(Middleware):
+class AddressMiddleware(Middleware):
     """Applies the policy to each hop before anything is asked; connections are checked later."""
 
     def __init__(self, inner: Middleware, policy: AddressPolicy) -> None:

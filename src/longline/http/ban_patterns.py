@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from longline.http.messages import Page
-from longline.http.middleware.responses import FIRST_BAD
+from longline.http.messages import FIRST_ERROR, Page
 from longline.http.visible import View, seen
 
 # ---------------- The signs of a ban or a challenge, by what they are worth; whoever uses them
@@ -342,7 +341,7 @@ def _find_denial(page: Page, view: View) -> str | None:
 
 def _find_weak(page: Page, view: View) -> str | None:
     """Look for what proves nothing on a page that may be an answer."""
-    if page.status >= FIRST_BAD and page.status not in _REFUSES_US:
+    if page.status >= FIRST_ERROR and page.status not in _REFUSES_US:
         return None
     is_short = len(view.text) < SHORT
     is_other = EXPLAINS.search(view.heads) or OWN_AFFAIRS.search(view.text)

@@ -14,12 +14,15 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.core.errors import UnexpectedShape
+from longline.core.http_headers import parse_retry_after
 from longline.core.json_text import read_json, takes_too_much_memory
 from longline.http.charset import Decoded, decode
 from longline.http.css import Selectors
 
 _USERINFO = re.compile(r"^([\x00-\x20]*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
 _DROPPED = str.maketrans("", "", "\t\r\n")  # as browsers and urllib do, anywhere in an address
+FIRST_ERROR = 400
+"""The first status that is an error."""
 _SMALL = 50_000  # bytes that no parser takes long for
 _NOT_HTML = re.compile(
     r"\s*(?:application/(?:[\w.-]+\+)?(?:json|zip|gzip|pdf|octet-stream)|(?:image|audio|video|font)/)",
@@ -119,6 +122,10 @@ class Page:
     body: bytes
     seconds: float = 0.0
     is_cached: bool = False
+
+    def retry_after(self, now: float) -> float | None:
+        """Return the seconds that its Retry-After header asks for; None without a valid one."""
+        return parse_retry_after(self.headers.get("retry-after"), now)
 
     @cached_property
     def decoded(self) -> Decoded:

@@ -1,33 +1,38 @@
-"""How to ask politely and fail well: pace, retry and breaker, and where their state is kept."""
+"""Limits: rate limits, retries, circuit breakers, concurrency, budgets, and their backends."""
 
-from longline.limits.breaker import BreakerPolicy, Phase
-from longline.limits.circuit import BreakerStatistics, Circuit, CircuitBreaker
-from longline.limits.limiter import DomainStatistics, Grant, LimiterStatistics, RateLimiter
+from longline.limits.breaker import (
+    BreakerPolicy,
+    BreakerStatistics,
+    BreakerStatus,
+    CircuitBreaker,
+    Phase,
+)
+from longline.limits.limiter import DomainStatistics, LimiterStatistics, RateLimiter, Token
 from longline.limits.rate_limit import RateLimit
 from longline.limits.retry import (
-    Decision,
+    RetryAction,
+    RetryDecision,
     RetryHandler,
     RetryPolicy,
     RetryStatistics,
-    Step,
     is_retryable,
 )
 
 __all__ = [
     "BreakerPolicy",
     "BreakerStatistics",
-    "Circuit",
+    "BreakerStatus",
     "CircuitBreaker",
-    "Decision",
     "DomainStatistics",
-    "Grant",
     "LimiterStatistics",
     "Phase",
     "RateLimit",
     "RateLimiter",
+    "RetryAction",
+    "RetryDecision",
     "RetryHandler",
     "RetryPolicy",
     "RetryStatistics",
-    "Step",
+    "Token",
     "is_retryable",
 ]

@@ -1,32 +1,38 @@
-"""When to leave a domain alone: it fails, it fails too often, or it has banned us.
+"""Circuit breaker of a domain: stop requests when it fails too often or has banned us.
 
-closed → open → half-open (one probe) → ramping (few at a time) → closed. A ban opens at once and
-for long; going slower would not help.
+closed → open → half-open (one probe) → ramping (a few requests) → closed. A ban opens the breaker
+at once and for longer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from longline.core.backoff import backoff
-from longline.core.errors import BadOption, FailureKind, Throttled, kind_of
+from longline.core.clock import Clock, SystemClock
+from longline.core.errors import BadOption, Blocked, FailureKind, StoreError, Throttled, kind_of
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.errors import CircuitOpen, Deferred
 
-# ---------------- How many of the last requests failed: counts by slots of time, so that old ones
+# ---------------- Failure rate: requests counted by slots of time, so that old ones drop out
 
 SLOTS = 6
-"""A window is counted in so many pieces; the oldest drops out whole."""
+"""The number of slots of a window; the oldest drops out as a whole."""
 
 Successes = tuple[tuple[float, int], ...]
-"""Successes as one process hands them over: how many seconds ago, and how many."""
+"""Successes of one process: how many seconds ago, and how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Requests that ended within one slot, which begins at `since`, seconds since the epoch."""
+    """Requests that ended within one slot, which starts at `since`, seconds since the epoch."""
 
     since: float
     succeeded: int = 0
@@ -36,28 +42,24 @@ class Counts:
 Window = tuple[Counts, ...]
 
 
-def add(window: Window, at: float, length: float, *, succeeded: int = 0, failed: int = 0) -> Window:
-    """Return the window with so many more requests that ended at a moment."""
-    since = _slot(at, length)
+def count_requests(
+    window: Window, at: float, length: float, *, succeeded: int = 0, failed: int = 0
+) -> Window:
+    """Return the window with these requests added at a time."""
+    since = _slot_start(at, length)
     slots = {counts.since: counts for counts in window}
     counts = slots.get(since, Counts(since))
     slots[since] = Counts(since, counts.succeeded + succeeded, counts.failed + failed)
-    return tuple(slots[moment] for moment in sorted(slots))
+    return tuple(slots[start] for start in sorted(slots))
 
 
-def recent(window: Window, now: float, length: float) -> Window:
-    """Return what lies within the last `length` seconds, to the slot."""
+def recent_counts(window: Window, now: float, length: float) -> Window:
+    """Return the slots of the last `length` seconds."""
     return tuple(counts for counts in window if counts.since > now - length)
 
 
-def totals(window: Window) -> tuple[int, int]:
-    """Return how many requests there were, and how many of them failed."""
-    failed = sum(counts.failed for counts in window)
-    return failed + sum(counts.succeeded for counts in window), failed
-
-
-class Tally:
-    """The successes of one domain in this process that nobody was told of yet."""
+class SuccessCounter:
+    """The successes of one domain in this process that the backend does not have yet."""
 
     def __init__(self, length: float) -> None:
         self._length = length
@@ -65,37 +67,37 @@ class Tally:
 
     def count(self, now: float) -> None:
         """Count one success."""
-        since = _slot(now, self._length)
+        since = _slot_start(now, self._length)
         if since not in self._slots:
-            self._forget(now)
+            self._drop_old(now)
         self._slots[since] = self._slots.get(since, 0) + 1
 
     def take(self, now: float) -> Successes:
-        """Return what was counted within the window, and begin anew."""
-        self._forget(now)
+        """Return what was counted within the window, and reset."""
+        self._drop_old(now)
         taken = tuple((now - since, count) for since, count in self._slots.items())
         self._slots = {}
         return taken
 
-    def _forget(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         oldest = now - self._length
         self._slots = {since: count for since, count in self._slots.items() if since > oldest}
 
 
-def _slot(at: float, length: float) -> float:
+def _slot_start(at: float, length: float) -> float:
     return at - at % (length / SLOTS)
 
 
-# ---------------- Coming back gradually: after a rest, requests return at 1, 2, 4, 8 … a second
+# ---------------- Ramp: after the probe succeeded, requests return at 1, 2, 4, 8 … per second
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """How far a domain has come back.
+    """How far a domain has recovered. Stored as JSON.
 
-    It begins with the first request (`began`; None is not yet), not with the end of the rest:
-    those who wait look again some seconds later, and all at once. `free_at` is when the next
-    request may go, `turned_away` counts who came too early since the last one went.
+    It starts with the first request (`began`; None is not yet), not when the breaker half-opens:
+    deferred items come back some seconds later, all together. `free_at` is when the next request
+    may go, `turned_away` counts the requests since the last admitted one.
     """
 
     seconds: float
@@ -104,30 +106,31 @@ class Ramp:
     turned_away: int = 0
 
     def is_over(self, now: float) -> bool:
-        """Whether requests go freely again."""
+        """Whether requests are no longer restricted."""
         return self.began is not None and now >= self.began + self.seconds
 
-    def ask(self, now: float) -> tuple[Ramp, float]:
-        """Return the ramp after one request asked, and when that may go: now, or later."""
+    def request(self, now: float) -> tuple[Ramp, float]:
+        """Return the ramp after one more request, and when that request may go."""
         began = now if self.began is None else self.began
         if now >= self.free_at:
             return Ramp(self.seconds, began, now + 2.0 ** (began - now)), now
-        # Each is sent away for as long as those before it need at the doubling speed, so that
-        # they come back one by one.
+        # Each is deferred for as long as those before it need at the doubling speed, so that they
+        # come back one by one.
         before = self.turned_away * math.log(2) * 2.0 ** (began - self.free_at)
         due = self.free_at + math.log2(1 + before)
         return Ramp(self.seconds, began, self.free_at, self.turned_away + 1), due
 
 
+# ---------------- The policy
+
 HISTORY = 20
-"""So many changes of a breaker are remembered."""
-_PEEK = 0.1  # of the recovery: how soon others look again whether the probe came back
-_LONGEST_RAMP = 60.0  # the speed doubles each second, and a float has its end
-_SLOWLY = "it is only just back and is asked slowly"
+"""The number of transitions that a breaker remembers."""
+_PROBE_POLL = 0.1  # of the recovery: how soon others ask again whether the probe has ended
+_LONGEST_RAMP = 60.0  # the speed doubles each second, and a float overflows
 
 
 class Phase(StrEnum):
-    """What a breaker does with a request: let it through, none, one, or few."""
+    """The phase of a breaker: admit all requests, none, one probe, or a few."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -136,7 +139,7 @@ class Phase(StrEnum):
 
 
 class Health(StrEnum):
-    """What one request says about its domain."""
+    """What the result of one request says about its domain."""
 
     UP = "up"
     DOWN = "down"
@@ -146,15 +149,15 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """Open after `threshold` failures in a row, and ask again after `recovery` seconds.
+    """Open after `threshold` failures in a row, and send a probe after `recovery` seconds.
 
-    Also open when the part `failure_rate` of at least `least_requests` requests failed within
-    `window` seconds. Each time the domain is still down, the next rest is twice as long, up to
-    `longest_recovery`; after a ban it begins with `ban_rest` and grows up to `longest_ban`. Once
-    the domain answers again, requests come back over `ramp` seconds; 0 is all at once.
+    Also open when the share `failure_rate` of at least `least_requests` requests failed within
+    `window` seconds. Each failed probe doubles the recovery time up to `longest_recovery`; after a
+    ban it starts with `ban_recovery` and grows up to `longest_ban`. After a successful probe the
+    requests return over `ramp` seconds; 0 is all at once.
 
     Raises:
-        BadOption: when a figure makes no sense.
+        BadOption: a value is out of range.
     """
 
     threshold: int = 10
@@ -163,35 +166,37 @@ class BreakerPolicy:
     failure_rate: float = 0.5
     least_requests: int = 20
     window: float = 60.0
-    ban_rest: float = 900.0
+    ban_recovery: float = 900.0
     longest_ban: float = 21_600.0
     ramp: float = 5.0
 
     def __post_init__(self) -> None:
-        _check("threshold", self.threshold, "1 failure or more", at_least=1)
-        _check("least_requests", self.least_requests, "1 request or more", at_least=1)
-        for name in ("recovery", "window", "ban_rest"):
-            _check(name, getattr(self, name), "above 0 seconds", above=0)
-        _check("failure_rate", self.failure_rate, "above 0, up to 1", above=0, at_most=1)
-        _check("ramp", self.ramp, "from 0 to 60 seconds", at_least=0, at_most=_LONGEST_RAMP)
+        _check_range("threshold", self.threshold, "1 failure or more", at_least=1)
+        _check_range("least_requests", self.least_requests, "1 request or more", at_least=1)
+        for name in ("recovery", "window", "ban_recovery"):
+            _check_range(name, getattr(self, name), "above 0 seconds", above=0)
+        _check_range("failure_rate", self.failure_rate, "above 0, up to 1", above=0, at_most=1)
+        _check_range("ramp", self.ramp, "from 0 to 60 seconds", at_least=0, at_most=_LONGEST_RAMP)
 
     @classmethod
     def for_apis(cls) -> BreakerPolicy:
-        """Return the policy for APIs, which fail all at once and come back soon."""
-        return cls(threshold=5, recovery=60.0)
+        """Return the policy for APIs, which fail all at once and recover soon."""
+        return cls(threshold=5)
 
-    def rest(self, trips_in_a_row: int) -> float:
-        """Return how long the domain rests after so many trips without a recovery between."""
-        return _doubled(self.recovery, trips_in_a_row, self.longest_recovery)
+    def recovery_after(self, trips_in_a_row: int) -> float:
+        """Return how long the breaker is open after this many trips without a recovery."""
+        ceiling = max(self.recovery, self.longest_recovery)
+        return backoff(trips_in_a_row, base=self.recovery, ceiling=ceiling)
 
-    def rest_after_ban(self, bans_in_a_row: int) -> float:
-        """Return how long the domain is left alone after so many bans without an answer between."""
-        return _doubled(self.ban_rest, bans_in_a_row, self.longest_ban)
+    def recovery_after_ban(self, bans_in_a_row: int) -> float:
+        """Return how long the breaker is open after this many bans without a success."""
+        ceiling = max(self.ban_recovery, self.longest_ban)
+        return backoff(bans_in_a_row, base=self.ban_recovery, ceiling=ceiling)
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One change of a breaker: when, from which phase to which, and why."""
+    """One change of phase: when, from which to which, and why."""
 
     at: float
     old: str
@@ -201,11 +206,11 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class BreakerState:
-    """What is known of one domain; moments are seconds since the epoch.
+    """The breaker of one domain; times are seconds since the epoch. Stored as JSON.
 
-    `trips` counts for ever, `trips_in_a_row` and `bans_in_a_row` since the domain last came back
-    to full speed. `opened_at` is when the breaker last left the closed phase; `probe_until` is when
-    a probe that never reported is lost. `reason` and `is_ban` tell of the last trip.
+    `trips` is the total, `trips_in_a_row` and `bans_in_a_row` count since the domain last recovered
+    completely. `opened_at` is when the breaker last left the closed phase; a probe without a result
+    is considered lost at `probe_until`. `reason` and `is_ban` describe the last trip.
     """
 
     failures: int = 0
@@ -222,44 +227,47 @@ class BreakerState:
     history: tuple[Transition, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        # A keeper that writes JSON gives dicts and lists back.
-        object.__setattr__(self, "window", tuple(_made(Counts, one) for one in self.window))
-        object.__setattr__(self, "history", tuple(_made(Transition, one) for one in self.history))
-        object.__setattr__(self, "ramp", self.ramp and _made(Ramp, self.ramp))
+        # Backends that store JSON return dicts and lists.
+        object.__setattr__(self, "window", tuple(_restored(Counts, one) for one in self.window))
+        history = tuple(_restored(Transition, one) for one in self.history)
+        object.__setattr__(self, "history", history)
+        object.__setattr__(self, "ramp", self.ramp and _restored(Ramp, self.ramp))
 
     def phase(self, now: float) -> Phase:
-        """Return the phase at a moment."""
+        """Return the phase at a time."""
         if self.open_until is not None:
             return Phase.OPEN if now < self.open_until else Phase.HALF_OPEN
         is_ramping = self.ramp is not None and not self.ramp.is_over(now)
         return Phase.RAMPING if is_ramping else Phase.CLOSED
 
     @property
-    def is_free(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether every request may go without being counted."""
         return self.open_until is None and self.ramp is None
 
     @property
-    def is_untroubled(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether a success would change nothing."""
-        return self.failures == 0 and self.is_free
+        return self.failures == 0 and self.is_closed
 
     def rate(self, policy: BreakerPolicy, now: float) -> float | None:
-        """Return the part of the last requests that failed; None when too few are known."""
-        requests, failed = totals(recent(self.window, now, policy.window))
+        """Return the share of recent requests that failed; None when too few are known."""
+        window = recent_counts(self.window, now, policy.window)
+        failed = sum(counts.failed for counts in window)
+        requests = failed + sum(counts.succeeded for counts in window)
         return failed / requests if requests >= policy.least_requests else None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What one report made of a breaker."""
+class BreakerChange:
+    """The effect of one recorded result."""
 
     before: BreakerState
     after: BreakerState
 
     @property
     def transition(self) -> Transition | None:
-        """The change of phase that this report brought about; None when it did not."""
+        """The change of phase that this result caused; None when it did not."""
         is_same = self.after.history == self.before.history
         return None if is_same else self.after.history[-1]
 
@@ -275,25 +283,28 @@ class Admission:
     is_ban: bool = False
 
 
-def admit(policy: BreakerPolicy, state: BreakerState, now: float) -> tuple[BreakerState, Admission]:
-    """Decide on one request; in half-open, the first to ask becomes the probe."""
-    state = _settled(state, now)
+def admit_request(
+    policy: BreakerPolicy, state: BreakerState, now: float
+) -> tuple[BreakerState, Admission]:
+    """Decide on one request; in half-open, the first one becomes the probe."""
+    state = _after_ramp(state, now)
     if state.ramp is not None:
-        ramp, due = state.ramp.ask(now)
-        admission = Admission(is_allowed=due <= now, until=due, reason=_SLOWLY)
-        return replace(state, ramp=ramp), admission
+        ramp, due = state.ramp.request(now)
+        reason = "it is recovering, so requests are resumed slowly"
+        return replace(state, ramp=ramp), Admission(due <= now, until=due, reason=reason)
     if state.open_until is None:
         return state, Admission(is_allowed=True)
     if now < state.open_until:
-        return state, _turned_away(state, state.open_until)
+        return state, Admission(False, False, state.open_until, state.reason, state.is_ban)
     if state.probe_until is not None and now < state.probe_until:
-        return state, _turned_away(state, min(state.probe_until, now + policy.recovery * _PEEK))
-    # A probe whose process was killed never reports, so its right ends by itself.
+        until = min(state.probe_until, now + policy.recovery * _PROBE_POLL)
+        return state, Admission(False, False, until, state.reason, state.is_ban)
+    # A probe whose process was killed never reports a result, so it expires.
     probing = replace(state, probe_until=now + policy.recovery)
     return probing, Admission(is_allowed=True, is_probe=True)
 
 
-def record(
+def record_result(
     policy: BreakerPolicy,
     state: BreakerState,
     health: Health,
@@ -302,102 +313,93 @@ def record(
     reason: str = "",
     successes: Successes = (),
 ) -> BreakerState:
-    """Note what a request said about the domain; `successes` are those not told of before."""
-    state = _settled(state, now)
+    """Record the result of a request; `successes` are earlier ones not recorded yet."""
+    state = _after_ramp(state, now)
     phase = state.phase(now)
     if phase is Phase.OPEN and (health is not Health.BANNED or state.is_ban):
-        return state  # a request from before the trip, late: only the probe decides
+        return state  # a late result from before the trip: only the probe decides
     if health is Health.UNKNOWN:
         return replace(state, probe_until=None)
-    state = replace(state, window=_counted(policy, state.window, health, successes, now))
+    window = state.window
+    for age, count in successes:
+        window = count_requests(window, now - age, policy.window, succeeded=count)
+    is_up = health is Health.UP
+    window = count_requests(window, now, policy.window, succeeded=is_up, failed=not is_up)
+    state = replace(state, window=recent_counts(window, now, policy.window))
     if health is Health.BANNED:
         return _trip(policy, state, now, reason, is_ban=True)
     if health is Health.UP:
-        return _succeeded(policy, state, phase, now)
+        return _record_success(policy, state, phase, now)
     state = replace(state, failures=state.failures + 1)
-    cause = _cause(policy, state, phase, reason, now)
+    cause = _trip_cause(policy, state, phase, reason, now)
     return state if cause is None else _trip(policy, state, now, cause)
 
 
-def reset(state: BreakerState, now: float) -> BreakerState:
-    """Return the state closed by hand; the trips stay counted, and requests go freely."""
-    if state.is_untroubled:
+def reset_breaker(state: BreakerState, now: float) -> BreakerState:
+    """Return the state closed by a user; the number of trips is kept."""
+    if state.is_healthy:
         return state
     return BreakerState(
         trips=state.trips,
-        history=_noted(state, now, state.phase(now), Phase.CLOSED, "closed by hand"),
+        history=_with_transition(state, now, state.phase(now), Phase.CLOSED, "closed by hand"),
     )
 
 
 def health_of(error: BaseException | None) -> Health:
-    """Return what the end of a request says about its domain; None is a success.
+    """Return what the result of a request says about its domain; None is a success.
 
-    A site that asks for a pause and says how long has itself in hand: the pace obeys, and the
-    breaker has nothing to add. One that is merely overloaded is down.
+    A site that asks for a pause of a given length works: the rate limiter obeys, and the breaker
+    has nothing to add. A site that is overloaded without saying so is down.
     """
     if error is None:
         return Health.UP
     if isinstance(error, (CircuitOpen, Deferred)):
-        return Health.UNKNOWN  # nothing was asked, or it was counted before
+        return Health.UNKNOWN  # no request was sent, or it was recorded before
     if isinstance(error, Throttled) and error.retry_after is not None:
         return Health.UNKNOWN
     return _HEALTH.get(kind_of(error), Health.DOWN)
 
 
 _HEALTH = {
-    FailureKind.REFUSED: Health.UP,  # the host answered: it is up
+    FailureKind.REFUSED: Health.UP,  # the host responded: it is up
     FailureKind.GONE: Health.UP,
     FailureKind.INVALID: Health.UP,
     FailureKind.BLOCKED: Health.BANNED,
-    FailureKind.BUG: Health.UNKNOWN,  # our own fault says nothing about the host
-    FailureKind.BUDGET: Health.UNKNOWN,  # nothing was asked
+    FailureKind.BUG: Health.UNKNOWN,  # our own bug says nothing about the host
+    FailureKind.BUDGET: Health.UNKNOWN,  # no request was sent
 }
 
 
-def _settled(state: BreakerState, now: float) -> BreakerState:
-    """Return the state closed for good, once its ramp is over."""
+def _after_ramp(state: BreakerState, now: float) -> BreakerState:
+    """Return the state, closed once its ramp is over."""
     if state.ramp is None or not state.ramp.is_over(now):
         return state
     return BreakerState(
         failures=state.failures,
         trips=state.trips,
         window=state.window,
-        history=_noted(state, now, Phase.RAMPING, Phase.CLOSED, "back at full speed"),
+        history=_with_transition(state, now, Phase.RAMPING, Phase.CLOSED, "back at full speed"),
     )
 
 
-def _turned_away(state: BreakerState, until: float) -> Admission:
-    return Admission(is_allowed=False, until=until, reason=state.reason, is_ban=state.is_ban)
-
-
-def _counted(
-    policy: BreakerPolicy, window: Window, health: Health, successes: Successes, now: float
-) -> Window:
-    for age, count in successes:
-        window = add(window, now - age, policy.window, succeeded=count)
-    is_up = health is Health.UP
-    window = add(window, now, policy.window, succeeded=int(is_up), failed=int(not is_up))
-    return recent(window, now, policy.window)
-
-
-def _succeeded(
+def _record_success(
     policy: BreakerPolicy, state: BreakerState, phase: Phase, now: float
 ) -> BreakerState:
     if phase is not Phase.HALF_OPEN:
         return replace(state, failures=0)
     if policy.ramp == 0:
-        history = _noted(state, now, phase, Phase.CLOSED, "answered again")
+        history = _with_transition(state, now, phase, Phase.CLOSED, "responded again")
         return BreakerState(trips=state.trips, history=history)
     return BreakerState(
         trips=state.trips,
         trips_in_a_row=state.trips_in_a_row,
         bans_in_a_row=state.bans_in_a_row,
         ramp=Ramp(policy.ramp),
-        history=_noted(state, now, phase, Phase.RAMPING, "answered again"),
+        history=_with_transition(state, now, phase, Phase.RAMPING, "responded again"),
     )
 
 
-def _cause(
+def _trip_cause(
     policy: BreakerPolicy, state: BreakerState, phase: Phase, reason: str, now: float
 ) -> str | None:
     """Return why the last failure opens the breaker; None when it does not."""
@@ -405,7 +407,7 @@ def _cause(
     if phase is Phase.HALF_OPEN:
         return f"still failing{last}"
     if phase is Phase.RAMPING:
-        return f"failing again on its way back{last}"
+        return f"failed again while recovering{last}"
     if state.failures >= policy.threshold:
         return f"{state.failures} failures in a row{last}"
     rate = state.rate(policy, now)
@@ -418,7 +420,7 @@ def _trip(
     policy: BreakerPolicy, state: BreakerState, now: float, reason: str, *, is_ban: bool = False
 ) -> BreakerState:
     bans, trips = state.bans_in_a_row + is_ban, state.trips_in_a_row + (not is_ban)
-    rest = policy.rest_after_ban(bans) if is_ban else policy.rest(trips)
+    seconds = policy.recovery_after_ban(bans) if is_ban else policy.recovery_after(trips)
     return BreakerState(
         failures=state.failures,
         trips=state.trips + 1,
@@ -426,24 +428,20 @@ def _trip(
         bans_in_a_row=bans,
         is_ban=is_ban,
         opened_at=now if state.opened_at is None else state.opened_at,
-        open_until=now + rest,
+        open_until=now + seconds,
         reason=reason,
         window=state.window,
-        history=_noted(state, now, state.phase(now), Phase.OPEN, reason),
+        history=_with_transition(state, now, state.phase(now), Phase.OPEN, reason),
     )
 
 
-def _noted(
+def _with_transition(
     state: BreakerState, now: float, old: Phase, new: Phase, reason: str
 ) -> tuple[Transition, ...]:
     return (*state.history, Transition(now, old, new, reason))[-HISTORY:]
 
 
-def _doubled(first: float, times: int, longest: float) -> float:
-    return backoff(times, base=first, ceiling=max(first, longest))
-
-
-def _check(
+def _check_range(
     name: str,
     value: float,
     wanted: str,
@@ -459,5 +457,316 @@ def _check(
 _Part = TypeVar("_Part")
 
 
-def _made(kind: type[_Part], value: Any) -> _Part:
+def _restored(kind: type[_Part], value: Any) -> _Part:
     return value if isinstance(value, kind) else kind(**value)
+
+
+# ---------------- Backends
+
+
+class BreakerBackend(Protocol):
+    """The breakers of all domains; each call is one atomic step."""
+
+    freshness: float
+    """Seconds for which a result of `state` may be reused; 0 is never."""
+
+    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
+        """Decide on one request; in half-open, one request of all processes is the probe."""
+
+    async def record(
+        self,
+        domain: str,
+        policy: BreakerPolicy,
+        health: Health,
+        *,
+        reason: str = "",
+        successes: Successes = (),
+    ) -> BreakerChange:
+        """Record the result of a request, and successes that were not recorded before."""
+
+    async def reset(self, domain: str) -> BreakerState:
+        """Close the breaker."""
+
+    async def state(self, domain: str) -> BreakerState:
+        """Return the breaker of a domain; the initial state when it had no requests."""
+
+    async def all(self) -> dict[str, BreakerState]:
+        """Return all breakers by domain."""
+
+    async def forget(self, domain: str) -> bool:
+        """Delete the breaker of a domain; return False when there was none."""
+
+
+class StateBreakerBackend(BreakerBackend):
+    """Breakers in a StateBackend."""
+
+    def __init__(self, states: StateBackend[BreakerState], *, freshness: float = 0.0) -> None:
+        self._states = states
+        self.freshness = freshness
+
+    async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
+        return await self._states.change(
+            domain, lambda state, now: admit_request(policy, state or BreakerState(), now)
+        )
+
+    async def record(
+        self,
+        domain: str,
+        policy: BreakerPolicy,
+        health: Health,
+        *,
+        reason: str = "",
+        successes: Successes = (),
+    ) -> BreakerChange:
+        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerChange]:
+            before = state or BreakerState()
+            after = record_result(policy, before, health, now, reason=reason, successes=successes)
+            return after, BreakerChange(before, after)
+
+        return await self._states.change(domain, update)
+
+    async def reset(self, domain: str) -> BreakerState:
+        def update(state: BreakerState | None, now: float) -> tuple[BreakerState, BreakerState]:
+            closed = reset_breaker(state or BreakerState(), now)
+            return closed, closed
+
+        return await self._states.change(domain, update)
+
+    async def state(self, domain: str) -> BreakerState:
+        state, _now = await self._states.read(domain)
+        return state or BreakerState()
+
+    async def all(self) -> dict[str, BreakerState]:
+        return await self._states.all()
+
+    async def forget(self, domain: str) -> bool:
+        return await self._states.forget(domain)
+
+
+# ---------------- All domains
+
+_LONGEST_REASON = 200
+_LONGEST_WAIT = 5.0  # seconds that are awaited while a domain ramps up; longer ones are refused
+_SPARE = 0.001  # seconds: waking slightly too early would mean another wait
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerStatus:
+    """The breaker of a domain for display; `opened_at` and `until` are None while it is closed.
+
+    `rate` is the share of recent requests that failed; None when too few are known.
+    """
+
+    phase: Phase
+    failures: int
+    trips: int
+    opened_at: float | None
+    until: float | None
+    rate: float | None = None
+    reason: str = ""
+    is_ban: bool = False
+    history: tuple[Transition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerStatistics:
+    """Trips in all processes, and the requests that this process turned away."""
+
+    trips: int
+    turned_away: int
+    domains: Mapping[str, BreakerStatus]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return asdict(self)
+
+
+class CircuitBreaker:
+    """A breaker for each domain.
+
+    Args:
+        threshold: failures in a row that open it.
+        recovery: seconds until a probe is sent.
+        policy: both and more, instead of them.
+        clock: the clock.
+        backend: where the breakers are; by default in this process.
+
+    Raises:
+        BadOption: a value is out of range.
+    """
+
+    def __init__(
+        self,
+        threshold: int = 10,
+        recovery: float = 60.0,
+        *,
+        policy: BreakerPolicy | None = None,
+        clock: Clock | None = None,
+        backend: BreakerBackend | None = None,
+    ) -> None:
+        self._policy = policy or BreakerPolicy(threshold, recovery)
+        self._clock = clock or SystemClock()
+        self._backend = backend or StateBreakerBackend(MemoryStateBackend(self._clock))
+        self._seen: dict[str, tuple[BreakerState, float]] = {}
+        self._successes: dict[str, SuccessCounter] = {}
+        self._probes: set[str] = set()
+        self._turned_away = 0
+
+    def is_healthy(self, domain: str) -> bool:
+        """Return whether a recently read state shows no failures; no backend is called.
+
+        Then a request needs no `admit`, and a success only `count_success`. False means only that
+        the state is not known.
+        """
+        seen = self._seen.get(domain)
+        return (
+            seen is not None
+            and seen[0].is_healthy
+            and self._clock.now() - seen[1] < self._backend.freshness
+        )
+
+    def count_success(self, domain: str) -> None:
+        """Count a success in this process; it is recorded with the next result."""
+        counter = self._successes.get(domain)
+        if counter is None:
+            counter = self._successes[domain] = SuccessCounter(self._policy.window)
+        counter.count(self._clock.now())
+
+    async def admit(self, domain: str, url: str | None = None) -> None:
+        """Return when a request may go; its result has to be passed to `record`.
+
+        While the domain ramps up, short waits are awaited: an item that needs several requests
+        would otherwise start again at each.
+
+        Raises:
+            CircuitOpen: the breaker is open; it says until when.
+        """
+        while not (admission := await self._admission(domain)).is_allowed:
+            wait = admission.until - self._clock.now()
+            if wait > _LONGEST_WAIT or not await self._is_ramping(domain):
+                self._turn_away(url or domain, admission)
+            await self._clock.sleep(wait + _SPARE)
+        if admission.is_probe:
+            self._probes.add(domain)
+
+    async def record(self, domain: str, error: BaseException | None) -> BreakerChange | None:
+        """Record the result of a request; None is a success, a cancellation says nothing.
+
+        Returns the effect; None when the backend was not called.
+        """
+        health = Health.UNKNOWN if isinstance(error, asyncio.CancelledError) else health_of(error)
+        is_probe = domain in self._probes
+        self._probes.discard(domain)
+        if health is Health.UNKNOWN and not is_probe:
+            return None
+        if health is Health.UP and (await self._state(domain)).is_healthy:
+            self.count_success(domain)
+            return None
+        counter = self._successes.pop(domain, None)
+        change = await self._backend.record(
+            domain,
+            self._policy,
+            health,
+            reason=_failure_text(error),
+            successes=counter.take(self._clock.now()) if counter else (),
+        )
+        self._remember(domain, change.after)
+        return change
+
+    @contextlib.asynccontextmanager
+    async def guard(self, domain: str, url: str | None = None) -> AsyncIterator[None]:
+        """Admit the block as one request and record its result.
+
+        Raises:
+            CircuitOpen: the breaker is open; the block does not run.
+        """
+        await self.admit(domain, url)
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            # The cancellation goes through even when the backend is not reachable.
+            with contextlib.suppress(StoreError):
+                await self.record(domain, error)
+            raise
+        except Exception as error:
+            await self.record(domain, error)
+            raise
+        await self.record(domain, None)
+
+    async def reset(self, domain: str) -> None:
+        """Close the breaker of a domain."""
+        self._probes.discard(domain)
+        self._remember(domain, await self._backend.reset(domain))
+
+    async def state(self, domain: str) -> BreakerStatus:
+        """Return the breaker of a domain."""
+        state = await self._backend.state(domain)
+        self._remember(domain, state)
+        return status_of_breaker(state, self._policy, self._clock.now())
+
+    def get_statistics(self) -> BreakerStatistics:
+        """Return all breakers as they were last seen."""
+        now = self._clock.now()
+        domains = {
+            name: status_of_breaker(state, self._policy, now)
+            for name, (state, _) in self._seen.items()
+        }
+        trips = sum(status.trips for status in domains.values())
+        return BreakerStatistics(trips, self._turned_away, domains)
+
+    async def _admission(self, domain: str) -> Admission:
+        """Decide on one request; the backend is called only when it matters."""
+        state = await self._state(domain)
+        if state.phase(self._clock.now()) is Phase.OPEN:
+            # A user may just have closed it; an outdated state would defer the item, or its whole
+            # domain, until the breaker half-opens.
+            self._seen.pop(domain, None)
+            state = await self._state(domain)
+        now = self._clock.now()
+        if state.is_closed or state.phase(now) is Phase.OPEN:
+            return admit_request(self._policy, state, now)[1]
+        admission = await self._backend.admit(domain, self._policy)
+        self._seen.pop(domain, None)
+        return admission
+
+    async def _is_ramping(self, domain: str) -> bool:
+        return (await self._state(domain)).phase(self._clock.now()) is Phase.RAMPING
+
+    async def _state(self, domain: str) -> BreakerState:
+        """Return the state; one that was read recently is reused."""
+        seen = self._seen.get(domain)
+        if seen and self._clock.now() - seen[1] < self._backend.freshness:
+            return seen[0]
+        state = await self._backend.state(domain)
+        self._remember(domain, state)
+        return state
+
+    def _remember(self, domain: str, state: BreakerState) -> None:
+        self._seen[domain] = (state, self._clock.now())
+
+    def _turn_away(self, url: str, admission: Admission) -> NoReturn:
+        self._turned_away += 1
+        kind = FailureKind.BLOCKED if admission.is_ban else FailureKind.NETWORK
+        raise CircuitOpen(url, admission.until, admission.reason, kind)
+
+
+def status_of_breaker(state: BreakerState, policy: BreakerPolicy, now: float) -> BreakerStatus:
+    """Return a breaker at a time, for display."""
+    return BreakerStatus(
+        phase=state.phase(now),
+        failures=state.failures,
+        trips=state.trips,
+        opened_at=state.opened_at,
+        until=state.open_until,
+        rate=state.rate(policy, now),
+        reason=state.reason,
+        is_ban=state.is_ban,
+        history=state.history,
+    )
+
+
+def _failure_text(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    text = error.evidence if isinstance(error, Blocked) else str(error)
+    return (text or type(error).__name__)[:_LONGEST_REASON]

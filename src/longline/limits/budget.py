@@ -1,4 +1,4 @@
-"""How much a job may ask for: requests, bytes and time, in all and of each domain."""
+"""Budgets of a job: maximum requests, bytes and time, in total and per domain."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from longline.core.clock import Clock
-from longline.limits.backends.cells import Cells
+from longline.limits.backends.base import StateBackend
 from longline.limits.errors import BudgetSpent
 
-_PARTS = 64  # into which what is left is divided, to take one of them
-_MOST = 32  # requests taken at a time
+_SHARE = 64  # one part in this many of what is left is reserved at a time
+_MOST_RESERVED = 32  # requests reserved at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits that a user set; None is none. `seconds` are those of one run, pauses not counted."""
+    """Limits that a user set; None is unlimited. `seconds` are of one run, without pauses."""
 
     requests: int | None = None
     received_bytes: int | None = None
@@ -28,23 +28,23 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What was used of a budget."""
+class BudgetUsage:
+    """The used part of a budget. Stored as JSON."""
 
     requests: int = 0
     received_bytes: int = 0
 
 
-def exceeded(
-    budget: Budget, spent: Spent, seconds: float, *, requests_in_hand: int = 0
+def exceeded_limit(
+    budget: Budget, usage: BudgetUsage, seconds: float, *, reserved_requests: int = 0
 ) -> str | None:
-    """Return which limit another request would break, in words; None when it may go.
+    """Return the limit that another request would exceed, in words; None when it may go.
 
-    `requests_in_hand` are counted as spent and were not made yet.
+    `reserved_requests` are counted as used and were not sent yet.
     """
-    if budget.requests is not None and spent.requests - requests_in_hand >= budget.requests:
+    if budget.requests is not None and usage.requests - reserved_requests >= budget.requests:
         return f"the budget of {budget.requests:,} requests"
-    if budget.received_bytes is not None and spent.received_bytes >= budget.received_bytes:
+    if budget.received_bytes is not None and usage.received_bytes >= budget.received_bytes:
         return f"the budget of {budget.received_bytes:,} bytes"
     if budget.seconds is not None and seconds >= budget.seconds:
         return f"the budget of {budget.seconds:g} s"
@@ -54,23 +54,23 @@ def exceeded(
 class Budgets:
     """The budgets of one job, shared by all processes that run it.
 
-    While much is left, a process takes requests out by the dozen, so that not each of them has to
-    ask the keeper; towards the end one by one, so that the last is not one too many. What a killed
-    process has taken and not used counts as spent.
+    While much is left, a process reserves several requests with one call to the backend; near the
+    end it reserves them one by one, so that the limit is exact. Requests that a killed process had
+    reserved count as used.
 
     Args:
-        job: whose budgets they are.
-        cells: where what was spent is kept.
-        clock: what time it is.
+        job: the job's id.
+        backend: where the usage is shared.
+        clock: the clock.
         total: for all domains together.
         per_domain: for each domain.
-        since: when the run began; now, when it begins with this object.
+        since: when the run started; by default now.
     """
 
     def __init__(
         self,
         job: str,
-        cells: Cells[Spent],
+        backend: StateBackend[BudgetUsage],
         clock: Clock,
         *,
         total: Budget,
@@ -78,119 +78,132 @@ class Budgets:
         since: float | None = None,
     ) -> None:
         self._job = job
-        self._cells = cells
+        self._backend = backend
         self._clock = clock
         self._total = total
         self._per_domain = per_domain
         self._started = clock.now() if since is None else since
-        self._purses: dict[str, _Purse] = {}
-        self._limits: dict[str, tuple[_Purse, ...]] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._by_domain: dict[str, tuple[_Account, ...]] = {}
 
     def check(self, domain: str, url: str) -> None:
-        """Refuse at once what is known to be over a limit, before anybody waits for a turn.
+        """Refuse a request that is known to exceed a budget, before it waits for anything.
 
         Raises:
-            BudgetSpent: it is.
+            BudgetSpent: it does.
         """
         seconds = self._clock.now() - self._started
-        for purse in self._of(domain):
-            limit = exceeded(purse.budget, purse.seen, seconds, requests_in_hand=purse.in_hand)
+        for account in self._accounts_of(domain):
+            limit = exceeded_limit(
+                account.budget, account.seen, seconds, reserved_requests=account.reserved
+            )
             if limit is not None:
-                raise BudgetSpent(url, f"{limit}{purse.words}")
+                raise BudgetSpent(url, f"{limit}{account.suffix}")
 
     async def spend(self, domain: str, url: str) -> None:
-        """Take one request, that was checked before, out of the budgets.
+        """Use one request, which was checked before.
 
         Raises:
-            BudgetSpent: there is none left.
+            BudgetSpent: none is left.
         """
-        while not self.spends_at_once(domain):  # what was taken out may be gone to another task
-            for purse in self._of(domain):
-                if not purse.in_hand:
-                    await self._take_more(purse, url)
+        while not self.try_spend(domain):  # another task may use what was reserved
+            for account in self._accounts_of(domain):
+                if not account.reserved:
+                    await self._reserve(account, url)
 
-    def spends_at_once(self, domain: str) -> bool:
-        """Take one request if that needs no asking; say whether it was taken."""
-        purses = self._of(domain)
-        for purse in purses:
-            if not purse.in_hand:
+    def try_spend(self, domain: str) -> bool:
+        """Use one request if the backend need not be called; return whether it was used."""
+        accounts = self._accounts_of(domain)
+        for account in accounts:
+            if not account.reserved:
                 return False
-        for purse in purses:
-            purse.in_hand -= 1
+        for account in accounts:
+            account.reserved -= 1
         return True
 
     def receive(self, domain: str, size_bytes: int) -> bool:
-        """Count the bytes of an answer; say whether it is time to `report` them."""
-        is_time = False
-        for purse in self._of(domain):
-            limit = purse.budget.received_bytes
+        """Count the bytes of a response; return whether it is time to `report` them."""
+        is_due = False
+        for account in self._accounts_of(domain):
+            limit = account.budget.received_bytes
             if limit is not None:
-                purse.unsaid_bytes += size_bytes
-                left = limit - purse.seen.received_bytes
-                is_time |= purse.unsaid_bytes >= left / _PARTS
-        return is_time
+                account.unreported_bytes += size_bytes
+                left = limit - account.seen.received_bytes
+                is_due |= account.unreported_bytes >= left / _SHARE
+        return is_due
 
     async def report(self, domain: str) -> None:
-        """Tell all processes how many bytes were received here."""
-        for purse in self._of(domain):
-            if purse.unsaid_bytes:
-                size_bytes, purse.unsaid_bytes = purse.unsaid_bytes, 0
-                purse.seen = await self._cells.change(purse.name, partial(_add, size_bytes))
+        """Share the number of received bytes with all processes."""
+        for account in self._accounts_of(domain):
+            if account.unreported_bytes:
+                size_bytes, account.unreported_bytes = account.unreported_bytes, 0
+                account.seen = await self._backend.change(
+                    account.name, partial(_add_bytes, size_bytes)
+                )
 
     async def forget(self) -> None:
-        """Remove what was kept, once the job has ended."""
-        for name in await self._cells.all():
+        """Delete the stored usage, once the job has ended."""
+        for name in await self._backend.all():
             if name == self._job or name.startswith(f"{self._job} "):
-                await self._cells.forget(name)
+                await self._backend.forget(name)
 
-    async def _take_more(self, purse: _Purse, url: str) -> None:
-        before, taken = await self._cells.change(purse.name, partial(_take, purse.budget))
-        purse.seen = Spent(before.requests + taken, before.received_bytes)
-        if not taken:
-            raise BudgetSpent(url, f"{exceeded(purse.budget, before, 0.0)}{purse.words}")
-        purse.in_hand += taken
+    async def _reserve(self, account: _Account, url: str) -> None:
+        before, count = await self._backend.change(
+            account.name, partial(_reserve_requests, account.budget)
+        )
+        account.seen = BudgetUsage(before.requests + count, before.received_bytes)
+        if not count:
+            limit = exceeded_limit(account.budget, before, 0.0)
+            raise BudgetSpent(url, f"{limit}{account.suffix}")
+        account.reserved += count
 
-    def _of(self, domain: str) -> tuple[_Purse, ...]:
-        """Return what a request to a domain is taken from."""
-        found = self._limits.get(domain)
+    def _accounts_of(self, domain: str) -> tuple[_Account, ...]:
+        """Return the accounts that a request to a domain is charged to."""
+        found = self._by_domain.get(domain)
         if found is None:
-            # The domain's first: where the job's own refuses, nothing more will be asked anyway.
-            each = self._purse(f"{self._job} {domain}", self._per_domain, f" for {domain}")
-            whole = self._purse(self._job, self._total, "")
+            # The domain's first: when the job's own refuses, no more requests are sent anyway.
+            each = self._account(f"{self._job} {domain}", self._per_domain, f" for {domain}")
+            whole = self._account(self._job, self._total, "")
             found = tuple(one for one in (each, whole) if not one.budget.is_empty)
-            self._limits[domain] = found
+            self._by_domain[domain] = found
         return found
 
-    def _purse(self, name: str, budget: Budget, words: str) -> _Purse:
-        return self._purses.setdefault(name, _Purse(name, budget, words))
+    def _account(self, name: str, budget: Budget, suffix: str) -> _Account:
+        return self._accounts.setdefault(name, _Account(name, budget, suffix))
 
 
 @dataclass(slots=True)
-class _Purse:
-    """What this process knows of one budget, and has taken out of it.
+class _Account:
+    """One budget in this process: its usage as last seen, and the requests reserved from it.
 
-    `words` follow the name of a limit; `unsaid_bytes` were received and not reported yet.
+    `suffix` follows the name of a limit in messages.
     """
 
     name: str
     budget: Budget
-    words: str
-    seen: Spent = Spent()
-    in_hand: int = 0
-    unsaid_bytes: int = 0
+    suffix: str
+    seen: BudgetUsage = BudgetUsage()
+    reserved: int = 0
+    unreported_bytes: int = 0
 
 
-def _take(budget: Budget, spent: Spent | None, _now: float) -> tuple[Spent, tuple[Spent, int]]:
-    """Take some requests; answer with what was spent before, and how many were taken."""
-    before = spent or Spent()
-    if exceeded(budget, before, 0.0) is not None:
+def _reserve_requests(
+    budget: Budget, usage: BudgetUsage | None, _now: float
+) -> tuple[BudgetUsage, tuple[BudgetUsage, int]]:
+    """Reserve some requests; the result is the usage before, and how many were reserved."""
+    before = usage or BudgetUsage()
+    if exceeded_limit(budget, before, 0.0) is not None:
         return before, (before, 0)
-    left = _MOST * _PARTS if budget.requests is None else budget.requests - before.requests
-    count = min(max(left // _PARTS, 1), _MOST)
+    left = _MOST_RESERVED * _SHARE
+    if budget.requests is not None:
+        left = budget.requests - before.requests
+    count = min(max(left // _SHARE, 1), _MOST_RESERVED)
     return replace(before, requests=before.requests + count), (before, count)
 
 
-def _add(size_bytes: int, spent: Spent | None, _now: float) -> tuple[Spent, Spent]:
-    before = spent or Spent()
+def _add_bytes(
+    size_bytes: int, usage: BudgetUsage | None, _now: float
+) -> tuple[BudgetUsage, BudgetUsage]:
+    before = usage or BudgetUsage()
     after = replace(before, received_bytes=before.received_bytes + size_bytes)
     return after, after

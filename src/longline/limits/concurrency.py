@@ -1,51 +1,199 @@
-"""How many requests a domain may have under way at once, over all processes.
+"""Concurrency limit: how many requests to a domain may be in flight, over all processes.
 
-Each request holds a lease while it is under way and renews it; the lease of a process that died
-ends by itself.
+Each request holds a lease while it is in flight and renews it; the lease of a process that died
+expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import uuid4
+
+from longline.core.backoff import backoff
+from longline.core.clock import Clock, SystemClock, sleep_or_wake
+from longline.core.errors import BadOption, StoreError
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.memory import MemoryStateBackend
+from longline.limits.limiter import PriorityLock
 
 LEASE = 30.0
-"""Seconds after which a request that was not heard of is believed dead."""
+"""Seconds after which a request that was not renewed is considered dead."""
 RENEWAL = LEASE / 6
-"""Seconds between two signs of life."""
+"""Seconds between two renewals."""
+_FIRST_POLL = 0.02  # seconds until the backend is asked again for a slot
+_LONGEST_POLL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Who is inside: each token with the moment its lease ends, in seconds since the epoch."""
+    """The requests in flight at a domain: each token with its lease's end. Stored as JSON."""
 
     leases: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """The `token` of one who was let in; None: no room, and none comes by itself for `wait` s."""
+class InFlightSlot:
+    """An acquired slot's `token`; None when all are taken, and none expires for `wait` seconds."""
 
     token: str | None
     wait: float = 0.0
 
 
-def enter(
-    crowd: InFlight, token: str, limit: int, lease: float, now: float
-) -> tuple[InFlight, Entry]:
-    """Let one more in while fewer than `limit` are inside."""
-    # A clock that was set back must not keep a dead one inside: no lease is longer than one lease.
-    leases = {one: min(until, now + lease) for one, until in crowd.leases.items() if until > now}
+def add_request(
+    state: InFlight, token: str, limit: int, lease: float, now: float
+) -> tuple[InFlight, InFlightSlot]:
+    """Add a request while fewer than `limit` are in flight."""
+    # After the clock was set back, no lease may be longer than one lease.
+    leases = {one: min(until, now + lease) for one, until in state.leases.items() if until > now}
     if len(leases) >= limit:
-        return InFlight(leases), Entry(None, min(leases.values(), default=now) - now)
-    return InFlight({**leases, token: now + lease}), Entry(token)
+        return InFlight(leases), InFlightSlot(None, min(leases.values(), default=now) - now)
+    return InFlight({**leases, token: now + lease}), InFlightSlot(token)
 
 
-def stay(crowd: InFlight, tokens: Iterable[str], lease: float, now: float) -> InFlight:
-    """Renew leases; one that was forgotten is written down again, since its holder is inside."""
-    return InFlight({**crowd.leases, **dict.fromkeys(tokens, now + lease)})
+def renew_requests(state: InFlight, tokens: Iterable[str], lease: float, now: float) -> InFlight:
+    """Renew leases; a lost one is added again, since its request is in flight."""
+    return InFlight({**state.leases, **dict.fromkeys(tokens, now + lease)})
 
 
-def leave(crowd: InFlight, token: str) -> InFlight:
-    """Return the crowd without one."""
-    return InFlight({one: until for one, until in crowd.leases.items() if one != token})
+def remove_request(state: InFlight, token: str) -> InFlight:
+    """Remove a request."""
+    return InFlight({one: until for one, until in state.leases.items() if one != token})
+
+
+class ConcurrencyBackend(Protocol):
+    """The requests in flight at all domains; each call is one atomic step."""
+
+    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
+        """Take a slot for `lease` seconds while fewer than `limit` are taken, in all processes."""
+
+    async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
+        """Renew leases for another `lease` seconds; lost ones are added again."""
+
+    async def release(self, domain: str, token: str) -> None:
+        """Free a slot; an unknown token is ignored, and one that cannot be released expires."""
+
+
+class StateConcurrencyBackend(ConcurrencyBackend):
+    """Requests in flight in a StateBackend."""
+
+    def __init__(self, states: StateBackend[InFlight]) -> None:
+        self._states = states
+
+    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
+        token = uuid4().hex
+        return await self._states.change(
+            domain, lambda state, now: add_request(state or InFlight(), token, limit, lease, now)
+        )
+
+    async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
+        await self._states.change(
+            domain,
+            lambda state, now: (renew_requests(state or InFlight(), tokens, lease, now), None),
+        )
+
+    async def release(self, domain: str, token: str) -> None:
+        await self._states.change(
+            domain, lambda state, _now: (state and remove_request(state, token), None)
+        )
+
+
+class ConcurrencyLimiter:
+    """A distributed semaphore of `limit` slots for each domain.
+
+    Tasks of one process queue and only the first asks the backend; a released slot wakes the next
+    task of its own process at once.
+
+    Args:
+        limit: requests that may be in flight at a domain, in all processes together.
+        clock: the clock to wait by.
+        backend: where the requests in flight are recorded; by default in this process.
+
+    Raises:
+        BadOption: the limit is not a whole number from 1.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        clock: Clock | None = None,
+        backend: ConcurrencyBackend | None = None,
+    ) -> None:
+        if isinstance(limit, (bool, float)) or limit < 1:
+            raise BadOption("max_in_flight", f"must be a whole number from 1, not {limit!r}")
+        self._limit = limit
+        self._clock = clock or SystemClock()
+        self._backend = backend or StateConcurrencyBackend(MemoryStateBackend(self._clock))
+        self._domains: dict[str, _DomainSlots] = {}
+        self._renewal: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def slot(self, domain: str, *, priority: int = 0) -> AsyncIterator[float]:
+        """Hold a slot during the block; yields the seconds that were waited.
+
+        Raises:
+            StoreError: the backend cannot be used.
+        """
+        started = self._clock.now()
+        slots = self._domains.setdefault(domain, _DomainSlots())
+        async with slots.queue.acquire(priority):
+            token = await self._acquire(domain, slots)
+        try:
+            if self._renewal is None or self._renewal.done():
+                self._renewal = asyncio.create_task(self._renew())
+            yield self._clock.now() - started
+        finally:
+            slots.held.discard(token)
+            await self._release(domain, token)
+
+    async def close(self) -> None:
+        """Stop renewing; further calls do nothing."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+
+    async def _acquire(self, domain: str, slots: _DomainSlots) -> str:
+        polls = 0
+        while True:
+            slots.released.clear()
+            if len(slots.held) >= self._limit:
+                await slots.released.wait()
+                continue
+            slot = await self._backend.acquire(domain, self._limit, LEASE)
+            if slot.token is not None:
+                slots.held.add(slot.token)
+                return slot.token
+            polls += 1
+            pause = backoff(polls, base=_FIRST_POLL, ceiling=_LONGEST_POLL)
+            await sleep_or_wake(pause, slots.released)
+
+    async def _release(self, domain: str, token: str) -> None:
+        try:
+            # The response is there: it is not lost because the backend is not reachable.
+            with contextlib.suppress(StoreError):
+                await self._backend.release(domain, token)
+        finally:
+            self._domains[domain].released.set()
+
+    async def _renew(self) -> None:
+        """Renew all leases of this process until it holds none."""
+        await self._clock.sleep(RENEWAL)
+        while held := [(name, slots) for name, slots in self._domains.items() if slots.held]:
+            for domain, slots in held:
+                # Tried again at the next renewal; a lease outlasts five failed ones.
+                with contextlib.suppress(StoreError):
+                    await self._backend.renew(domain, sorted(slots.held), LEASE)
+            await self._clock.sleep(RENEWAL)
+
+
+@dataclass(slots=True)
+class _DomainSlots:
+    """One domain: its queue, the slots of this process, and whether one was released."""
+
+    queue: PriorityLock = field(default_factory=PriorityLock)
+    held: set[str] = field(default_factory=set)
+    released: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,13 +1,13 @@
-"""How fast a domain may be asked when nobody says so: found out from below, told the time.
+"""Learn the rate limit of a domain that declares none: increase from below, back off on refusals.
 
-The rate goes up by a constant for each second of accepted traffic and down by a factor when the
-domain refuses. A refusal says more than "too fast": the server's bucket is empty at that moment.
-What is accepted from then on is what has been refilled since, whatever the size of the bucket, so
-accepted / elapsed is a *proven* lower bound of the true rate; and when the next refusal comes, the
-bucket is empty again and the same figure is the true rate itself.
+The rate grows by a constant for each second of accepted traffic and shrinks by a factor when the
+domain refuses a request. A refusal also means that the server's bucket is empty at that time. What
+is accepted afterwards has been refilled since, whatever the size of the bucket, so accepted /
+elapsed is a *proven* lower bound of the true rate; at the next refusal the bucket is empty again
+and the same quotient is the true rate.
 
-A new run begins with what is proven. `ceiling` is the rate that was last refused; the closer it
-comes, the slower the rate grows.
+A new run starts with the proven rate. `ceiling` is the rate that was last refused; the closer the
+rate comes to it, the slower it grows.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from longline.limits.rate_limit import RateLimit
 
 SLOWEST = 0.05
 FASTEST = 1000.0
-"""No learned or pinned rate lies outside these bounds, in requests a second."""
+"""Bounds of learned and pinned rates, in requests per second."""
 START = 2.0
-"""Requests a second of a domain of which nothing is known."""
-_STEP = 3.0  # requests a second, more with each second of accepted traffic
+"""Requests per second to an unknown domain."""
+_STEP = 3.0  # requests per second, added for each second of accepted traffic
 _CUT = 0.6  # of a rate that was refused
 BELOW = 0.95
-"""Of a limit that is known, measured or published, so much is used."""
-_HIGHEST = 0.97  # of a rate that was refused once: never again
+"""The share of a known limit, measured or published, that is used."""
+_HIGHEST = 0.97  # of a rate that was refused: never exceeded again
 _ENOUGH = 10  # accepted requests make a measurement
-_WINDOW = 0.5  # seconds between two looks at how busy a domain is
+_WINDOW = 0.5  # seconds between two measurements of how busy a domain is
 _BUSY = 0.7  # of the rate must be used, or growing would prove nothing
-_BURST = 10  # requests that a bucket of unknown size may have given us
-_FRESH = 7 * 86_400.0  # seconds for which a ceiling is believed
-_SHADE = 0.98  # of what is proven: a rate that is exactly right leaves no room to grow
-_PROBE = 2  # requests together: without any slack, each that leaves late is a slot lost
-_LIFTED = 1.5  # times an old ceiling, tried anew
-_BUNCH = 0.05  # seconds; requests this close arrive together anyway
-_PAIR = 0.03  # seconds; a site that takes two requests this close has a bucket for two
+_BURST = 10  # requests that a bucket of unknown size may have granted
+_FRESH = 7 * 86_400.0  # seconds for which a ceiling is valid
+_SHADE = 0.98  # of the proven rate: exactly right would leave no room to grow
+_PROBE = 2  # requests of a burst: without slack, each late request is a lost slot
+_LIFTED = 1.5  # times an old ceiling, tried again
+_BUNCH = 0.05  # seconds; requests this close arrive together
+_PAIR = 0.03  # seconds; a site that accepts two requests this close has a bucket for two
 
 
 class Caution(IntEnum):
-    """How carefully a rate grows: at full speed, towards its ceiling in a minute, or an hour."""
+    """How fast a rate grows: at full speed, or towards its ceiling in a minute or an hour."""
 
     NONE = 0
     SOME = 1
@@ -56,14 +56,14 @@ _APPROACH = {Caution.SOME: 60.0, Caution.MUCH: 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What is known of one domain's limit; rates are requests a second, moments epoch seconds.
+    """The known limit of one domain; rates are per second, times epoch seconds. Stored as JSON.
 
-    `published` is what the site declares, `restraint` what its robots.txt asks for; both are None
-    when it does not. A pinned `rate` (with its `burst`) is somebody's word and is not learned
-    over. `burst` is tried with two and `is_burst_proven` once a site took two requests together.
-    `proven` is 0 while nothing is. `accepted` requests were sent since the stretch began at
-    `since`, beyond what a burst may have given. `refused_at` is when the last refused request was
-    sent, `heard_at` when its refusal came in.
+    `published` is what the site declares in headers, `restraint` what its robots.txt requests; None
+    without one. A pinned `rate` (with its `burst`) was set by a user and is never learned over.
+    `burst` starts with two; `is_burst_proven` once a site accepted two requests together. `proven`
+    is 0 while unknown. `accepted` requests were sent since the measurement began at `since`, beyond
+    what a burst may have granted. `refused_at` is when the last refused request was sent,
+    `heard_at` when its refusal arrived.
     """
 
     rate: float = START
@@ -87,7 +87,7 @@ class Learned:
 
     @property
     def origin(self) -> str:
-        """How the pace is known: pinned, robots, published or learned, whichever binds it."""
+        """Where the effective limit comes from: pinned, robots, published or learned."""
         known = {"robots": self.restraint}
         if self.is_pinned:
             known["pinned"] = self.rate
@@ -98,8 +98,8 @@ class Learned:
         return min(rates, key=lambda name: rates[name]) if rates else "learned"
 
 
-def begin(state: Learned | None, now: float) -> Learned:
-    """Start a run: with what was proven, or from the bottom when nothing is known."""
+def start_run(state: Learned | None, now: float) -> Learned:
+    """Start a run with the proven rate, or with START when nothing is known."""
     known = state or Learned()
     if known.is_pinned:
         return known
@@ -114,7 +114,7 @@ def begin(state: Learned | None, now: float) -> Learned:
         refused_at=now if is_old else known.refused_at,
         caution=_first_caution(ceiling, 0.0 if is_old else known.proven),
         since=now,
-        # Unlike after a refusal, the bucket may be full now: a second's worth is not counted.
+        # Unlike after a refusal, the bucket may be full now: one second of traffic is not counted.
         accepted=-max(_BURST, math.ceil(ceiling or 0.0)),
         window_at=now,
         window_count=0,
@@ -122,36 +122,38 @@ def begin(state: Learned | None, now: float) -> Learned:
     )
 
 
-def accepted(
+def count_accepted(
     state: Learned, sent: Sequence[float], now: float, *, is_eager: bool = True
 ) -> Learned:
-    """Count requests that were sent at these moments and not refused.
+    """Count accepted requests, sent at these times.
 
     Args:
-        state: What was known before.
-        sent: Any order; those from before the last refusal say nothing new.
-        now: The moment.
-        is_eager: Whether the rate may grow; not while too many answers are outstanding.
+        state: the state before.
+        sent: in any order; times before the last refusal are ignored.
+        now: the time.
+        is_eager: whether the rate may grow; not while too many responses are outstanding.
     """
     if state.is_pinned or not sent:
         return state
     fresh = sum(at > state.refused_at for at in sent)
-    told = replace(
+    counted = replace(
         state,
         accepted=state.accepted + fresh,
         window_count=state.window_count + fresh,
         is_burst_proven=state.is_burst_proven or _has_pair(sent),
     )
-    proven = min(_measured(told, max(sent)), told.rate)
-    told = replace(told, proven=max(told.proven, proven))
-    return _look(told, now, is_eager=is_eager) if now - told.window_at >= _WINDOW else told
+    proven = min(_mean_rate(counted, max(sent)), counted.rate)
+    counted = replace(counted, proven=max(counted.proven, proven))
+    return (
+        _measure(counted, now, is_eager=is_eager) if now - counted.window_at >= _WINDOW else counted
+    )
 
 
-def refused(state: Learned, sent_at: float, now: float) -> Learned:
-    """Slow down after a refusal of the request that was sent at `sent_at`."""
+def count_refused(state: Learned, sent_at: float, now: float) -> Learned:
+    """Slow down after the request that was sent at `sent_at` was refused."""
     counted = replace(state, refusals=state.refusals + 1)
     if state.is_pinned or sent_at <= state.heard_at:
-        return counted  # in flight when an earlier refusal came: the same news
+        return counted  # in flight when an earlier refusal arrived: the same refusal
     begun = replace(
         counted,
         refused_at=sent_at,
@@ -163,8 +165,8 @@ def refused(state: Learned, sent_at: float, now: float) -> Learned:
         changed_at=now,
     )
     if state.burst > 1 and not state.is_burst_proven:
-        return replace(begun, burst=1)  # perhaps two together were too many, not the rate
-    measured = _measured(state, sent_at) if state.caution else 0.0
+        return replace(begun, burst=1)  # two together may have been too many, not the rate
+    measured = _mean_rate(state, sent_at) if state.caution else 0.0
     rate = _bounded(BELOW * min(measured, state.rate) if measured else _CUT * state.rate)
     return replace(
         begun,
@@ -175,85 +177,86 @@ def refused(state: Learned, sent_at: float, now: float) -> Learned:
     )
 
 
-def published(state: Learned, rate: float, now: float) -> Learned:
-    """Believe a limit that the site declares; unknown limits need not be searched for then."""
+def set_published(state: Learned, rate: float, now: float) -> Learned:
+    """Adopt a limit that the site declares in its headers."""
     if state.published == rate:
         return state
-    told = replace(state, published=rate, changed_at=now)
+    known = replace(state, published=rate, changed_at=now)
     if state.refusals or state.is_pinned:
-        return told
+        return known
     used = _bounded(BELOW * rate)
-    # What was proven before the site said so is no reason to begin the next run above its word.
-    return replace(told, rate=used, proven=min(state.proven, used))
+    # A rate proven earlier must not start the next run above the published limit.
+    return replace(known, rate=used, proven=min(state.proven, used))
 
 
-def restrained(state: Learned, rate: float, now: float) -> Learned:
-    """Remember the pace that robots.txt asks for."""
+def set_restraint(state: Learned, rate: float, now: float) -> Learned:
+    """Record the rate that robots.txt requests."""
     return state if state.restraint == rate else replace(state, restraint=rate, changed_at=now)
 
 
-def pinned(state: Learned | None, rate: float, burst: int, now: float) -> Learned:
-    """Set a pace by hand.
+def pin(state: Learned | None, rate: float, burst: int, now: float) -> Learned:
+    """Pin a rate limit.
 
     Raises:
-        BadOption: a figure makes no sense.
+        BadOption: a value is out of range.
     """
     if not SLOWEST <= rate <= FASTEST:
-        wanted = f"from {SLOWEST:g} to {FASTEST:g} requests a second"
+        wanted = f"from {SLOWEST:g} to {FASTEST:g} requests per second"
         raise BadOption("rate", f"must be {wanted}, not {rate!r}")
     RateLimit(rate, burst)
     known = state or Learned()
     return replace(known, rate=rate, burst=burst, is_pinned=True, changed_at=now)
 
 
-def pace(state: Learned) -> RateLimit:
-    """Return the pace to keep, as far as the site's answers decide it."""
-    return spaced(rate(state), state.burst)
+def limit_of(state: Learned) -> RateLimit:
+    """Return the rate limit to use, before robots.txt."""
+    return spread(effective_rate(state), state.burst)
 
 
-def rate(state: Learned) -> float:
-    """Return the requests a second of that pace."""
+def effective_rate(state: Learned) -> float:
+    """Return the requests per second of that limit."""
     if state.is_pinned or state.published is None:
         return state.rate
     return min(state.rate, BELOW * state.published)
 
 
-def kept_rate(state: Learned) -> float:
-    """Return the requests a second that all that is known comes down to, for people."""
-    known = rate(state) if state.is_pinned or state.is_learned else None
+def displayed_rate(state: Learned) -> float:
+    """Return the requests per second that result from all known limits, for display."""
+    known = effective_rate(state) if state.is_pinned or state.is_learned else None
     bounds = (known, None if state.is_pinned else state.published, state.restraint)
     return min((bound for bound in bounds if bound is not None), default=state.rate)
 
 
-def spaced(rate: float, burst: int = 1) -> RateLimit:
-    """Return a pace of exactly `rate` in the long run.
+def spread(rate: float, burst: int = 1) -> RateLimit:
+    """Return a limit of exactly `rate` in the long run.
 
-    At high rates the burst is as many as leave within a moment so short that they arrive together
-    anyway.
+    At high rates the burst is the number of requests that would arrive together anyway.
     """
     capacity = max(burst, 1 + int(rate * _BUNCH))
     if capacity > 1:
         return RateLimit(rate, capacity)
-    # A bucket of one is held back by a tenth of its interval each time; see Pace.hold.
+    # A bucket of one is delayed by a tenth of its interval each time; see RateLimit.hold.
     return RateLimit(1.1 * rate, 1, margin=1 / (11 * rate))
 
 
-def slower(one: RateLimit, rate: float) -> RateLimit:
-    """Return a pace of which no two requests are closer than `rate` allows."""
-    if one.capacity == 1 and one.rate <= rate:
-        return one
-    return RateLimit(min(one.rate, rate), 1, one.margin)
+def cap(limit: RateLimit, rate: float) -> RateLimit:
+    """Return the limit, with no two requests closer than `rate` allows."""
+    if limit.capacity == 1 and limit.rate <= rate:
+        return limit
+    return RateLimit(min(limit.rate, rate), 1, limit.margin)
 
 
-def _look(state: Learned, now: float, *, is_eager: bool) -> Learned:
-    """Let the rate grow by what was used of it since the last look."""
+def _measure(state: Learned, now: float, *, is_eager: bool) -> Learned:
+    """Let the rate grow by the used share of the time since the last measurement."""
     seconds = now - state.window_at
     used = state.window_count / state.rate  # seconds that this traffic takes at our rate
-    looked = replace(state, window_at=now, window_count=0)
+    measured_state = replace(state, window_at=now, window_count=0)
     if not is_eager or used < _BUSY * seconds:
-        return looked
+        return measured_state
     rate = _grown(state, min(used, seconds))
-    return replace(looked, rate=rate, changed_at=now) if rate > state.rate else looked
+    return (
+        replace(measured_state, rate=rate, changed_at=now) if rate > state.rate else measured_state
+    )
 
 
 def _grown(state: Learned, seconds: float) -> float:
@@ -265,8 +268,8 @@ def _grown(state: Learned, seconds: float) -> float:
     return max(state.rate, min(state.rate + step, _HIGHEST * state.ceiling))
 
 
-def _measured(state: Learned, until: float) -> float:
-    """Return the mean rate of what was accepted in this stretch; 0 while it is too little."""
+def _mean_rate(state: Learned, until: float) -> float:
+    """Return the mean accepted rate of this measurement; 0 while there are too few requests."""
     seconds = until - state.since
     if state.accepted < _ENOUGH or seconds <= 0:
         return 0.0
@@ -290,7 +293,7 @@ def _first_rate(state: Learned) -> float:
 def _first_caution(ceiling: float | None, proven: float) -> Caution:
     if ceiling is None:
         return Caution.NONE
-    # Much less proven than refused: there is still much to find between the two.
+    # The proven rate is far below the refused one: search between the two.
     return Caution.SOME if proven < ceiling / 2 else Caution.MUCH
 
 

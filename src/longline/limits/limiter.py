@@ -1,4 +1,4 @@
-"""Waiting for one's turn: no domain is asked faster than its pace allows."""
+"""RateLimiter: wait until a domain's rate limit admits a request."""
 
 from __future__ import annotations
 
@@ -6,102 +6,264 @@ import asyncio
 import contextlib
 import heapq
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from typing import Any, Literal
 
 from longline.core.clock import Clock, SystemClock
 from longline.core.errors import BadOption, FailureKind, StoreError
-from longline.limits.backends.base import RateLimitBackend
-from longline.limits.backends.cells import Cells
-from longline.limits.backends.memory import MemoryCells, MemoryRateLimitBackend
-from longline.limits.domain_limit import DomainLimit
+from longline.limits import learning
+from longline.limits.backends.base import StateBackend
+from longline.limits.backends.memory import MemoryStateBackend
 from longline.limits.errors import Deferred
 from longline.limits.learning import FASTEST, Learned
 from longline.limits.rate_limit import (
     BucketState,
     RateLimit,
+    RateLimitBackend,
     Slot,
+    StateRateLimitBackend,
+    available_tokens,
     is_void,
     observe_lateness,
-    tokens,
 )
 
-# ---------------- A waiting line: one at a time, the most urgent first, and otherwise in the
-
-_LEAP = 1000  # later arrivals that one step of priority lets go ahead: nobody waits for ever
+_PRIORITY_STEP = 1000  # later arrivals that one step of priority overtakes: no request starves
 
 
 class PriorityLock:
-    """A lock whose holder hands it on to the first in line.
+    """A lock that is handed to the waiter with the highest priority, then to the earliest.
 
-    Nobody slips in between, so no wake-up is lost. A request of higher priority goes ahead of
-    those that wait, but not for ever: each step of priority is worth a thousand places.
+    Priority is bounded: each step is worth a thousand places, so no waiter starves.
     """
 
     def __init__(self) -> None:
         self._arrivals = 0
         self._is_held = False
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def __len__(self) -> int:
-        """Return how many wait."""
-        return sum(not turn.done() for _, _, turn in self._waiting)
+        """Return the number of waiters."""
+        return sum(not turn.done() for _, _, turn in self._waiters)
 
     @asynccontextmanager
-    async def turn(self, priority: int = 0) -> AsyncIterator[None]:
-        """Wait for one's turn, and keep it until the block ends."""
-        await self._enter(priority)
+    async def acquire(self, priority: int = 0) -> AsyncIterator[None]:
+        """Hold the lock during the block."""
+        await self._wait(priority)
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
-    async def _enter(self, priority: int) -> None:
+    async def _wait(self, priority: int) -> None:
         if not self._is_held:
             self._is_held = True
             return
         self._arrivals += 1
         turn = asyncio.get_running_loop().create_future()
-        place = self._arrivals - _LEAP * priority
-        heapq.heappush(self._waiting, (place, self._arrivals, turn))
+        place = self._arrivals - _PRIORITY_STEP * priority
+        heapq.heappush(self._waiters, (place, self._arrivals, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._leave()  # the turn came together with the cancellation: hand it on
+                self._release()  # acquired and cancelled at the same time: hand it on
             raise
 
-    def _leave(self) -> None:
-        while self._waiting:
-            _, _, turn = heapq.heappop(self._waiting)
+    def _release(self) -> None:
+        while self._waiters:
+            _, _, turn = heapq.heappop(self._waiters)
             if not turn.done():
                 turn.set_result(None)
                 return
         self._is_held = False
 
 
-_LONGEST_REST = 30.0  # seconds of a penalty that are sat out; items with longer ones are parked
-_FRESHNESS = 1.0  # seconds between two looks whether an unlimited domain has to rest
-_FIRST_IN_LINE = 1000  # priority of a request whose connection waits for it
-_SHORTEST_WAIT = 0.001  # below this, time went into asking, not into waiting
-_AFTER_A_REST = RateLimit(FASTEST, 1, margin=0.0)
-"""The pace of an unlimited domain that asked for a rest: as good as none, but it can be barred."""
+# ---------------- The limit of one domain: declared, learned, published or pinned
+
+_LEARNING_SYNC = 0.5  # seconds between two syncs of a learning process with the others
+_PIN_SYNC = 2.0  # seconds between two checks whether a limit was pinned or deleted
+_MANY_OUTSTANDING = 8  # requests without a response; a slow site is not asked faster
+_NOTABLE_CHANGE = 1.2  # times a rate: a change worth an event
+
+
+class DomainLimit:
+    """The effective rate limit of one domain.
+
+    Args:
+        domain: the domain.
+        declared: the limit that its source declares; None is unlimited, or to be learned.
+        learned: where processes share learned limits.
+        is_learning: whether to learn the limit.
+        respects_pins: whether a pinned limit overrides the declared one.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        declared: RateLimit | None,
+        learned: StateBackend[Learned],
+        *,
+        is_learning: bool,
+        respects_pins: bool = True,
+    ) -> None:
+        self.limit: RateLimit | None = None
+        self.rate: float | None = None
+        self.is_learning = is_learning
+        self._domain = domain
+        self._declared = declared
+        self._respects_pins = respects_pins
+        self._backend = learned
+        self._learned = learning.start_run(None, 0.0) if is_learning else None
+        self._published: float | None = None
+        self._cap: float | None = None
+        self._accepted: list[float] = []
+        self._synced_at = 0.0
+        self._reported_rate: float | None = None
+        self._outstanding = 0
+        self._update_limit()
+
+    async def load(self, now: float) -> None:
+        """Load the known limit; a learning process starts its run with it."""
+        self._synced_at = now
+        if self.is_learning:
+            self._set_learned(await self._change(learning.start_run))
+            self._reported_rate = self.rate
+        else:
+            self._set_learned((await self._backend.read(self._domain))[0])
+
+    def cap_rate(self, rate: float) -> bool:
+        """Never exceed this rate; return False when that was known."""
+        if self._cap is not None and self._cap <= rate:
+            return False
+        self._cap = rate
+        self._update_limit()
+        return True
+
+    def record_accepted(self, sent_at: float, outstanding: int) -> None:
+        """Record an accepted request, while this many others had no response yet."""
+        self._accepted.append(sent_at)
+        self._outstanding = max(self._outstanding, outstanding)
+
+    async def sync(self, now: float) -> None:
+        """Exchange what was learned with other processes, if the last sync is old enough."""
+        if now - self._synced_at < (_LEARNING_SYNC if self.is_learning else _PIN_SYNC):
+            return
+        self._synced_at = now  # before awaiting, so that no other task syncs meanwhile
+        if not self.is_learning:
+            self._set_learned((await self._backend.read(self._domain))[0])
+            return
+        sent, self._accepted = self._accepted, []
+        is_eager, self._outstanding = self._outstanding <= _MANY_OUTSTANDING, 0
+
+        def update(state: Learned | None, now: float) -> Learned:
+            known = state or learning.start_run(state, now)
+            return learning.count_accepted(known, sent, now, is_eager=is_eager)
+
+        self._set_learned(await self._change(update))
+
+    async def record_refused(self, sent_at: float, now: float) -> None:
+        """Share immediately that a request was refused."""
+        if not self.is_learning:
+            return
+        self._synced_at = now
+        sent, self._accepted = self._accepted, []
+
+        def update(state: Learned | None, now: float) -> Learned:
+            known = state or learning.start_run(state, now)
+            counted = learning.count_accepted(known, sent, now, is_eager=False)
+            return learning.count_refused(counted, sent_at, now)
+
+        self._set_learned(await self._change(update))
+
+    async def set_published(self, rate: float) -> bool:
+        """Record a limit that the site declares; return True when it had declared none before.
+
+        Some sites declare a different limit on every page: the lowest counts.
+        """
+        if self._published is not None and self._published <= rate:
+            return False
+        self._published = rate
+        is_first = self._learned is None or self._learned.published is None
+        self._set_learned(
+            await self._change(
+                lambda state, now: learning.set_published(state or Learned(), rate, now)
+            )
+        )
+        return is_first
+
+    async def store_cap(self) -> None:
+        """Store the cap, so that `longline limits` shows it."""
+        rate = self._cap
+        if rate is not None:
+            self._set_learned(
+                await self._change(
+                    lambda state, now: learning.set_restraint(state or Learned(), rate, now)
+                )
+            )
+
+    def changed_rate(self) -> float | None:
+        """Return the learned rate if it has changed by a fifth since the last call."""
+        rate, reported = self.rate, self._reported_rate
+        if not self.is_learning or rate is None:
+            return None
+        if reported is not None and reported / _NOTABLE_CHANGE < rate < reported * _NOTABLE_CHANGE:
+            return None
+        self._reported_rate = rate
+        return rate
+
+    async def _change(self, update: Callable[[Learned | None, float], Learned]) -> Learned:
+        def change(state: Learned | None, now: float) -> tuple[Learned, Learned]:
+            changed = update(state, now)
+            return changed, changed
+
+        return await self._backend.change(self._domain, change)
+
+    def _set_learned(self, state: Learned | None) -> None:
+        self._learned = state
+        if state is None or state.published is None:
+            self._published = None  # deleted by a user: adopted again when next declared
+        self._update_limit()
+
+    def _update_limit(self) -> None:
+        limit, known = self._declared, self._learned
+        rate = limit.rate if limit else math.inf
+        if known is not None and (self.is_learning or (known.is_pinned and self._respects_pins)):
+            limit, rate = learning.limit_of(known), learning.effective_rate(known)
+        elif known is not None and known.published:
+            # The site may have declared a higher one to another process since.
+            published = learning.BELOW * min(known.published, self._published or math.inf)
+            if published < rate:
+                limit, rate = learning.spread(published), published
+        if self._cap is not None:
+            rate = min(rate, self._cap)
+            limit = learning.cap(limit, rate) if limit else RateLimit(rate, 1)
+        self.limit = limit
+        self.rate = rate if limit else None
+
+
+# ---------------- All domains
+
+_LONGEST_PENALTY = 30.0  # seconds of a penalty that are awaited; longer ones defer the item
+_FRESHNESS = 1.0  # seconds between two checks whether an unlimited domain is barred
+_URGENT = 1000  # priority of a request whose connection is already open
+_SHORTEST_WAIT = 0.001  # below this, the time went into the call, not into waiting
+_UNLIMITED = RateLimit(FASTEST, 1, margin=0.0)
+"""The limit of an unlimited domain after a penalty: practically none, but it can be barred."""
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """The right to send one request, due at the moment `at` after `waited` seconds in line.
+class Token:
+    """The right to send one request, due at the time `at` after `waited` seconds.
 
-    `is_paced` is False when the domain has no limit: then nobody asks how late the request left.
+    `is_limited` is False when the domain has no limit; its lateness is not measured then.
     """
 
     domain: str
     at: float
     waited: float
-    is_paced: bool = False
+    is_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,28 +295,28 @@ class LimiterStatistics:
     domains: Mapping[str, DomainStatistics]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
 
 class RateLimiter:
     """A token bucket for each domain.
 
-    Tasks of one process stand in line for a domain and only the first holds a slot, so a
-    cancellation or a crash wastes one slot at most, and a penalty keeps the order of the line.
+    Tasks of one process queue for a domain and only the first reserves a slot, so a cancellation or
+    a crash wastes at most one slot, and a penalty keeps the order of the queue.
 
     Args:
-        rate: Requests a second; None is unlimited, "auto" finds each domain's limit out.
-        capacity: How many requests may go at once after a quiet time.
-        margin: Seconds of jitter to expect on the way to the server; paid once after a burst.
-        limits: Domains with a pace of their own; None is unlimited.
-        clock: What to wait by.
-        keeper: Where the buckets live; without one, in this process.
-        learned: Where known limits live; without one, in this process.
-        heeds_pins: Whether a pace that somebody pinned for a domain counts more than `rate`.
+        rate: requests per second; None is unlimited, "auto" learns each domain's limit.
+        capacity: the burst: requests that may go together after an idle time.
+        margin: seconds of jitter expected on the way to the server; paid once after a burst.
+        limits: domains with their own limit; None is unlimited.
+        clock: the clock to wait by.
+        backend: where the buckets are; by default in this process.
+        learned: where learned limits are; by default in this process.
+        respects_pins: whether a limit pinned for a domain overrides `rate`.
 
     Raises:
-        BadOption: when a figure makes no sense.
+        BadOption: a value is out of range.
     """
 
     def __init__(
@@ -166,227 +328,216 @@ class RateLimiter:
         limits: Mapping[str, RateLimit | None] | None = None,
         clock: Clock | None = None,
         backend: RateLimitBackend | None = None,
-        learned: Cells[Learned] | None = None,
-        heeds_pins: bool = True,
+        learned: StateBackend[Learned] | None = None,
+        respects_pins: bool = True,
     ) -> None:
-        self._heeds_pins = heeds_pins
+        self._respects_pins = respects_pins
         self._is_learning = rate == "auto"
         self._default = (
             None if rate is None or rate == "auto" else RateLimit(rate, capacity, margin)
         )
         self._limits = dict(limits or {})
         self._clock = clock or SystemClock()
-        self._backend = backend or MemoryRateLimitBackend(self._clock)
-        self._learned = learned or MemoryCells[Learned](self._clock)
-        self._sites: dict[str, _Site] = {}
+        self._backend = backend or StateRateLimitBackend(MemoryStateBackend(self._clock))
+        self._learned = learned or MemoryStateBackend[Learned](self._clock)
+        self._domains: dict[str, _Domain] = {}
 
-    def pace(self, domain: str) -> RateLimit | None:
-        """Return the pace of a domain; None is unlimited."""
-        return self._site(domain).known.pace
+    def limit(self, domain: str) -> RateLimit | None:
+        """Return the rate limit of a domain; None is unlimited."""
+        return self._domain(domain).known.limit
 
     def rate(self, domain: str) -> float | None:
-        """Return the requests a second of a domain, in the long run; None is unlimited."""
-        return self._site(domain).known.rate
+        """Return the long-term requests per second of a domain; None is unlimited."""
+        return self._domain(domain).known.rate
 
-    def is_free(self, domain: str) -> bool:
-        """Say at once that a request may go, and count it; False: `acquire` has to be asked."""
-        site = self._sites.get(domain)
-        if site is None or site.is_paced or site.is_to_be_looked_up(self._clock.now()):
+    def try_acquire(self, domain: str) -> bool:
+        """Count a request that may go at once; return False when `acquire` has to decide."""
+        known = self._domains.get(domain)
+        if known is None or known.is_limited or known.is_outdated(self._clock.now()):
             return False
-        site.tally.add(0.0)
+        known.waits.add(0.0)
         return True
 
-    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Grant:
-        """Wait for the turn of one request; the highest priority first, then as they came.
+    async def acquire(self, domain: str, url: str | None = None, *, priority: int = 0) -> Token:
+        """Wait until one request may go; the highest priority first, then in order of arrival.
 
         Raises:
-            Deferred: when the domain asked for a rest too long to sit out; names the `url`.
-            StoreError: when the keeper cannot be asked.
+            Deferred: the domain is barred for too long to wait here; names the `url`.
+            StoreError: the backend cannot be used.
         """
-        asked_at = due = self._clock.now()
-        site = self._sites.get(domain)
-        if site is None or site.is_to_be_looked_up(asked_at):
-            site = await self._look_up(domain)
-        waited, is_paced = 0.0, site.is_paced
-        if is_paced:
-            async with site.line.turn(priority):
-                due = await self._take_turn(site, url or domain)
-            waited = self._clock.now() - asked_at
-        site.tally.add(waited)
-        return Grant(domain, due, waited, is_paced)
+        started = due = self._clock.now()
+        known = self._domains.get(domain)
+        if known is None or known.is_outdated(started):
+            known = await self._look_up(domain)
+        waited, is_limited = 0.0, known.is_limited
+        if is_limited:
+            async with known.queue.acquire(priority):
+                due = await self._wait_for_slot(known, url or domain)
+            waited = self._clock.now() - started
+        known.waits.add(waited)
+        return Token(domain, due, waited, is_limited)
 
     async def penalise(self, domain: str, seconds: float) -> None:
-        """Stop a domain for so many seconds, in every process that shares the keeper."""
+        """Bar a domain for this many seconds, in every process that shares the backend."""
         if not (math.isfinite(seconds) and seconds >= 0):
             raise BadOption("penalty", f"must be 0 seconds or more, not {seconds!r}")
-        site = self._site(domain)
-        site.rests_until = max(site.rests_until, self._clock.now() + seconds)
-        site.state = await self._backend.penalise(domain, site.pace, seconds)
-        site.rests_until = max(site.rests_until, site.state.barred_until)
+        known = self._domain(domain)
+        known.barred_until = max(known.barred_until, self._clock.now() + seconds)
+        known.state = await self._backend.penalise(domain, known.limit, seconds)
+        known.barred_until = max(known.barred_until, known.state.barred_until)
 
-    def restrain(self, domain: str, rate: float) -> None:
-        """Never ask a domain faster than this, whatever its pace is otherwise.
+    def cap_rate(self, domain: str, rate: float) -> None:
+        """Never exceed this rate at a domain, whatever its limit is otherwise.
 
         Raises:
-            BadOption: when the rate makes no sense.
+            BadOption: the rate is out of range.
         """
         RateLimit(rate)
-        site = self._site(domain)
-        site.is_restraint_told = not site.known.restrain(rate) and site.is_restraint_told
+        known = self._domain(domain)
+        known.is_cap_stored = not known.known.cap_rate(rate) and known.is_cap_stored
 
-    async def accepted(self, grant: Grant, *, outstanding: int = 0) -> None:
-        """Say that a request was answered and not refused; `outstanding` ones are still not."""
-        known = self._site(grant.domain).known
+    async def record_accepted(self, token: Token, *, outstanding: int = 0) -> None:
+        """Record that a request was accepted while `outstanding` ones had no response yet."""
+        known = self._domain(token.domain).known
         if known.is_learning:
-            known.accept(grant.at, outstanding)
-            await known.share(self._clock.now())
+            known.record_accepted(token.at, outstanding)
+            await known.sync(self._clock.now())
 
-    async def refused(self, grant: Grant, seconds: float) -> None:
-        """Say that a domain found us too fast: it rests for so many seconds, and is slower then."""
-        site = self._site(grant.domain)
-        await site.known.refuse(grant.at, self._clock.now())
-        await self.penalise(grant.domain, seconds)
+    async def record_refused(self, token: Token, seconds: float) -> None:
+        """Record that a domain refused a request: bar it for these seconds, then go slower."""
+        await self._domain(token.domain).known.record_refused(token.at, self._clock.now())
+        await self.penalise(token.domain, seconds)
 
-    async def publish(self, domain: str, rate: float) -> bool:
-        """Keep to a limit that the domain declares; True when it had declared none before."""
-        return await self._site(domain).known.publish(rate)
+    async def set_published(self, domain: str, rate: float) -> bool:
+        """Respect a limit that the domain declares; return True when it had declared none."""
+        return await self._domain(domain).known.set_published(rate)
 
-    def news(self, domain: str) -> float | None:
-        """Return a learned rate when it has changed by a fifth since this was last asked."""
-        return self._site(domain).known.news()
+    def changed_rate(self, domain: str) -> float | None:
+        """Return the learned rate if it has changed by a fifth since the last call."""
+        return self._domain(domain).known.changed_rate()
 
-    async def leave(self, grant: Grant, url: str | None = None) -> Grant:
-        """Say that a request is about to be written; returns the grant it leaves with.
+    async def confirm(self, token: Token, url: str | None = None) -> Token:
+        """Check a token just before the request is written; return the token to send it with.
 
-        That is another one, waited for, when the request is so late that its own is void.
-        Lateness makes the margin grow.
+        That is a new one, waited for, when the request is so late that its own is void. Lateness
+        makes the margin grow.
 
         Raises:
             Deferred: as `acquire` does.
-            StoreError: when the keeper cannot be asked.
+            StoreError: the backend cannot be used.
         """
-        site = self._site(grant.domain)
-        pace, known, now = site.known.pace, site.state, self._clock.now()
-        late = now - grant.at
-        # Nearly every request is in time: the keeper hears only of those that may matter.
-        if not pace or not known or observe_lateness(pace, known, late) is known:
-            return grant
-        state = await self._backend.state(grant.domain) if late > pace.hold(known) else None
-        await self._backend.observe_lateness(grant.domain, pace, late)
-        if not state or not is_void(pace, state, grant.at, now):
-            return grant
-        async with site.line.turn(_FIRST_IN_LINE):
-            due = await self._take_turn(site, url or grant.domain)
-        return Grant(grant.domain, due, self._clock.now() - now, is_paced=True)
+        known = self._domain(token.domain)
+        limit, seen, now = known.known.limit, known.state, self._clock.now()
+        late = now - token.at
+        # Nearly every request is in time: the backend is called only when it may matter.
+        if not limit or not seen or observe_lateness(limit, seen, late) is seen:
+            return token
+        state = await self._backend.state(token.domain) if late > limit.hold(seen) else None
+        await self._backend.observe_lateness(token.domain, limit, late)
+        if not state or not is_void(limit, state, token.at, now):
+            return token
+        async with known.queue.acquire(_URGENT):
+            due = await self._wait_for_slot(known, url or token.domain)
+        return Token(token.domain, due, self._clock.now() - now, is_limited=True)
 
     def get_statistics(self) -> LimiterStatistics:
-        """Return the figures since the start or the last reset."""
-        total = _Tally()
-        for site in self._sites.values():
-            total.merge(site.tally)
+        """Return the statistics since the start or the last reset."""
+        total = _Waits()
+        for known in self._domains.values():
+            total.merge(known.waits)
         return LimiterStatistics(
-            **total.figures(),
+            **total.as_dict(),
             rate=self._default.rate if self._default else None,
             capacity=self._default.capacity if self._default else None,
             domains={
-                name: self._describe(site)
-                for name, site in self._sites.items()
-                if site.tally.requests
+                name: self._statistics_of(known)
+                for name, known in self._domains.items()
+                if known.waits.requests
             },
         )
 
     def reset_statistics(self) -> None:
-        """Begin to count anew; the buckets stay as they are."""
-        for site in self._sites.values():
-            site.tally = _Tally()
+        """Start counting from zero; the buckets keep their state."""
+        for known in self._domains.values():
+            known.waits = _Waits()
 
-    def _site(self, domain: str) -> _Site:
-        site = self._sites.get(domain)
-        if site is None:
-            declared = self._limits.get(domain, self._default)
-            is_learning = self._is_learning and domain not in self._limits
-            known = DomainLimit(
+    def _domain(self, domain: str) -> _Domain:
+        known = self._domains.get(domain)
+        if known is None:
+            limit = DomainLimit(
                 domain,
-                declared,
+                self._limits.get(domain, self._default),
                 self._learned,
-                is_learning=is_learning,
-                heeds_pins=self._heeds_pins,
+                is_learning=self._is_learning and domain not in self._limits,
+                respects_pins=self._respects_pins,
             )
-            site = self._sites[domain] = _Site(domain, known)
-        return site
+            known = self._domains[domain] = _Domain(domain, limit)
+        return known
 
-    async def _look_up(self, domain: str) -> _Site:
-        """Hear what is known of a domain; those who come meanwhile wait for it."""
-        site = self._site(domain)
-        async with site.line.turn():
+    async def _look_up(self, domain: str) -> _Domain:
+        """Load what is known of a domain, once for all tasks that wait for it."""
+        known = self._domain(domain)
+        async with known.queue.acquire():
             now = self._clock.now()
-            if site.is_to_be_looked_up(now):
-                await (site.known.share(now) if site.is_met else site.known.meet(now))
-                await self._hear_of_rest(site, now)
-                site.is_met, site.looked_at = True, now
-        return site
+            if known.is_outdated(now):
+                await (known.known.sync(now) if known.is_loaded else known.known.load(now))
+                if not known.is_limited:  # limited domains see a penalty with each slot
+                    state = await self._backend.state(known.domain)
+                    if state and state.barred_until > now:
+                        known.barred_until = state.barred_until
+                known.is_loaded, known.checked_at = True, now
+        return known
 
-    async def _hear_of_rest(self, site: _Site, now: float) -> None:
-        """Find out whether an unlimited domain rests; others hear of it with each slot."""
-        if not site.is_paced:
-            state = await self._backend.state(site.domain)
-            if state and state.barred_until > now:
-                site.rests_until = state.barred_until
-
-    async def _take_turn(self, site: _Site, url: str) -> float:
-        """Reserve slots until one can be used, and return the moment it was due."""
-        await self._catch_up(site)
-        while True:
-            pace = site.pace
-            slot = await self._backend.reserve(site.domain, pace)
-            due = self._clock.now() + slot.wait
-            site.state = slot.after
-            rest = slot.after.barred_until - (slot.at - slot.wait)
-            if rest > _LONGEST_REST:
-                await self._backend.give_back(site.domain, slot)
-                problem = f"{site.domain} asked for a rest"
-                until = self._clock.now() + rest
-                raise Deferred(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
-            if slot.wait == 0 or await self._sit_out(site.domain, pace, slot):
-                return due
-            await self._backend.give_back(site.domain, slot)
-
-    async def _catch_up(self, site: _Site) -> None:
-        """Hear what other processes have learned, and let them know what restrains us."""
+    async def _wait_for_slot(self, known: _Domain, url: str) -> float:
+        """Reserve slots until one can be used, and return the time it was due."""
         now = self._clock.now()
-        if now >= site.rests_until:
-            site.rests_until = 0.0
-        if not site.is_restraint_told:
-            site.is_restraint_told = True
-            await site.known.remember_restraint()
-        await site.known.share(now)
+        if now >= known.barred_until:
+            known.barred_until = 0.0
+        if not known.is_cap_stored:
+            known.is_cap_stored = True
+            await known.known.store_cap()
+        await known.known.sync(now)
+        while True:
+            limit = known.limit
+            slot = await self._backend.reserve(known.domain, limit)
+            due = self._clock.now() + slot.wait
+            known.state = slot.after
+            penalty = slot.after.barred_until - (slot.at - slot.wait)
+            if penalty > _LONGEST_PENALTY:
+                await self._backend.cancel(known.domain, slot)
+                problem = f"{known.domain} asked for a pause"
+                until = self._clock.now() + penalty
+                raise Deferred(url, until, problem, FailureKind.OVERLOAD, is_for_domain=True)
+            if slot.wait == 0 or await self._sleep_until(known.domain, limit, slot):
+                return due
+            await self._backend.cancel(known.domain, slot)
 
-    async def _sit_out(self, domain: str, pace: RateLimit, slot: Slot) -> bool:
-        """Wait for a slot; False when it has become void."""
-        more: float | None = slot.wait
+    async def _sleep_until(self, domain: str, limit: RateLimit, slot: Slot) -> bool:
+        """Wait for a slot; return False when it has become void."""
+        left: float | None = slot.wait
         try:
-            while more:
-                await self._clock.sleep(more)
-                more = await self._backend.check(domain, pace, slot)
+            while left:
+                await self._clock.sleep(left)
+                left = await self._backend.check(domain, limit, slot)
         except asyncio.CancelledError:
-            # The cancellation goes through even when the keeper cannot be asked just now.
+            # The cancellation goes through even when the backend is not reachable.
             with contextlib.suppress(StoreError):
-                await self._backend.give_back(domain, slot)
+                await self._backend.cancel(domain, slot)
             raise
-        return more is not None
+        return left is not None
 
-    def _describe(self, site: _Site) -> DomainStatistics:
-        pace = site.known.pace
-        if pace is None:
-            return DomainStatistics(**site.tally.figures(), rate=None, capacity=None, tokens=None)
-        left = tokens(pace, site.state, self._clock.now())
+    def _statistics_of(self, known: _Domain) -> DomainStatistics:
+        limit, waits = known.known.limit, known.waits.as_dict()
+        if limit is None:
+            return DomainStatistics(**waits, rate=None, capacity=None, tokens=None)
+        left = available_tokens(limit, known.state, self._clock.now())
         return DomainStatistics(
-            **site.tally.figures(), rate=site.known.rate, capacity=pace.capacity, tokens=left
+            **waits, rate=known.known.rate, capacity=limit.capacity, tokens=left
         )
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Waits:
     requests: int = 0
     waits: int = 0
     total_wait: float = 0.0
@@ -397,96 +548,38 @@ class _Tally:
             self.waits += 1
             self.total_wait += waited
 
-    def merge(self, other: _Tally) -> None:
+    def merge(self, other: _Waits) -> None:
         self.requests += other.requests
         self.waits += other.waits
         self.total_wait += other.total_wait
 
-    def figures(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         mean = self.total_wait / self.waits if self.waits else 0.0
         return {**asdict(self), "mean_wait": mean}
 
 
 @dataclass(slots=True)
-class _Site:
-    """One domain: its limit, its line, its bucket as last seen, and what it cost."""
+class _Domain:
+    """One domain: its limit, its queue, its bucket as last seen, and its waits."""
 
     domain: str
     known: DomainLimit
-    line: PriorityLock = field(default_factory=PriorityLock)
-    tally: _Tally = field(default_factory=_Tally)
+    queue: PriorityLock = field(default_factory=PriorityLock)
+    waits: _Waits = field(default_factory=_Waits)
     state: BucketState | None = None
-    rests_until: float = 0.0
-    is_met: bool = False
-    looked_at: float = -math.inf
-    is_restraint_told: bool = True
+    barred_until: float = 0.0
+    is_loaded: bool = False
+    checked_at: float = -math.inf
+    is_cap_stored: bool = True
 
     @property
-    def is_paced(self) -> bool:
-        return self.known.pace is not None or self.rests_until > 0
+    def is_limited(self) -> bool:
+        return self.known.limit is not None or self.barred_until > 0
 
-    def is_to_be_looked_up(self, now: float) -> bool:
-        """Whether it is unknown, or unlimited and not looked at for a while."""
-        return now - self.looked_at >= _FRESHNESS and not (self.is_met and self.is_paced)
+    def is_outdated(self, now: float) -> bool:
+        """Whether it was never loaded, or is unlimited and not checked for a while."""
+        return now - self.checked_at >= _FRESHNESS and not (self.is_loaded and self.is_limited)
 
     @property
-    def pace(self) -> RateLimit:
-        return self.known.pace or _AFTER_A_REST
-
-
-# ---------------- Decide whether a refusal (429) is about the whole domain or about one address
-
-_PROOF = 3
-"""Requests for other addresses that succeed, for each address that was refused in the meantime."""
-_MEMORY = 3600.0  # seconds for which an address is remembered after its last refusal
-_MOST = 200  # addresses of one domain that are remembered
-
-
-@dataclass(frozen=True, slots=True)
-class Refusals:
-    """The addresses of one domain that were refused: when first, when last, and how often."""
-
-    addresses: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-
-def note(state: Refusals | None, url: str, now: float) -> Refusals:
-    """Note that a request for an address was refused."""
-    known = state.addresses if state else {}
-    recent = {mark: one for mark, one in known.items() if now - one[1] <= _MEMORY}
-    first, _, count = recent.get(_mark(url), (now, now, 0))
-    recent[_mark(url)] = (first, now, count + 1)
-    latest = sorted(recent, key=lambda mark: recent[mark][1])[-_MOST:]
-    return Refusals({mark: recent[mark] for mark in latest})
-
-
-def forget(state: Refusals | None, url: str) -> Refusals | None:
-    """Forget that an address was refused: a request for it succeeded."""
-    if state is None:
-        return None
-    mark = _mark(url)
-    return Refusals({other: one for other, one in state.addresses.items() if other != mark})
-
-
-def is_about_address(state: Refusals, url: str, successes: Iterable[float]) -> bool:
-    """Say whether only this address is refused, and not its domain.
-
-    Args:
-        state: what is known, this refusal included.
-        url: the address that was refused.
-        successes: when requests for other addresses of the domain were sent that succeeded.
-    """
-    first, _, count = state.addresses[_mark(url)]
-    others = sum(one[1] >= first for one in state.addresses.values()) - 1
-    # Of a domain that refuses many, the same address may be hit twice by chance.
-    if count < (3 if others else 2):
-        return False
-    return sum(at > first for at in successes) >= _PROOF * (1 + others)
-
-
-def times(state: Refusals, url: str) -> int:
-    """Return how often an address was refused."""
-    return int(state.addresses[_mark(url)][2])
-
-
-def _mark(url: str) -> str:
-    return blake2b(url.encode(errors="replace"), digest_size=8).hexdigest()
+    def limit(self) -> RateLimit:
+        return self.known.limit or _UNLIMITED

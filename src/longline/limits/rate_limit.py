@@ -1,40 +1,42 @@
-"""How fast a domain may be asked: a token bucket that is told the time and hands out slots.
+"""Rate limit of a domain: a token bucket that is passed the time and reserves slots (GCRA).
 
-The bucket is kept as one moment, the *theoretical arrival time* (GCRA): each request moves it
-one interval on, and a request may go once it lies no more than `slack` ahead.
+The bucket is one number, the *theoretical arrival time*: each request moves it one interval on,
+and a request may go once it is at most `slack` ahead.
 
-A server that enforces exactly our limit stands at zero after our burst, so a request that
-travels a millisecond faster than an earlier one is refused. Say that deliveries differ by up to
-`hold` seconds. Request j is then safe when, for every i with j - i >= capacity,
+A server that enforces exactly this limit has no tokens left after our burst, so a request that
+travels a millisecond faster than an earlier one is refused. If delivery times differ by up to
+`hold` seconds, request j is safe when, for every i with j - i >= capacity,
 
     slot[j] >= slot[i] + (j - i) * interval - slack + hold.
 
-Slots taken from a full bucket need no refill, so for them there is nothing to fear. Every other
-slot is set `hold` behind the moment the bucket allows, while the bucket itself goes on counting
-from that earlier moment: the wait is paid once, after the burst, and not with every request.
-This is so while hold <= slack; beyond it, requests would have to be spread further apart.
+Slots from a full bucket need no refill and are safe. Every other slot is `hold` later than the
+bucket allows, while the bucket itself counts from the earlier time: the wait is paid once, after
+the burst, and not with every request. This holds while hold <= slack; beyond it, requests would
+have to be spread further apart.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from longline.core.errors import BadOption
+from longline.limits.backends.base import StateBackend
 
 LONGEST_MARGIN = 5.0
-"""However late requests leave, the margin grows no further than this many seconds."""
-_GROWTH = 1.5  # of the lateness seen, so that the next one, a little worse, is covered too
+"""Lateness never raises the margin above this many seconds."""
+_GROWTH = 1.5  # of the observed lateness, so that a slightly later request is covered too
 _ROUNDING = 1e-9  # of a sum of intervals
 _CLOCK_ROUNDING = 1e-6  # epoch seconds in a float are exact to about 0.2 microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """`rate` requests a second after a burst of `capacity`; `margin` is the jitter to expect.
+    """`rate` requests per second after a burst of `capacity`; `margin` is the expected jitter.
 
     Raises:
-        BadOption: when a figure makes no sense.
+        BadOption: a value is out of range.
     """
 
     rate: float = 2.0
@@ -43,7 +45,7 @@ class RateLimit:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.rate) and self.rate > 0):
-            raise BadOption("rate", f"must be above 0 requests a second, not {self.rate!r}")
+            raise BadOption("rate", f"must be above 0 requests per second, not {self.rate!r}")
         if isinstance(self.capacity, float) or self.capacity < 1:
             raise BadOption("capacity", f"must be a whole number from 1, not {self.capacity!r}")
         if not (math.isfinite(self.margin) and self.margin >= 0):
@@ -51,29 +53,28 @@ class RateLimit:
 
     @property
     def interval(self) -> float:
-        """Seconds until one token is back."""
+        """Seconds until one token is refilled."""
         return 1 / self.rate
 
     @property
     def slack(self) -> float:
-        """Seconds that a full bucket lets requests run ahead of the rate."""
+        """Seconds by which a full bucket lets requests run ahead of the rate."""
         return (self.capacity - 1) / self.rate
 
     def hold(self, state: BucketState) -> float:
-        """Return the seconds by which slots are held back after a burst."""
-        # More than the slack would cost rate with every request. A bucket of one has no slack at
-        # all, so any jitter would be refused: there, and only there, a tenth of the rate is paid.
+        """Return the seconds by which slots are delayed after a burst."""
+        # More than the slack would cost rate with every request. A bucket of one has no slack, so
+        # any jitter would be refused: there, and only there, a tenth of the rate is given up.
         return min(max(self.margin, state.margin), max(self.slack, self.interval / 10))
 
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """What is known of one domain's bucket; moments are seconds since the epoch.
+    """The state of one domain's bucket; times are seconds since the epoch. Stored as JSON.
 
-    `ahead` is the theoretical arrival time, counted from `full_at`, the moment at which the bucket
-    was last known to be full: a small number, so that adding an interval a million times does not
-    drift. `margin` is what lateness has made of it, 0 while none was seen. No slot lies before
-    `barred_until`.
+    `ahead` is the theoretical arrival time, counted from `full_at`, when the bucket was last known
+    to be full: a small number, so that adding an interval a million times does not drift. `margin`
+    has grown by lateness, 0 while none was seen. No slot is before `barred_until`.
     """
 
     full_at: float
@@ -84,9 +85,9 @@ class BucketState:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A request may go at the moment `at`, which was `wait` seconds ahead when it was reserved.
+    """A reservation: a request may go at the time `at`, which was `wait` seconds ahead.
 
-    `hold` is what it was held back by, `before` and `after` are the states around it.
+    `hold` is its delay, `before` and `after` are the bucket states around it.
     """
 
     at: float
@@ -96,53 +97,55 @@ class Slot:
     after: BucketState
 
 
-def reserve(pace: RateLimit, state: BucketState | None, now: float) -> tuple[BucketState, Slot]:
-    """Take the next slot of a domain; a state of None is a domain never asked before."""
-    before = _settle(pace, state, now)
-    hold = pace.hold(before)
-    ready = before.ahead - pace.slack
+def reserve_slot(
+    limit: RateLimit, state: BucketState | None, now: float
+) -> tuple[BucketState, Slot]:
+    """Reserve the next slot of a domain; a state of None is a domain without requests so far."""
+    before = _refill(limit, state, now)
+    hold = limit.hold(before)
+    ready = before.ahead - limit.slack
     is_refill_needed = ready > _ROUNDING
     offset = max(
         now - before.full_at,
         ready + hold if is_refill_needed else 0.0,
         before.barred_until - before.full_at,
     )
-    after = replace(before, ahead=max(before.ahead, offset) + pace.interval)
+    after = replace(before, ahead=max(before.ahead, offset) + limit.interval)
     at = max(before.full_at + offset, before.barred_until)
     return after, Slot(at, max(0.0, at - now), hold, before, after)
 
 
-def check(pace: RateLimit, state: BucketState, slot: Slot, now: float) -> float | None:
-    """Return how many seconds the holder of a slot waits on, asked again on waking.
+def check_slot(limit: RateLimit, state: BucketState, slot: Slot, now: float) -> float | None:
+    """Return the seconds still to wait for a slot; called again after each wait.
 
-    None means that the slot is void and another is to be reserved: a penalty came in between, or
-    the holder woke so late that the requests behind it could catch up with it.
+    None means that the slot is void and another has to be reserved: a penalty arrived in between,
+    or the caller woke so late that the requests behind it could catch up with it.
     """
     if slot.at < state.barred_until:
         return None
-    hold = pace.hold(state)
+    hold = limit.hold(state)
     due = slot.at + max(0.0, hold - slot.hold)
     if 0 < hold < now - due:
         return None
     return due - now if due - now > _CLOCK_ROUNDING else 0.0
 
 
-def is_void(pace: RateLimit, state: BucketState, at: float, now: float) -> bool:
-    """Say whether a request that leaves now may no longer use the slot it was given at `at`.
+def is_void(limit: RateLimit, state: BucketState, at: float, now: float) -> bool:
+    """Return whether a request that leaves now may no longer use its slot at the time `at`.
 
-    Its token is lost once the bucket has been full since: the server's was full then, too, and
-    keeps no more than `capacity`. So it is after a stall, when requests that had their slots
-    before leave together with the burst of a full bucket. A penalty voids a slot as well.
+    Its token is lost once the bucket has been full since: the server's bucket was full as well and
+    holds no more than `capacity`. This happens after a stall, when requests with earlier slots
+    leave together with the burst of a full bucket. A penalty voids a slot as well.
     """
     if at < state.barred_until:
         return True
-    return state.full_at > at + _CLOCK_ROUNDING or now >= _full_for_certain(pace, state)
+    return state.full_at > at + _CLOCK_ROUNDING or now >= _certainly_full_at(limit, state)
 
 
-def penalise(pace: RateLimit, state: BucketState | None, until: float, now: float) -> BucketState:
-    """Bar a domain until a moment, and begin again there with an empty bucket."""
-    state = _settle(pace, state, now)
-    ahead = max(until, now) - state.full_at + pace.slack
+def bar(limit: RateLimit, state: BucketState | None, until: float, now: float) -> BucketState:
+    """Bar a domain until a time, and start again then with an empty bucket."""
+    state = _refill(limit, state, now)
+    ahead = max(until, now) - state.full_at + limit.slack
     return replace(
         state,
         ahead=max(state.ahead, ahead),
@@ -150,39 +153,100 @@ def penalise(pace: RateLimit, state: BucketState | None, until: float, now: floa
     )
 
 
-def observe_lateness(pace: RateLimit, state: BucketState, seconds: float) -> BucketState:
-    """Grow the margin when a request left this many seconds after its slot, if that was near it."""
-    if seconds <= max(pace.margin, state.margin) / 2:
+def observe_lateness(limit: RateLimit, state: BucketState, seconds: float) -> BucketState:
+    """Grow the margin when a request left nearly a margin, or more, after its slot."""
+    if seconds <= max(limit.margin, state.margin) / 2:
         return state
     return replace(state, margin=max(state.margin, min(_GROWTH * seconds, LONGEST_MARGIN)))
 
 
-def give_back(state: BucketState, slot: Slot) -> BucketState:
-    """Undo the reservation of a slot that nobody used, if none was made since."""
+def cancel_slot(state: BucketState, slot: Slot) -> BucketState:
+    """Undo an unused reservation, if no other was made since."""
     return slot.before if state == slot.after else state
 
 
-def tokens(pace: RateLimit, state: BucketState | None, now: float) -> float:
-    """Return how many requests could go at once."""
+def available_tokens(limit: RateLimit, state: BucketState | None, now: float) -> float:
+    """Return how many requests could go now."""
     if state is None:
-        return float(pace.capacity)
+        return float(limit.capacity)
     if now < state.barred_until:
         return 0.0
-    debt = (state.full_at + state.ahead - now) * pace.rate
-    return min(float(pace.capacity), max(0.0, pace.capacity - debt))
+    debt = (state.full_at + state.ahead - now) * limit.rate
+    return min(float(limit.capacity), max(0.0, limit.capacity - debt))
 
 
-def _settle(pace: RateLimit, state: BucketState | None, now: float) -> BucketState:
-    """Return the state as it stands now, before anything is taken."""
+def _refill(limit: RateLimit, state: BucketState | None, now: float) -> BucketState:
+    """Return the state at this time."""
     if state is None:
         return BucketState(full_at=now)
-    if now >= _full_for_certain(pace, state):  # old lateness fades
+    if now >= _certainly_full_at(limit, state):  # old lateness fades
         return replace(state, full_at=now, ahead=0.0, margin=state.margin / 2)
     if now < state.full_at:
-        return replace(state, full_at=now)  # a clock that was set back must not stop the domain
+        return replace(state, full_at=now)  # the clock was set back: do not stop the domain
     return state
 
 
-def _full_for_certain(pace: RateLimit, state: BucketState) -> float:
-    """Return the moment from which the bucket is full, however late the last request came in."""
-    return state.full_at + state.ahead + pace.hold(state)
+def _certainly_full_at(limit: RateLimit, state: BucketState) -> float:
+    """Return when the bucket is full, even if the last request arrived as late as expected."""
+    return state.full_at + state.ahead + limit.hold(state)
+
+
+# ---------------- Backends
+
+
+class RateLimitBackend(Protocol):
+    """The buckets of all domains; each call is one atomic step."""
+
+    async def reserve(self, domain: str, limit: RateLimit) -> Slot:
+        """Reserve the next slot; no other caller in any process gets the same."""
+
+    async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
+        """Return the seconds still to wait for a slot, or None when it is void."""
+
+    async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
+        """Bar the domain for this many seconds from now, in all processes."""
+
+    async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
+        """Record that a request left this many seconds after its slot."""
+
+    async def cancel(self, domain: str, slot: Slot) -> None:
+        """Return an unused slot; it is lost when another was reserved since."""
+
+    async def state(self, domain: str) -> BucketState | None:
+        """Return the bucket of a domain; None when it had no requests."""
+
+
+class StateRateLimitBackend(RateLimitBackend):
+    """Buckets in a StateBackend."""
+
+    def __init__(self, states: StateBackend[BucketState]) -> None:
+        self._states = states
+
+    async def reserve(self, domain: str, limit: RateLimit) -> Slot:
+        return await self._states.change(domain, lambda state, now: reserve_slot(limit, state, now))
+
+    async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
+        state, now = await self._states.read(domain)
+        return None if state is None else check_slot(limit, state, slot, now)
+
+    async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
+        def update(state: BucketState | None, now: float) -> tuple[BucketState, BucketState]:
+            barred = bar(limit, state, now + seconds, now)
+            return barred, barred
+
+        return await self._states.change(domain, update)
+
+    async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
+        await self._states.change(
+            domain,
+            lambda state, _now: (state and observe_lateness(limit, state, seconds), None),
+        )
+
+    async def cancel(self, domain: str, slot: Slot) -> None:
+        await self._states.change(
+            domain, lambda state, _now: (state and cancel_slot(state, slot), None)
+        )
+
+    async def state(self, domain: str) -> BucketState | None:
+        state, _now = await self._states.read(domain)
+        return state

@@ -1,4 +1,4 @@
-"""Whether to try again, and when: after 1, 2, 4 … seconds, or as the site asks."""
+"""Retry: whether to try again, and when: after 1, 2, 4 … seconds, or as the site asks."""
 
 from __future__ import annotations
 
@@ -22,52 +22,54 @@ from longline.core.errors import (
     bad_status,
     kind_of,
 )
-from longline.limits.circuit import CircuitBreaker
+from longline.core.http_headers import parse_retry_after
+from longline.limits.breaker import CircuitBreaker
 from longline.limits.errors import CircuitOpen, Deferred
 
 LONGEST_RETRY_AFTER = 86_400.0
-"""A site that asks for more than a day is asked again after a day."""
+"""A site that asks for a longer pause is asked again after a day."""
 LONGEST_WAIT_IN_PLACE = 30.0
-"""Seconds; a longer wait is spent in the queue, where it holds up no worker."""
+"""Seconds; a longer wait is spent in the queue, where it blocks no worker."""
 RETRIED_KINDS = frozenset(
     {FailureKind.NETWORK, FailureKind.TIMEOUT, FailureKind.OVERLOAD, FailureKind.SERVER}
 )
-_STEEPEST = 100.0  # to the power of 64 it is still a float
 RETRIED_STATUSES = frozenset({429, 500, 501, 502, 503, 504})
+_LARGEST_MULTIPLIER = 100.0  # to the power of 64 it is still a float
 
 
-class Step(StrEnum):
-    """What to do about a failure: sit the wait out, put the item back in the queue, or give up."""
+class RetryAction(StrEnum):
+    """What to do after a failure: wait in place, defer the item to the queue, or give up."""
 
     WAIT = "wait"
-    POSTPONE = "postpone"
+    DEFER = "defer"
     GIVE_UP = "give up"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RetryDecision:
     """What to do, and after how many seconds."""
 
-    step: Step
+    action: RetryAction
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`max_attempts` tries; waits grow from `base_delay` by `multiplier` up to `max_delay`.
+    """`max_attempts` attempts; waits grow from `base_delay` by `multiplier` up to `max_delay`.
 
-    `jitter` is the part of a wait, 0 to 1, by which it may be longer or shorter. A wait above
+    These defaults are those of every job; `retry:` of a job or source and `--retries` change them.
+    `jitter` is the share of a wait, 0 to 1, by which it may be longer or shorter. A wait above
     `longest_wait_in_place` is spent in the queue, as is the `blocked_delay` after a ban page.
 
     Raises:
-        BadOption: when a figure makes no sense.
+        BadOption: a value is out of range.
     """
 
     max_attempts: int = 3
     base_delay: float = 1.0
     max_delay: float = 60.0
     multiplier: float = 2.0
-    jitter: float = 0.0
+    jitter: float = 0.1
     longest_wait_in_place: float = LONGEST_WAIT_IN_PLACE
     blocked_delay: float = 900.0
 
@@ -80,62 +82,65 @@ class RetryPolicy:
             raise BadOption(
                 "max_delay", f"must be base_delay ({self.base_delay:g}) or more: {self.max_delay!r}"
             )
-        if not 1 <= self.multiplier <= _STEEPEST:
+        if not 1 <= self.multiplier <= _LARGEST_MULTIPLIER:
             raise BadOption(
-                "multiplier", f"must be from 1 to {_STEEPEST:g}, not {self.multiplier!r}"
+                "multiplier", f"must be from 1 to {_LARGEST_MULTIPLIER:g}, not {self.multiplier!r}"
             )
         if not 0 <= self.jitter <= 1:
-            raise BadOption("jitter", f"must lie between 0 and 1, not {self.jitter!r}")
+            raise BadOption("jitter", f"must be from 0 to 1, not {self.jitter!r}")
 
     def backoff(self, attempt: int, random: float = 0.5) -> float:
-        """Return the wait after attempt number `attempt`, from 1; `random` lies in 0 to 1."""
-        plain = backoff(
+        """Return the wait after attempt number `attempt`, from 1; `random` is from 0 to 1."""
+        wait = backoff(
             attempt, base=self.base_delay, ceiling=self.max_delay, multiplier=self.multiplier
         )
-        return min(plain * (1 + self.jitter * (2 * random - 1)), self.max_delay)
+        return min(wait * (1 + self.jitter * (2 * random - 1)), self.max_delay)
 
     def decide(
         self, attempt: int, kind: FailureKind, retry_after: float | None, random: float = 0.5
-    ) -> Decision:
+    ) -> RetryDecision:
         """Decide what follows attempt number `attempt`, from 1.
 
         Args:
-            attempt: How many attempts were made, this one included.
-            kind: What went wrong.
-            retry_after: Seconds the site asked for; it wins where longer than our own wait.
-            random: From 0 to 1; places the wait within its jitter.
+            attempt: the number of attempts, this one included.
+            kind: the kind of failure.
+            retry_after: seconds that the site asked for; used where longer than our own wait.
+            random: from 0 to 1; places the wait within its jitter.
         """
-        asked = min(max(retry_after or 0.0, 0.0), LONGEST_RETRY_AFTER)
+        requested = min(max(retry_after or 0.0, 0.0), LONGEST_RETRY_AFTER)
         if kind is FailureKind.BLOCKED:
-            # Never in place, and whichever attempt it was: a ban says nothing about the item.
-            return Decision(Step.POSTPONE, max(self.blocked_delay, asked))
+            # Never in place, and after any attempt: a ban says nothing about the item.
+            return RetryDecision(RetryAction.DEFER, max(self.blocked_delay, requested))
         if attempt >= self.max_attempts or kind not in RETRIED_KINDS:
-            return Decision(Step.GIVE_UP)
-        seconds = max(self.backoff(attempt, random), asked)
-        step = Step.WAIT if seconds <= self.longest_wait_in_place else Step.POSTPONE
-        return Decision(step, seconds)
+            return RetryDecision(RetryAction.GIVE_UP)
+        seconds = max(self.backoff(attempt, random), requested)
+        is_short = seconds <= self.longest_wait_in_place
+        return RetryDecision(RetryAction.WAIT if is_short else RetryAction.DEFER, seconds)
+
+
+DEFAULT_RETRY = RetryPolicy()
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether another attempt may help."""
+    """Return whether another attempt may succeed."""
     if isinstance(error, (CircuitOpen, Deferred, RobotsUnreachable)):
-        return False  # the decision was made: the item is parked, or fails
+        return False  # decided before: the item is deferred, or fails
     if isinstance(error, BadStatus):
         return error.status in RETRIED_STATUSES
     return kind_of(error) in RETRIED_KINDS
 
 
-# ---------------- Running an operation until it succeeds, or until nothing speaks for another try
+# ---------------- Running an operation with retries
 
 T = TypeVar("T")
 OnRetry = Callable[[Exception, int, float], None]
-"""Told the error, the number of the attempt that ended with it, and the seconds to the next."""
-_NOTHING = nullcontext()
+"""Called with the error, the number of the failed attempt, and the seconds to the next."""
+_NO_TIMER = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class RetryStatistics:
-    """Attempts and what became of them; three attempts are two retries.
+    """Attempts and their results; three attempts are two retries.
 
     `failures` counts failed attempts by kind, `exhausted` the operations given up after the last
     attempt, `postponed` those whose next attempt is too far ahead to wait for.
@@ -149,7 +154,7 @@ class RetryStatistics:
     failures: Mapping[FailureKind, int]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return asdict(self)
 
 
@@ -157,28 +162,28 @@ class RetryHandler:
     """Runs operations with retries, and with a breaker for each domain.
 
     Args:
-        max_attempts: Tries in all.
-        base_delay: Seconds before the second try; doubled for each further one.
-        max_delay: Seconds that our own waits never exceed.
-        circuit_breaker_threshold: Failures in a row that open a domain's breaker; None is never.
-        jitter: The part of a wait, 0 to 1, by which it may be longer or shorter.
-        policy: All of these but the threshold, and more, instead of them.
-        breaker: A breaker to share, instead of one of its own.
-        clock: What to wait by.
-        random: Returns a number from 0 to 1, for the jitter.
+        max_attempts: attempts in total.
+        base_delay: seconds before the second attempt; doubled for each further one.
+        max_delay: the longest wait of ours in seconds.
+        circuit_breaker_threshold: failures in a row that open a domain's breaker; None is never.
+        jitter: the share of a wait, 0 to 1, by which it may be longer or shorter.
+        policy: all of these but the threshold, and more, instead of them.
+        breaker: a breaker to share, instead of its own.
+        clock: the clock to wait by.
+        random: returns a number from 0 to 1, for the jitter.
 
     Raises:
-        BadOption: when a figure makes no sense.
+        BadOption: a value is out of range.
     """
 
     def __init__(
         self,
-        max_attempts: int = 3,
-        base_delay: float = 1.0,
-        max_delay: float = 60.0,
+        max_attempts: int = DEFAULT_RETRY.max_attempts,
+        base_delay: float = DEFAULT_RETRY.base_delay,
+        max_delay: float = DEFAULT_RETRY.max_delay,
         circuit_breaker_threshold: int | None = 10,
         *,
-        jitter: float = 0.0,
+        jitter: float = DEFAULT_RETRY.jitter,
         policy: RetryPolicy | None = None,
         breaker: CircuitBreaker | None = None,
         clock: Clock | None = None,
@@ -190,7 +195,7 @@ class RetryHandler:
         if breaker is None and circuit_breaker_threshold is not None:
             self._breaker = CircuitBreaker(circuit_breaker_threshold, clock=self._clock)
         self._random = random
-        self._tally = _Tally()
+        self._counts = _RetryCounts()
 
     async def execute(
         self,
@@ -199,76 +204,74 @@ class RetryHandler:
         domain: str = "default",
         attempts_made: int = 0,
         on_retry: OnRetry | None = None,
-        waiting: AbstractContextManager[Any] = _NOTHING,
+        waiting: AbstractContextManager[Any] = _NO_TIMER,
     ) -> T:
         """Run `operation`, again after a failure that may pass.
 
         Args:
-            operation: Called anew for each attempt.
-            domain: Whose breaker is asked and told.
-            attempts_made: Attempts of earlier calls, for an operation that was postponed.
-            on_retry: Called before each wait in place.
-            waiting: Entered for the time of each such wait.
+            operation: called for each attempt.
+            domain: the domain of the breaker.
+            attempts_made: attempts of earlier calls, for an operation that was deferred.
+            on_retry: called before each wait in place.
+            waiting: entered during each such wait.
 
         Raises:
-            CircuitOpen: when the domain rests; it may begin to between two attempts.
-            Deferred: when the next attempt is too far ahead to wait for.
-            Exception: that of the last attempt, when nothing speaks for another.
+            CircuitOpen: the breaker is open, possibly since the last attempt.
+            Deferred: the next attempt is too far ahead to wait for.
+            Exception: that of the last attempt.
         """
         attempt = attempts_made
         while True:
             attempt += 1
             try:
-                self._tally.attempts += 1
+                self._counts.attempts += 1
                 if self._breaker is None:
                     result = await operation()
                 else:
                     async with self._breaker.guard(domain):
                         result = await operation()
             except (CircuitOpen, Deferred):
-                raise  # decided before: the item is parked
+                raise  # decided before: the item is deferred
             except Exception as error:
                 decision = self._decide(error, attempt)
-                if decision.step is Step.GIVE_UP:
+                if decision.action is RetryAction.GIVE_UP:
                     raise
-                if decision.step is Step.POSTPONE:
-                    raise self._postponed(error, domain, decision.seconds) from error
+                if decision.action is RetryAction.DEFER:
+                    until = self._clock.now() + decision.seconds
+                    url = getattr(error, "url", domain)
+                    raise Deferred(url, until, str(error), kind_of(error)) from error
                 if on_retry is not None:
                     on_retry(error, attempt, decision.seconds)
             else:
-                self._tally.successful_retries += attempt > attempts_made + 1
+                self._counts.successful_retries += attempt > attempts_made + 1
                 return result
             with waiting:
                 await self._clock.sleep(decision.seconds)
-            self._tally.retries += 1
+            self._counts.retries += 1
 
     def get_statistics(self) -> RetryStatistics:
-        """Return the figures since the start or the last reset."""
-        figures = {**asdict(self._tally), "failures": dict(self._tally.failures)}
-        return RetryStatistics(**figures)
+        """Return the statistics since the start or the last reset."""
+        counts = {**asdict(self._counts), "failures": dict(self._counts.failures)}
+        return RetryStatistics(**counts)
 
     def reset_statistics(self) -> None:
-        """Begin to count anew; the breakers stay as they are."""
-        self._tally = _Tally()
+        """Start counting from zero; the breakers keep their state."""
+        self._counts = _RetryCounts()
 
-    def _decide(self, error: Exception, attempt: int) -> Decision:
+    def _decide(self, error: Exception, attempt: int) -> RetryDecision:
         kind = kind_of(error)
-        self._tally.failures[kind] += 1
+        self._counts.failures[kind] += 1
         if kind is not FailureKind.BLOCKED and not is_retryable(error):
-            return Decision(Step.GIVE_UP)
-        retry_after = getattr(error, "retry_after", None)
-        decision = self._policy.decide(attempt, kind, retry_after, self._random())
-        self._tally.exhausted += decision.step is Step.GIVE_UP
-        self._tally.postponed += decision.step is Step.POSTPONE
+            return RetryDecision(RetryAction.GIVE_UP)
+        requested = getattr(error, "retry_after", None)
+        decision = self._policy.decide(attempt, kind, requested, self._random())
+        self._counts.exhausted += decision.action is RetryAction.GIVE_UP
+        self._counts.postponed += decision.action is RetryAction.DEFER
         return decision
-
-    def _postponed(self, error: Exception, domain: str, seconds: float) -> Deferred:
-        until = self._clock.now() + seconds
-        return Deferred(getattr(error, "url", domain), until, str(error), kind_of(error))
 
 
 @dataclass(slots=True)
-class _Tally:
+class _RetryCounts:
     attempts: int = 0
     retries: int = 0
     successful_retries: int = 0
@@ -277,44 +280,33 @@ class _Tally:
     failures: Counter[FailureKind] = field(default_factory=Counter)
 
 
-# ---------------- Errors of other libraries in our words, so that a policy knows what they mean
+# ---------------- Errors of other libraries, translated so that the policies understand them
 
-_FIRST_BAD = 400
-_LAST_BAD = 599
+_ERROR_STATUSES = range(400, 600)
 
 
-def translated(error: Exception, url: str) -> Exception:
-    """Return our error for one that carries the status of an answer; any other as it is.
+def translate_error(error: Exception, url: str, now: float) -> Exception:
+    """Return longline's error for one that carries an HTTP status; any other unchanged.
 
-    The libraries that people ask the web with (requests, httpx, aiohttp, urllib) keep the status
-    in different places, and some call a refused page a broken connection.
+    The common libraries (requests, httpx, aiohttp, urllib) keep the status in different places,
+    and some report a refused page as a broken connection.
     """
-    status = status_of(error)
+    status = error_status(error)
     if status is None or isinstance(error, LonglineError):
         return error
-    return bad_status(url, status, _retry_after(error))
+    response = getattr(error, "response", None)  # not by truth: a failed response may be false
+    headers = getattr(error if response is None else response, "headers", None)
+    get = getattr(headers, "get", None)
+    text = get("Retry-After") if get else None
+    return bad_status(url, status, parse_retry_after(str(text) if text else None, now))
 
 
-def status_of(error: Exception) -> int | None:
-    """Return the status of the answer that an error is about, of 400 or more; None without one."""
-    answer = getattr(error, "response", None)
-    places = (
-        getattr(answer, "status_code", None),
-        getattr(answer, "status", None),
+def error_status(error: Exception) -> int | None:
+    """Return the HTTP status from 400 that an error carries; None without one."""
+    response = getattr(error, "response", None)
+    candidates = (
+        getattr(response, "status_code", None),
+        getattr(response, "status", None),
         *(getattr(error, name, None) for name in ("status_code", "status", "code")),
     )
-    return next((one for one in places if _is_bad(one)), None)
-
-
-def _is_bad(value: Any) -> bool:
-    return type(value) is int and _FIRST_BAD <= value <= _LAST_BAD
-
-
-def _retry_after(error: Exception) -> float | None:
-    answer = getattr(error, "response", None)  # which may call itself False, being a bad one
-    headers = getattr(error if answer is None else answer, "headers", None)
-    try:
-        seconds = float(headers.get("Retry-After"))  # type: ignore[union-attr]  # checked by trying
-    except (AttributeError, TypeError, ValueError):
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    return next((one for one in candidates if type(one) is int and one in _ERROR_STATUSES), None)

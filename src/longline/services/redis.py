@@ -18,7 +18,7 @@ from redis.retry import Retry
 from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.distributed.errors import BrokerUnusable
-from longline.limits.backends.redis_connection import lasting_cause
+from longline.limits.backends.redis_connection import permanent_cause
 from longline.services.advisories import Version, parse_version
 from longline.services.base import LOOPBACK, Part, on_a_port
 from longline.services.errors import ServiceUnreachable
@@ -163,7 +163,7 @@ def check_foreign(url: str, setting: str) -> None:
         problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
         raise BadOption(setting, problem) from None
     except (RedisError, OSError) as error:
-        cause = lasting_cause(error, setting)
+        cause = permanent_cause(error, setting)
         if cause is not None:
             raise BrokerUnusable(redact_server_url(url), cause, setting) from error
         raise ServiceUnreachable("Redis", redact_server_url(url), str(error)) from error

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from longline.core.clock import SystemClock
 from longline.core.errors import StoreUnreachable
 from longline.core.sqlite_files import transaction
-from longline.limits.backends.sqlite import SqliteCells, SqliteFile
+from longline.limits.backends.sqlite import SqliteStateFile
 from longline.storage.columns import Json
 from longline.storage.database import Database
 from longline.storage.errors import NotCopied
@@ -231,11 +231,11 @@ class CellFile:
 
     async def _prepare(self) -> None:
         """Have the table made by those whose file it is, who refuse a file of others."""
-        owner = SqliteCells(SqliteFile(self._path, SystemClock()), ROOMS[0], dict)
+        file = SqliteStateFile(self._path, SystemClock())
         try:
-            await owner.read("")
+            await file.backend(ROOMS[0], dict).read("")
         finally:
-            await owner.close()
+            await file.close()
 
 
 def merged(reading: Connection, file: CellFile | None, *, file_counts: bool) -> list[Kept]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text,
 from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.clock import Clock
-from longline.limits.backends.cells import Answer, Cells, State, Step
+from longline.limits.backends.base import Result, State, StateBackend, Update
 from longline.storage.columns import decoding
 from longline.storage.database import Database
 from longline.storage.schema import cells, jobs, leaders
@@ -80,7 +80,7 @@ def lock_name(connection: Connection, name: str) -> None:
 # ---------------- Small named values in the database, for what the processes of a cluster must
 
 
-class DatabaseCells(Cells[State]):
+class DatabaseCells(StateBackend[State]):
     """Values as JSON in one table; `room` keeps those of one use apart from the others'."""
 
     def __init__(self, database: Database, room: str, kind: type[State], clock: Clock) -> None:
@@ -89,13 +89,13 @@ class DatabaseCells(Cells[State]):
         self._kind = kind
         self._clock = clock
 
-    async def change(self, name: str, step: Step[State, Answer]) -> Answer:
+    async def change(self, name: str, step: Update[State, Result]) -> Result:
         loop = asyncio.get_running_loop()
         # The time is to be read once the row is held, in the writer's thread, where a clock of the
         # loop (virtual time) cannot be asked. The loop's own time can.
         offset = self._clock.now() - loop.time()
         change = _Change(self._room, name, self._kind, step, lambda: loop.time() + offset)
-        answer: Answer = await self._database.write(_change, change)
+        answer: Result = await self._database.write(_change, change)
         return answer
 
     async def read(self, name: str) -> tuple[State | None, float]:
@@ -123,7 +123,7 @@ class _Change:
     room: str
     name: str
     kind: type[Any]
-    step: Step[Any, Any]
+    step: Update[Any, Any]
     now: Callable[[], float]
 
 

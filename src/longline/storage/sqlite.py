@@ -16,13 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from longline.config.settings import is_read_only
-from longline.core.errors import (
-    StoreBusy,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreUnreachable,
-)
+from longline.core.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnreachable
 from longline.core.files import make_private_file
 from longline.core.redaction import redact_url
 from longline.core.sqlite_files import is_damaged, undecodable_is_damage

@@ -15,11 +15,11 @@ from longline.core.errors import bad_status
 from longline.core.model import Usage
 from longline.http.auth.base import Obtained, cleaned
 from longline.http.errors import AuthFailed
-from longline.http.headers import RedactedBody, retry_after
-from longline.http.messages import Page, Request, origin_of, without_userinfo
+from longline.http.headers import RedactedBody
+from longline.http.messages import FIRST_ERROR, Page, Request, origin_of, without_userinfo
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.identity import set_cookies
-from longline.http.middleware.responses import FIRST_BAD, RedirectMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
 
 # ---------------- Forms of HTML pages: where they are sent, and what they send when nobody types
 
@@ -161,8 +161,7 @@ class Login(Obtained):
 
     def _raise_passing(self, page: Page) -> None:
         if page.status in _PASSING:  # the site is in trouble, which says nothing about the login
-            pause = retry_after(page.headers, self._clock.now())
-            raise bad_status(page.url, page.status, pause)
+            raise bad_status(page.url, page.status, page.retry_after(self._clock.now()))
 
     def _problem(self, page: Page, pages: list[Page], before: int) -> str | None:
         """Return what speaks against the login; `pages` from `before` on came after the form."""
@@ -211,7 +210,7 @@ class _Hops(Middleware):
 
 
 def _usual_problem(page: Page, pages: list[Page]) -> str | None:
-    if page.status >= FIRST_BAD:
+    if page.status >= FIRST_ERROR:
         return f"the site answered {page.status}"
     if not any(set_cookies(one) for one in pages):
         return f"no cookie was set ({page.status})"

@@ -14,7 +14,7 @@ from longline.core.model import Usage
 from longline.http.auth.base import Obtained, cleaned
 from longline.http.auth.fixed import basic_value
 from longline.http.errors import AuthFailed
-from longline.http.headers import Redacted, RedactedBody, retry_after, with_header
+from longline.http.headers import Redacted, RedactedBody, with_header
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 
@@ -79,7 +79,7 @@ class OAuth2(Obtained):
         """Return the token of an answer, and the seconds it lives."""
         url = self._auth.token_url
         if page.status in _PASSING:
-            raise bad_status(url, page.status, retry_after(page.headers, self._clock.now()))
+            raise bad_status(url, page.status, page.retry_after(self._clock.now()))
         values = _values(page)
         token, kind = values.get("access_token"), values.get("token_type", "bearer")
         if page.status != _OK or not isinstance(token, str) or not token.isprintable():

@@ -1,1 +1,1 @@
-"""The HTTP cache: pure decisions by RFC 9111, and where answers are kept."""
+"""HTTP cache: the policy of RFC 9111, and the storage of responses."""

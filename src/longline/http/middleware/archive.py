@@ -1,4 +1,4 @@
-"""The link that keeps every answer, so that extraction can be repeated without a request."""
+"""Archive middleware: keep every response, so that extraction can be repeated offline."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from longline.http.middleware.base import Middleware
 
 
 class ArchiveMiddleware(Middleware):
-    """Keeps what the source is given, of any status, hop by hop, cached or not.
+    """Keeps what the source receives, of any status, hop by hop, cached or not.
 
-    It stands outside the links that add secrets and inside the one that judges statuses. An error
-    in place of an answer is kept too: a layer may have made something of it. The writing goes on
-    beside the work; that it succeeds is promised in the account, so no item is committed whose
-    answers could get lost.
+    It is outside the middlewares that add secrets and inside the one that raises for statuses. An
+    error in place of a response is kept too. Writing happens in the background; `usage.promises`
+    makes the commit wait for it, so no item is committed whose responses could be lost.
     """
 
     def __init__(self, inner: Middleware, archive: Archive, job: str, clock: Clock) -> None:

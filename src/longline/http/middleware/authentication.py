@@ -15,9 +15,8 @@ from longline.http.auth.login import Login
 from longline.http.auth.oauth2 import OAuth2
 from longline.http.errors import AuthFailed
 from longline.http.headers import has_header
-from longline.http.messages import Page, Request
+from longline.http.messages import FIRST_ERROR, Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import FIRST_BAD
 
 _UNAUTHORIZED = 401
 
@@ -70,7 +69,7 @@ class AuthMiddleware(Middleware):
             page, _ = await self._ask(_afresh(request), usage)
             doubt = self._scheme.doubt(page)
         self._is_in_vain = doubt is not None
-        if doubt is None or page.status >= FIRST_BAD:
+        if doubt is None or page.status >= FIRST_ERROR:
             return page
         # Without an error of its own this answer would be taken for what was asked for.
         raise AuthFailed(request.url, doubt)

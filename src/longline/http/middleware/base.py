@@ -1,4 +1,4 @@
-"""Link: one step of the request chain. Each wraps the next and is a file of its own."""
+"""Middleware: one step of the request chain, which wraps the next."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from longline.http.messages import Page, Request
 
 
 class Middleware(Protocol):
-    """Takes a request, gives an answer; what it cost is added to the account."""
+    """Takes a request and returns a page; its cost is added to `usage`."""
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        """Return the answer.
+        """Return the response.
 
         Raises:
-            FetchError: there is none; the error's kind says what may be done about it.
+            FetchError: there is none; the error's kind decides what follows.
         """

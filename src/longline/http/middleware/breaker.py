@@ -1,4 +1,4 @@
-"""The link that leaves a domain alone for a while when it fails, or when it has banned us."""
+"""Breaker middleware: stop requests to a domain that fails or has banned us."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import contextlib
 
 from longline.core.errors import FailureKind, StoreError, bad_status
 from longline.core.model import Usage
-from longline.http.headers import retry_after
-from longline.http.messages import Page, Request
+from longline.http.messages import FIRST_ERROR, Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import FIRST_BAD
-from longline.limits.breaker import BreakerState, Change, Health, Phase, health_of
-from longline.limits.circuit import CircuitBreaker
+from longline.limits.breaker import BreakerChange, CircuitBreaker, Health, Phase, health_of
 from longline.limits.errors import CircuitOpen
 
 _BAD = frozenset({Health.DOWN, Health.BANNED})
 
 
 class BreakerMiddleware(Middleware):
-    """Asks the breaker before each request and tells it how the request ended.
+    """Asks the breaker before each request and records the result.
 
-    The failure that opens the breaker is reported as CircuitOpen: the item is parked with the
-    rest, since its domain is down or bans us and the item itself may be fine.
+    The failure that opens the breaker is raised as CircuitOpen: the item is deferred with the
+    others, since its domain is down or bans us and the item itself may be fine.
     """
 
     def __init__(self, inner: Middleware, breaker: CircuitBreaker) -> None:
@@ -31,30 +28,30 @@ class BreakerMiddleware(Middleware):
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         domain = request.domain
-        if not self._breaker.is_calm(domain):
+        if not self._breaker.is_healthy(domain):
             with usage.waiting:
-                await self._breaker.before(domain, request.url)
+                await self._breaker.admit(domain, request.url)
         try:
             page = await self._inner(request, usage)
         except asyncio.CancelledError as error:
-            # The cancellation goes through even when the keeper cannot be told just now.
+            # The cancellation goes through even when the backend is not reachable.
             with contextlib.suppress(StoreError):
-                await self._breaker.after(domain, error)
+                await self._breaker.record(domain, error)
             raise
         except Exception as error:
-            await self._report(request, usage, error)
+            await self._record(request, usage, error)
             raise
-        if page.status < FIRST_BAD and self._breaker.is_calm(domain):
+        if page.status < FIRST_ERROR and self._breaker.is_healthy(domain):
             self._breaker.count_success(domain)
         else:
-            await self._report(request, usage, _error_of(request, page))
+            await self._record(request, usage, _error_of(request, page))
         return page
 
-    async def _report(self, request: Request, usage: Usage, error: Exception | None) -> None:
-        change = await self._breaker.after(request.domain, error)
+    async def _record(self, request: Request, usage: Usage, error: Exception | None) -> None:
+        change = await self._breaker.record(request.domain, error)
         if change is None:
             return
-        _tell(usage, request.domain, change)
+        _report_transition(usage, request.domain, change)
         state = change.after
         if state.open_until is not None and health_of(error) in _BAD:
             kind = FailureKind.BLOCKED if state.is_ban else FailureKind.NETWORK
@@ -62,26 +59,21 @@ class BreakerMiddleware(Middleware):
 
 
 def _error_of(request: Request, page: Page) -> Exception | None:
-    if page.status < FIRST_BAD:
+    if page.status < FIRST_ERROR:
         return None
-    # Only whether it asks for a pause matters here; how long is the pace's business.
-    return bad_status(request.url, page.status, retry_after(page.headers, now=0.0))
+    # Only whether it asks for a pause matters here; the rate limiter obeys it.
+    return bad_status(request.url, page.status, page.retry_after(now=0.0))
 
 
-def _tell(usage: Usage, domain: str, change: Change) -> None:
-    """Make a change of phase an event of the job, and a ban an alert."""
-    transition = change.transition
+def _report_transition(usage: Usage, domain: str, change: BreakerChange) -> None:
+    """Record a change of phase as an event of the job, and a ban as an alert."""
+    transition, state = change.transition, change.after
     if transition is None:
         return
     if transition.new == Phase.OPEN:
-        _tell_opened(usage, domain, change.after)
+        until = state.open_until
+        usage.add_event("breaker.opened", domain=domain, reason=state.reason, until=until)
+        if state.is_ban:
+            usage.add_event("domain.blocked", domain=domain, evidence=state.reason, until=until)
     elif transition.old == Phase.HALF_OPEN:
         usage.add_event("breaker.closed", domain=domain, reason=transition.reason)
-
-
-def _tell_opened(usage: Usage, domain: str, state: BreakerState) -> None:
-    usage.add_event("breaker.opened", domain=domain, reason=state.reason, until=state.open_until)
-    if state.is_ban:
-        usage.add_event(
-            "domain.blocked", domain=domain, evidence=state.reason, until=state.open_until
-        )

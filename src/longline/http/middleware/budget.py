@@ -1,7 +1,7 @@
-"""The links that keep a job within its budget of requests, bytes and time.
+"""Budget middlewares: keep a job within its budget of requests, bytes and time.
 
-Two, because a request is judged twice: before it stands in line for its turn, so that what cannot
-go does not wait, and when it goes, where the count is shared with other processes and exact.
+There are two, because a request is checked twice: before it waits for the rate limit, so that one
+that cannot go does not wait, and when it goes, where the count is shared and exact.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from longline.limits.errors import BudgetSpent
 
 
 class BudgetCheckMiddleware(Middleware):
-    """Turns away what is known to be over the budget; stands outside breaker and pace."""
+    """Refuses requests that are known to exceed the budget; outside breaker and rate limit."""
 
     def __init__(self, inner: Middleware, budgets: Budgets) -> None:
         self._inner = inner
         self._budgets = budgets
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         try:
             self._budgets.check(request.domain, request.url)
             return await self._inner(request, usage)
         except BudgetSpent as error:
-            if error.limit not in self._told:
-                self._told.add(error.limit)
+            if error.limit not in self._reported:
+                self._reported.add(error.limit)
                 usage.add_event("budget.spent", limit=error.limit)
             raise
 
 
 class BudgetMiddleware(Middleware):
-    """Takes each request that goes out of the budget; stands right before the transport."""
+    """Charges each request to the budget; directly outside the transport."""
 
     def __init__(self, inner: Middleware, budgets: Budgets) -> None:
         self._inner = inner
@@ -41,7 +41,7 @@ class BudgetMiddleware(Middleware):
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         domain = request.domain
-        if not self._budgets.spends_at_once(domain):
+        if not self._budgets.try_spend(domain):
             with usage.waiting:
                 await self._budgets.spend(domain, request.url)
         page = await self._inner(request, usage)

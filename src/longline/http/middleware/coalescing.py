@@ -1,4 +1,4 @@
-"""The link that makes identical requests once: those in flight, and shared ones in a whole run."""
+"""Coalescing middleware: send identical requests once, in flight and, if shared, in a whole run."""
 
 from __future__ import annotations
 
@@ -10,79 +10,78 @@ from dataclasses import replace
 
 from longline.core.errors import FetchError
 from longline.core.model import Usage
-from longline.http.messages import Page, Request
+from longline.http.messages import FIRST_ERROR, Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import FIRST_BAD
 
-_JOINABLE = frozenset({"GET", "HEAD"})
+_METHODS = frozenset({"GET", "HEAD"})
 _KEPT_BYTES = 64_000_000
-_PAGE_BYTES = 2_000  # about what a page takes beside its body
+_PAGE_BYTES = 2_000  # approximate size of a page without its body
 
-_Outcome = Page | Exception | None
-"""What became of a request; None when it was given up before its end."""
+_Result = Page | Exception | None
+"""The result of a request; None when it was cancelled."""
 
 
 class CoalescingMiddleware(Middleware):
-    """Of identical requests in flight one goes, and the others are given its answer or its error.
+    """Of identical requests in flight one is sent; the others receive its page or its error.
 
-    When the one that went is cancelled, one of those who wait goes instead. A shared request is
-    given the answer that a run already has: good ones are kept, the latest `kept_bytes` of them.
+    When the one that was sent is cancelled, one of the others is sent instead. A shared request
+    receives the page that the run already has: successful ones are kept, up to `kept_bytes`.
     """
 
     def __init__(self, inner: Middleware, *, kept_bytes: int = _KEPT_BYTES) -> None:
         self._inner = inner
-        self._flights: dict[Hashable, list[asyncio.Future[_Outcome]]] = {}
-        self._kept = _Kept(kept_bytes)
+        self._in_flight: dict[Hashable, list[asyncio.Future[_Result]]] = {}
+        self._kept = _KeptPages(kept_bytes)
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        if request.body is not None or request.method not in _JOINABLE:
+        if request.body is not None or request.method not in _METHODS:
             return await self._inner(request, usage)
-        key = _key(request)
+        key = _request_key(request)
         if request.is_shared:
-            return await self._once(key, request, usage)
-        if key in self._flights:
+            return await self._send_once(key, request, usage)
+        if key in self._in_flight:
             return await self._join(key, request, usage)
-        return await self._go(key, request, usage)
+        return await self._send(key, request, usage)
 
-    async def _once(self, key: Hashable, request: Request, usage: Usage) -> Page:
+    async def _send_once(self, key: Hashable, request: Request, usage: Usage) -> Page:
         if page := self._kept.get(key):
-            return _given(page, usage)
+            return _copy_page(page, usage)
         page = await self._join(key, request, usage)
-        if page.status < FIRST_BAD:
+        if page.status < FIRST_ERROR:
             self._kept.add(key, page)
         return page
 
-    async def _go(self, key: Hashable, request: Request, usage: Usage) -> Page:
-        waiting = self._flights[key] = []
-        outcome: _Outcome = None
+    async def _send(self, key: Hashable, request: Request, usage: Usage) -> Page:
+        waiters = self._in_flight[key] = []
+        result: _Result = None
         try:
-            outcome = page = await self._inner(request, usage)
+            result = page = await self._inner(request, usage)
         except Exception as error:
-            outcome = error
+            result = error
             raise
         finally:
-            del self._flights[key]
-            for one in waiting:
-                if not one.done():  # else it was cancelled
-                    one.set_result(outcome)
+            del self._in_flight[key]
+            for waiter in waiters:
+                if not waiter.done():  # else it was cancelled
+                    waiter.set_result(result)
         return page
 
     async def _join(self, key: Hashable, request: Request, usage: Usage) -> Page:
-        while (waiting := self._flights.get(key)) is not None:
-            landing: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
-            waiting.append(landing)
+        while (waiters := self._in_flight.get(key)) is not None:
+            waiter: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+            waiters.append(waiter)
             with usage.waiting:
-                outcome = await landing
-            if isinstance(outcome, Page):
-                return _given(outcome, usage)
-            if outcome is not None:
+                result = await waiter
+            if isinstance(result, Page):
+                return _copy_page(result, usage)
+            if result is not None:
                 usage.joined += 1
-                raise _again(outcome)
-        return await self._go(key, request, usage)
+                raise _copy_error(result)
+        return await self._send(key, request, usage)
 
 
-class _Kept:
-    """Answers by request, as many as fit; those asked for longest ago go first."""
+class _KeptPages:
+    """Pages by request, up to a size; the least recently used are dropped first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -95,21 +94,21 @@ class _Kept:
         return page
 
     def add(self, key: Hashable, page: Page) -> None:
-        if key in self._pages or _weight(page) > self._most_bytes:
+        if key in self._pages or _size_of_page(page) > self._most_bytes:
             return
-        # Without what a caller may have made of it: a tree is many times its text.
+        # A copy without the parsed tree, which is many times as large as the text.
         self._pages[key] = replace(page)
-        self._bytes += _weight(page)
+        self._bytes += _size_of_page(page)
         while self._bytes > self._most_bytes:
             _key, oldest = self._pages.popitem(last=False)
-            self._bytes -= _weight(oldest)
+            self._bytes -= _size_of_page(oldest)
 
 
-def _weight(page: Page) -> int:
+def _size_of_page(page: Page) -> int:
     return len(page.body) + _PAGE_BYTES
 
 
-def _key(request: Request) -> Hashable:
+def _request_key(request: Request) -> Hashable:
     return (
         request.method,
         request.url,
@@ -122,17 +121,17 @@ def _key(request: Request) -> Hashable:
     )
 
 
-def _given(page: Page, usage: Usage) -> Page:
+def _copy_page(page: Page, usage: Usage) -> Page:
     usage.joined += 1
     usage.status = page.status
-    # A page of one's own: what one caller does to its tree is not seen by another.
+    # Each caller has its own page: changes of its tree are not seen by others.
     return replace(page)
 
 
-def _again(error: Exception) -> Exception:
-    """Return an error for one more task to raise: two that raise the same one mix their traces."""
+def _copy_error(error: Exception) -> Exception:
+    """Return an error for another task: two tasks that raise the same one mix their traces."""
     if not isinstance(error, FetchError):
-        return error  # not every stranger can be copied
+        return error  # not every error can be copied
     another = copy.copy(error)
     another.__cause__ = error
     return another

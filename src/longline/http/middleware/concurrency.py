@@ -1,6 +1,6 @@
-"""The link that lets only so many requests of a domain go at once, over all processes.
+"""Concurrency middleware: limit the requests in flight per domain, over all processes.
 
-It stands before the pace: whoever has taken a slot goes at its moment and must not wait for room.
+It is outside the rate limit: a request that has a rate slot goes at its time and does not wait.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.limits.in_flight import ConcurrencyLimiter
+from longline.limits.concurrency import ConcurrencyLimiter
 
-_SHORTEST_WAIT = 0.001  # below this, time went into asking, not into waiting
+_SHORTEST_WAIT = 0.001  # below this, the time went into the call, not into waiting
 
 
 class ConcurrencyMiddleware(Middleware):
-    """Every request has room at its domain, from before it stands in line until its answer."""
+    """Holds a slot of the request's domain until the response has arrived."""
 
-    def __init__(self, inner: Middleware, concurrency_limiter: ConcurrencyLimiter) -> None:
+    def __init__(self, inner: Middleware, limiter: ConcurrencyLimiter) -> None:
         self._inner = inner
-        self._concurrency_limiter = concurrency_limiter
+        self._limiter = limiter
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
-        room = self._concurrency_limiter.room(request.domain, priority=request.priority)
-        async with usage.waiting.to_enter(room) as waited:
+        slot = self._limiter.slot(request.domain, priority=request.priority)
+        async with usage.waiting.to_enter(slot) as waited:
             if waited >= _SHORTEST_WAIT:
                 usage.waits += 1
                 usage.waited += waited

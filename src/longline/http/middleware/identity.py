@@ -1,10 +1,15 @@
-"""The link that shows who asks: the source's headers, and the cookies of its run."""
+"""Identity middleware: send the source's headers and the cookies of its run (RFC 6265)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from http.cookies import Morsel
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
+import aiohttp
 from multidict import MultiMapping
 from yarl import URL
 
@@ -13,11 +18,13 @@ from longline.config.identity import COOKIE_VALUE, StartCookies
 from longline.config.secrets import SecretRef, is_loopback, plain
 from longline.core.errors import BadOption
 from longline.core.model import Usage
-from longline.http.cookies import CookieJar, checked_set_cookie
 from longline.http.errors import AuthFailed
 from longline.http.headers import Redacted, has_header, with_header
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
+
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
 
 _MAIL = re.compile(r"[^\s@()<>:/]+@[^\s@()<>:/]+\.[^\s@()<>:/]+")
 _PAGE = re.compile(r"https?://[^\s@()<>/]+\.[^\s()<>]+")
@@ -25,25 +32,25 @@ _PRODUCT = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(/[!#$%&'*+.^_`|~0-9A-Za-z-]+
 
 
 def user_agent(version: str, contact: str | None = None, product: str | None = None) -> str:
-    """Return the User-Agent that says honestly who asks, and how to reach them.
+    """Return a User-Agent that names longline and how to contact its operator.
 
     Args:
-        version: that of longline.
-        contact: a mail address or a web page of whoever runs it.
-        product: a name of the user's own, such as `prices-of-acme/2.0`; longline stays named.
+        version: the version of longline.
+        contact: a mail address or a web page of the operator.
+        product: the operator's own product, such as `prices-of-acme/2.0`, named first.
 
     Raises:
-        BadOption: the contact or the product is not one.
+        BadOption: the contact or the product is not valid.
     """
     us = f"longline/{version}"
     if product is not None:
         if not _PRODUCT.fullmatch(product):
             raise BadOption("product", "must be a word, or a word and a version: acme-prices/2.0")
         us = f"{product} {us}"
-    return f"{us} ({_reach(contact)})"
+    return f"{us} ({_contact_text(contact)})"
 
 
-def _reach(contact: str | None) -> str:
+def _contact_text(contact: str | None) -> str:
     if contact is None:
         return "no contact given"
     if not contact.isascii() or not contact.isprintable():
@@ -56,15 +63,15 @@ def _reach(contact: str | None) -> str:
 
 
 class IdentityMiddleware(Middleware):
-    """Adds the source's headers and the cookies that fit; keeps the cookies that answers set.
+    """Adds the source's headers and matching cookies; stores the cookies that responses set.
 
-    What a request has of its own wins. One object serves one run, so no cookie goes from one
-    source or job to another. Cookies end by the clock of this machine, as the library has it.
+    Headers of the request itself win. One object serves one run, so no cookie passes from one
+    source or job to another. Cookies expire by the clock of this machine.
 
     Args:
-        inner: the next link.
+        inner: the next middleware.
         headers: sent with every request, to every host.
-        cookies: False keeps none; a mapping holds those to begin with, by host and name.
+        cookies: False stores none; a mapping has initial cookies by host and name.
     """
 
     def __init__(
@@ -84,13 +91,13 @@ class IdentityMiddleware(Middleware):
         if self._headers:
             request = self._with_headers(request)
         if self._start:
-            self._begin(request)
-        if self._jar:  # an empty one is False, and costs nothing
+            self._add_start_cookies(request)
+        if self._jar:  # an empty jar is false
             request = self._with_cookies(request, self._jar)
         page = await self._inner(request, usage)
-        # A cache repeats the headers it kept: a cookie among them may be older than ours.
+        # A cached response repeats old headers: a cookie in them may be older than ours.
         if self._has_cookies and not page.is_cached and "set-cookie" in page.headers:
-            self._take(page)
+            self._store_cookies(page)
         return page
 
     def _with_headers(self, request: Request) -> Request:
@@ -101,27 +108,27 @@ class IdentityMiddleware(Middleware):
 
     def _with_cookies(self, request: Request, jar: CookieJar) -> Request:
         try:
-            fitting = jar.fitting(URL(request.url))
+            matching = jar.matching(URL(request.url))
         except ValueError:
-            return request  # the transport will say what is wrong with the address
-        if not fitting:
+            return request  # the transport raises the error
+        if not matching:
             return request
-        cookies = "; ".join(f"{cookie.key}={cookie.coded_value}" for cookie in fitting)
+        cookies = "; ".join(f"{cookie.key}={cookie.coded_value}" for cookie in matching)
         return with_header(request, "Cookie", cookies)
 
-    def _take(self, page: Page) -> None:
+    def _store_cookies(self, page: Page) -> None:
         if self._jar is None:
-            self._jar = CookieJar(unsafe=True)  # unsafe: hosts that are addresses have cookies, too
+            self._jar = CookieJar(unsafe=True)  # hosts that are IP addresses have cookies, too
         url = URL(page.url)
         lines = (checked_set_cookie(line, url.raw_host or "") for line in set_cookies(page))
         self._jar.update_cookies_from_headers([line for line in lines if line is not None], url)
 
-    def _begin(self, request: Request) -> None:
-        """Put the start cookies into the jar, before the first request and not earlier."""
+    def _add_start_cookies(self, request: Request) -> None:
+        """Add the initial cookies to the jar, just before the first request."""
         jar = self._jar or CookieJar(unsafe=True)
         try:
             for host, cookies in self._start.items():
-                lines = [_line(host, name, value) for name, value in cookies.items()]
+                lines = [_cookie_line(host, name, value) for name, value in cookies.items()]
                 jar.update_cookies_from_headers(lines, URL.build(scheme="https", host=host))
         except UnknownSecret as error:
             raise AuthFailed(request.url, str(error)) from error
@@ -129,16 +136,106 @@ class IdentityMiddleware(Middleware):
 
 
 def set_cookies(page: Page) -> list[str]:
-    """Return what an answer sets, a text a cookie."""
+    """Return the Set-Cookie lines of a response."""
     if isinstance(page.headers, MultiMapping):
         return page.headers.getall("set-cookie", [])
     return [page.headers["set-cookie"]] if "set-cookie" in page.headers else []
 
 
-def _line(host: str, name: str, value: SecretRef | str) -> str:
+def _cookie_line(host: str, name: str, value: SecretRef | str) -> str:
     text = plain(value)
     if not COOKIE_VALUE.fullmatch(text):
-        raise UnknownSecret(str(value), "it has signs that a cookie cannot hold")
-    # A secret one travels encrypted, as every secret here.
+        raise UnknownSecret(
+            str(value), "it contains characters that RFC 6265 does not allow in a cookie"
+        )
+    # A secret cookie is sent over https only.
     is_private = isinstance(value, SecretRef) and not is_loopback(host)
     return f"{name}={text}; Path=/{'; Secure' if is_private else ''}"
+
+
+# ---------------- Cookies
+
+_DOMAIN = re.compile(r";\s*domain\s*(?:=\s*([^;]*))?(?=;|$)", re.IGNORECASE)
+
+
+class CookieJar(aiohttp.CookieJar):
+    """A cookie jar that sends each value unchanged, and all cookies of one name."""
+
+    def _build_morsel(self, cookie: Morsel[str]) -> Morsel[str]:
+        # The library would quote unusual values, which no browser does.
+        return cookie
+
+    def matching(self, url: URL) -> list[Morsel[str]]:
+        """Return the cookies to send to a URL, the longest paths first (RFC 6265 5.4).
+
+        Of equal paths the cookie of the more specific domain comes first, then the older one.
+        """
+        chosen = self.filter_cookies(url)  # one per name: the most specific
+        if not chosen:
+            return []
+        host, is_secure = url.raw_host or "", url.scheme in {"https", "wss"}
+        domains = list(accumulate(reversed(host.split(".")), lambda right, left: f"{left}.{right}"))
+        if host not in domains or _is_ip_address(host):
+            domains = [host]
+        paths = list(accumulate(url.path.split("/"), lambda left, right: f"{left}/{right}"))
+        found: list[Morsel[str]] = []
+        for path in reversed(paths):
+            for domain in reversed(domains):
+                for name, cookie in self._cookies.get((domain, path), {}).items():
+                    is_elsewhere = (
+                        domain != host and (domain, path, name) in self._host_only_cookies
+                    )
+                    is_deeper = len(cookie["path"]) > len(url.path)
+                    if not (is_elsewhere or is_deeper or (cookie["secure"] and not is_secure)):
+                        found.append(cookie)
+        if len({cookie.key for cookie in found}) > len(chosen):  # over the size of a header
+            return list(chosen.values())
+        return found
+
+
+def checked_set_cookie(line: str, host: str) -> str | None:
+    """Return a Set-Cookie line with a canonical Domain, or None if it is not allowed.
+
+    A cookie for a public suffix (`org`, `co.uk`, `github.io`) would go to unrelated sites. It is
+    refused, unless the host itself is that suffix: then the cookie is for this host only.
+    """
+    given = [(found[1] or "").strip() for found in _DOMAIN.finditer(line)]
+    if not given:
+        return line
+    line = _DOMAIN.sub("", line)
+    domain = _canonical_domain(given[-1])  # of several, the last counts
+    if not domain:
+        return line
+    if is_public_suffix(domain) or _is_ip_address(domain):
+        return line if domain == host.lower() else None
+    return f"{line}; Domain={domain}"
+
+
+def is_public_suffix(domain: str) -> bool:
+    """Whether unrelated parties register names below a domain, by the public suffix list.
+
+    A domain with one label is always a public suffix, in the list or not.
+    """
+    return _public_suffixes().is_public(domain)
+
+
+@cache
+def _public_suffixes() -> PublicSuffixList:
+    # Reading the list takes about 0.1 s; most runs never need it.
+    from publicsuffixlist import PublicSuffixList  # noqa: PLC0415
+
+    return PublicSuffixList()
+
+
+def _canonical_domain(domain: str) -> str:
+    domain = domain.strip('"').removeprefix(".").lower()
+    if domain.isascii():
+        return domain
+    try:
+        return URL.build(scheme="http", host=domain).raw_host or ""
+    except ValueError:
+        return domain
+
+
+def _is_ip_address(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()

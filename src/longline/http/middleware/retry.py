@@ -1,4 +1,4 @@
-"""The outermost link: tries again what may succeed, each time through the whole chain."""
+"""Retry middleware, the outermost: retry what may succeed, each time through the whole chain."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from longline.limits.retry import RetryHandler
 
 
 class RetryMiddleware(Middleware):
-    """Retries by the handler's policy; a wait too long to sit out is raised as Deferred.
+    """Retries by the handler's policy; a wait too long for waiting in place raises Deferred.
 
-    Every attempt that fails is noted in the account, with what was done about it.
+    Every failed attempt is recorded in `usage`, with what followed.
     """
 
     def __init__(self, inner: Middleware, handler: RetryHandler, clock: Clock) -> None:
@@ -25,30 +25,30 @@ class RetryMiddleware(Middleware):
     async def __call__(self, request: Request, usage: Usage) -> Page:
         started = self._clock.now()
 
-        def note(error: Exception, step: str) -> None:
+        def record(error: Exception, step: str) -> None:
             now = self._clock.now()
             status = getattr(error, "status", None)
             usage.failures.append(
                 Failure(now, request.url, kind_of(error), str(error), step, now - started, status)
             )
 
-        def again(error: Exception, _attempt: int, wait: float) -> None:
+        def on_retry(error: Exception, _attempt: int, wait: float) -> None:
             nonlocal started
             usage.retries += 1
-            note(error, f"retried after {wait:.3g} s")
+            record(error, f"retried after {wait:.3g} s")
             started = self._clock.now() + wait
 
         usage.status = None  # that of an earlier request says nothing about this one
         try:
             return await self._handler.execute(
-                lambda: self._inner(request, usage), on_retry=again, waiting=usage.waiting
+                lambda: self._inner(request, usage), on_retry=on_retry, waiting=usage.waiting
             )
         except FetchError as error:
-            note(error, _step(error))
+            record(error, _step_after(error))
             raise
 
 
-def _step(error: FetchError) -> str:
+def _step_after(error: FetchError) -> str:
     if isinstance(error.__cause__, Blocked):
         return BANNED
     if isinstance(error, (CircuitOpen, Deferred)):

@@ -11,7 +11,8 @@ from longline.http.archive.base import Archive
 from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
-from longline.http.middleware.responses import RedirectMiddleware, StatusMiddleware
+from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.status import StatusMiddleware
 
 Arrive = Callable[[float], Awaitable[None]]
 MISSING = "archive.missing"

@@ -1,34 +1,23 @@
-"""Keepers for one process: for tests, and where nothing has to outlive a run."""
+"""Shared state in this process only: for tests, and for limits that need not outlive a run."""
 
 from __future__ import annotations
 
 from longline.core.clock import Clock
-from longline.limits.backends.cells import (
-    Answer,
-    CellBreakerBackend,
-    CellConcurrencyBackend,
-    CellRateLimitBackend,
-    Cells,
-    State,
-    Step,
-)
-from longline.limits.breaker import BreakerState
-from longline.limits.concurrency import InFlight
-from longline.limits.rate_limit import BucketState
+from longline.limits.backends.base import Result, State, StateBackend, Update
 
 
-class MemoryCells(Cells[State]):
-    """Values in a dict; atomic because no step ever waits."""
+class MemoryStateBackend(StateBackend[State]):
+    """Values in a dict; atomic because no update awaits."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._values: dict[str, State] = {}
 
-    async def change(self, name: str, step: Step[State, Answer]) -> Answer:
-        value, answer = step(self._values.get(name), self._clock.now())
+    async def change(self, name: str, update: Update[State, Result]) -> Result:
+        value, result = update(self._values.get(name), self._clock.now())
         if value is not None:
             self._values[name] = value
-        return answer
+        return result
 
     async def read(self, name: str) -> tuple[State | None, float]:
         return self._values.get(name), self._clock.now()
@@ -38,24 +27,3 @@ class MemoryCells(Cells[State]):
 
     async def forget(self, name: str) -> bool:
         return self._values.pop(name, None) is not None
-
-
-class MemoryRateLimitBackend(CellRateLimitBackend):
-    """Buckets that end with the process."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(MemoryCells[BucketState](clock))
-
-
-class MemoryBreakerBackend(CellBreakerBackend):
-    """Breakers that end with the process."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(MemoryCells[BreakerState](clock), freshness=0.0)
-
-
-class MemoryConcurrencyBackend(CellConcurrencyBackend):
-    """Who is inside, as far as this process knows."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(MemoryCells[InFlight](clock))

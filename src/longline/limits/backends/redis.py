@@ -1,6 +1,6 @@
-"""Keepers on Redis, so that all workers of a cluster share limits, breakers and room.
+"""Shared state on Redis, so that all workers of a cluster share limits, breakers and slots.
 
-Every key is described, with its lifetime, in docs/redis-keys.md.
+docs/redis-keys.md describes every key and its lifetime.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 from uuid import uuid4
 
 from longline.core.clock import Clock
 from longline.core.errors import StoreBusy
-from longline.limits.backends.base import ConcurrencyBackend, RateLimitBackend
-from longline.limits.backends.cells import Answer, CellBreakerBackend, Cells, State, Step
+from longline.limits.backends.base import Result, State, StateBackend, Update
 from longline.limits.backends.redis_connection import (
-    PATIENCE,
+    MAX_WAIT,
     PREFIX,
     RedisConnection,
     Reply,
@@ -27,125 +25,120 @@ from longline.limits.backends.redis_connection import (
 )
 from longline.limits.breaker import (
     Admission,
+    BreakerChange,
     BreakerPolicy,
     BreakerState,
-    Change,
     Health,
+    StateBreakerBackend,
     Successes,
 )
-from longline.limits.concurrency import LEASE, RENEWAL, Entry
+from longline.limits.concurrency import LEASE, RENEWAL, ConcurrencyBackend, InFlightSlot
 from longline.limits.errors import RedisUnreachable
 from longline.limits.limiter import PriorityLock
-from longline.limits.rate_limit import BucketState, RateLimit, Slot
+from longline.limits.rate_limit import BucketState, RateLimit, RateLimitBackend, Slot
 
-# ---------------- Values on Redis that are read, changed here, and written only if nobody was
+# ---------------- Values that are read, changed here, and written only if unchanged meanwhile
 
-_TRIES = 200
-_EAGER = 5  # tries after which one leaves the others some time
+_ATTEMPTS = 200
+_IMMEDIATE_ATTEMPTS = 5  # after these, a short random pause leaves time to others
 _LONGEST_PAUSE = 0.02
 
 
-class RedisCells(Cells[State]):
-    """Values as JSON, each with the mark of who wrote it last.
+class RedisStateBackend(StateBackend[State]):
+    """Values as JSON, each with the mark of its last writer.
 
     Args:
-        door: The way to Redis.
-        room: What keeps the values of one keeper apart from the others'.
-        kind: The dataclass that a value is.
-        lifetime: How many seconds a value lives, told the value and the time.
-        is_patient: Whether to wait for a Redis that does not answer.
+        connection: the connection to Redis.
+        group: the part of the key that separates the values of one backend from others.
+        kind: the dataclass of a value.
+        lifetime: returns how many seconds a value lives, given the value and the time.
+        waits: whether to wait while Redis is not reachable.
     """
 
     def __init__(
         self,
-        door: RedisConnection,
-        room: str,
+        connection: RedisConnection,
+        group: str,
         kind: type[State],
         lifetime: Callable[[State, float], float],
         *,
-        is_patient: bool = True,
+        waits: bool = True,
     ) -> None:
-        self._connection = door
-        self._room = room
+        self._connection = connection
+        self._group = group
         self._kind = kind
         self._lifetime = lifetime
-        self._is_patient = is_patient
-        self._lines: dict[str, PriorityLock] = {}
+        self._waits = waits
+        self._locks: dict[str, PriorityLock] = {}
 
-    async def change(self, name: str, step: Step[State, Answer]) -> Answer:
-        # Tasks of one process would only get in each other's way.
-        async with self._lines.setdefault(name, PriorityLock()).turn():
-            return await self._change(name, step)
+    async def change(self, name: str, update: Update[State, Result]) -> Result:
+        # Tasks of one process would only conflict with each other.
+        async with self._locks.setdefault(name, PriorityLock()).acquire():
+            return await self._change(name, update)
 
     async def read(self, name: str) -> tuple[State | None, float]:
         reply = await self._call(name)
-        return self._decoded(name, reply.answers[1]), reply.now
+        return self._decode(name, reply.values[1]), reply.now
 
     async def all(self) -> dict[str, State]:
-        names = await self._connection.names(self._room)
+        names = await self._connection.names(self._group)
         values = {name: (await self.read(name))[0] for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     async def forget(self, name: str) -> bool:
-        return await self._connection.remove(self._connection.key(self._room, name))
+        return await self._connection.remove(self._connection.key(self._group, name))
 
-    async def _change(self, name: str, step: Step[State, Answer]) -> Answer:
-        begun = asyncio.get_running_loop().time()
+    async def _change(self, name: str, update: Update[State, Result]) -> Result:
+        started = asyncio.get_running_loop().time()
         reply = await self._call(name)
-        for attempt in range(_TRIES):
-            held = reply.answers[1]
-            value = self._decoded(name, held)
-            changed, answer = step(value, reply.now)
+        for attempt in range(_ATTEMPTS):
+            held = reply.values[1]
+            value = self._decode(name, held)
+            changed, result = update(value, reply.now)
             if changed is None or changed == value:
-                return answer
-            reply = await self._call(name, *self._words(held, changed, reply.now))
-            if reply.answers[0]:  # it is written
-                return answer
-            if attempt >= _EAGER:
-                await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311 - no secret
-        raise StoreBusy(self._connection.address, asyncio.get_running_loop().time() - begun)
+                return result
+            lifetime = str(max(1, int(1000 * self._lifetime(changed, reply.now))))
+            text = json.dumps(asdict(changed))  # type: ignore[call-overload]  # a dataclass
+            reply = await self._call(name, held.partition(" ")[0], uuid4().hex, text, lifetime)
+            if reply.values[0]:  # it is written
+                return result
+            if attempt >= _IMMEDIATE_ATTEMPTS:
+                await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311  # not a secret
+        raise StoreBusy(self._connection.address, asyncio.get_running_loop().time() - started)
 
-    async def _call(self, name: str, *words: str) -> Reply:
-        keys = [self._connection.key(self._room, name)]
-        return await self._connection.call("cell", keys, *words, is_patient=self._is_patient)
+    async def _call(self, name: str, *arguments: str) -> Reply:
+        keys = [self._connection.key(self._group, name)]
+        return await self._connection.call("update", keys, *arguments, waits=self._waits)
 
-    def _words(self, held: str, value: State, now: float) -> tuple[str, str, str, str]:
-        lifetime = str(max(1, int(1000 * self._lifetime(value, now))))
-        return held.partition(" ")[0], uuid4().hex, _encode(value), lifetime
-
-    def _decoded(self, name: str, held: str) -> State | None:
+    def _decode(self, name: str, held: str) -> State | None:
         if not held:
             return None
         try:
             return self._kind(**json.loads(held.partition(" ")[2]))
         except (TypeError, ValueError) as error:
-            key = self._connection.key(self._room, name)
-            problem = f"what it holds under {key} cannot be read; delete that key to begin anew"
+            key = self._connection.key(self._group, name)
+            problem = f"the value of {key} cannot be read; delete that key"
             raise RedisUnreachable(self._connection.address, problem) from error
 
 
-def _encode(value: Any) -> str:
-    return json.dumps(asdict(value))
+# ---------------- Breakers, on the clock of Redis; times in results are on our own
+
+_FRESHNESS = 0.5  # seconds after which a breaker that another worker opened is seen here
+_KEPT = 24 * 3600.0  # seconds that a closed breaker is kept
 
 
-# ---------------- Breakers on Redis, by its clock; what is told of them is by our own
-
-_FRESHNESS = 0.5  # seconds; a breaker that opens elsewhere is heard of this soon
-_KEPT = 24 * 3600.0  # seconds after its rest: how often it opened, and why
-
-
-class RedisBreakerBackend(CellBreakerBackend):
+class RedisBreakerBackend(StateBreakerBackend):
     """Breakers that all workers on one Redis share.
 
-    Who is told a state compares its moments with his own clock. That may be an hour off, so they
-    are told as that clock will show them.
+    Callers compare times with their own clock, which may differ from that of Redis by an hour. So
+    times in results are converted to it.
     """
 
-    def __init__(self, door: RedisConnection, *, is_patient: bool = True) -> None:
-        cells = RedisCells(door, "breaker", BreakerState, _lifetime, is_patient=is_patient)
-        super().__init__(cells, freshness=_FRESHNESS)
-        self._connection = door
-        self._hasty = RedisBreakerBackend(door, is_patient=False) if is_patient else self
+    def __init__(self, connection: RedisConnection, *, waits: bool = True) -> None:
+        states = RedisStateBackend(connection, "breaker", BreakerState, _lifetime, waits=waits)
+        super().__init__(states, freshness=_FRESHNESS)
+        self._connection = connection
+        self._impatient = RedisBreakerBackend(connection, waits=False) if waits else self
 
     async def admit(self, domain: str, policy: BreakerPolicy) -> Admission:
         admission = await super().admit(domain, policy)
@@ -161,181 +154,179 @@ class RedisBreakerBackend(CellBreakerBackend):
         *,
         reason: str = "",
         successes: Successes = (),
-    ) -> Change:
-        # A probe that was cancelled must not wait in vain to say so: its right ends by itself.
-        if health is Health.UNKNOWN and self._hasty is not self:
-            return await self._hasty.record(domain, policy, health)
+    ) -> BreakerChange:
+        # A cancelled probe does not wait for Redis to say so: it expires.
+        if health is Health.UNKNOWN and self._impatient is not self:
+            return await self._impatient.record(domain, policy, health)
         change = await super().record(domain, policy, health, reason=reason, successes=successes)
-        return Change(self._here(change.before), self._here(change.after))
+        return BreakerChange(self._on_our_clock(change.before), self._on_our_clock(change.after))
 
     async def reset(self, domain: str) -> BreakerState:
-        return self._here(await super().reset(domain))
+        return self._on_our_clock(await super().reset(domain))
 
     async def state(self, domain: str) -> BreakerState:
-        return self._here(await super().state(domain))
+        return self._on_our_clock(await super().state(domain))
 
     async def all(self) -> dict[str, BreakerState]:
-        return {domain: self._here(state) for domain, state in (await super().all()).items()}
+        states = await super().all()
+        return {domain: self._on_our_clock(state) for domain, state in states.items()}
 
-    def _here(self, state: BreakerState) -> BreakerState:
+    def _on_our_clock(self, state: BreakerState) -> BreakerState:
         skew = self._connection.skew
-        return _shifted(state, skew) if skew else state
+        if not skew:
+            return state
 
+        def shift(at: float | None) -> float | None:
+            return None if at is None else at + skew
 
-def _shifted(state: BreakerState, by: float) -> BreakerState:
-    """Return a state whose every moment is so many seconds later."""
-    return replace(
-        state,
-        opened_at=_later(state.opened_at, by),
-        open_until=_later(state.open_until, by),
-        probe_until=_later(state.probe_until, by),
-        ramp=state.ramp
-        and replace(
-            state.ramp, began=_later(state.ramp.began, by), free_at=state.ramp.free_at + by
-        ),
-        window=tuple(replace(one, since=one.since + by) for one in state.window),
-        history=tuple(replace(one, at=one.at + by) for one in state.history),
-    )
-
-
-def _later(moment: float | None, by: float) -> float | None:
-    return None if moment is None else moment + by
+        ramp = state.ramp
+        if ramp is not None:
+            ramp = replace(ramp, began=shift(ramp.began), free_at=ramp.free_at + skew)
+        return replace(
+            state,
+            opened_at=shift(state.opened_at),
+            open_until=shift(state.open_until),
+            probe_until=shift(state.probe_until),
+            ramp=ramp,
+            window=tuple(replace(one, since=one.since + skew) for one in state.window),
+            history=tuple(replace(one, at=one.at + skew) for one in state.history),
+        )
 
 
 def _lifetime(state: BreakerState, now: float) -> float:
     return max(0.0, (state.open_until or now) - now) + _KEPT
 
 
-# ---------------- Buckets on Redis: the policy of `pace.py` as scripts, one call for each step
+# ---------------- Buckets: the policy of `rate_limit.py` as Lua scripts, one call for each step
 
-_ROOM = "pace"
-_RESERVE_TRIES = 3  # where every answer is late, the last one has to do
-_SWIFT = 0.05  # seconds that an answer may take without being called late
+_LATE_ATTEMPTS = 3  # when every reply is late, the last one is used
+_FAST_REPLY = 0.05  # seconds that a reply may take
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSlot(Slot):
-    """A slot that counts only during the `life` of Redis in which it was reserved."""
+    """A slot that is valid only in the `epoch` of Redis in which it was reserved."""
 
-    life: str = ""
+    epoch: str = ""
 
 
 class RedisRateLimitBackend(RateLimitBackend):
-    """Buckets that all workers on one Redis share, by its clock."""
+    """Buckets that all workers on one Redis share, on its clock."""
 
-    def __init__(self, door: RedisConnection) -> None:
-        self._connection = door
-        self._rests: dict[str, float] = {}
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
+        self._penalties: dict[str, float] = {}
 
-    async def reserve(self, domain: str, pace: RateLimit) -> Slot:
-        for _ in range(_RESERVE_TRIES):
-            slot, took = await self._reserve(domain, pace)
-            # An answer that comes so late would let the requests behind it catch up with this one.
-            if took - slot.wait <= max(slot.hold, _SWIFT):
+    async def reserve(self, domain: str, limit: RateLimit) -> Slot:
+        for _ in range(_LATE_ATTEMPTS):
+            slot, took = await self._reserve(domain, limit)
+            # After a later reply, the requests behind this one could catch up with it.
+            if took - slot.wait <= max(slot.hold, _FAST_REPLY):
                 break
         return slot
 
-    async def check(self, domain: str, pace: RateLimit, slot: Slot) -> float | None:
-        life = slot.life if isinstance(slot, RedisSlot) else ""
-        words = (*_words(pace), exact(slot.at), exact(slot.hold), life)
-        for _ in range(_RESERVE_TRIES):
-            reply = await self._connection.call("check", self._keys(domain), *words)
-            if reply.took <= max(slot.hold, _SWIFT):  # later, it may be void by now
+    async def check(self, domain: str, limit: RateLimit, slot: Slot) -> float | None:
+        epoch = slot.epoch if isinstance(slot, RedisSlot) else ""
+        arguments = (*_limit_arguments(limit), exact(slot.at), exact(slot.hold), epoch)
+        for _ in range(_LATE_ATTEMPTS):
+            reply = await self._connection.call("check", self._keys(domain), *arguments)
+            if reply.took <= max(slot.hold, _FAST_REPLY):  # later, it may be void
                 break
-        return float(reply.answers[0]) if reply.answers else None
+        return float(reply.values[0]) if reply.values else None
 
-    async def penalise(self, domain: str, pace: RateLimit, seconds: float) -> BucketState:
-        self._remember(domain, seconds)
-        words = (*_words(pace), exact(seconds))
-        reply = await self._connection.call("penalise", self._keys(domain), *words)
-        return self._here(_state(reply.answers[0]))
+    async def penalise(self, domain: str, limit: RateLimit, seconds: float) -> BucketState:
+        self._remember_penalty(domain, seconds)
+        arguments = (*_limit_arguments(limit), exact(seconds))
+        reply = await self._connection.call("penalise", self._keys(domain), *arguments)
+        return self._on_our_clock(_decode_bucket(reply.values[0]))
 
-    async def observe_lateness(self, domain: str, pace: RateLimit, seconds: float) -> None:
-        words = (*_words(pace), exact(seconds))
-        await self._connection.call("lateness", self._keys(domain), *words)
+    async def observe_lateness(self, domain: str, limit: RateLimit, seconds: float) -> None:
+        arguments = (*_limit_arguments(limit), exact(seconds))
+        await self._connection.call("lateness", self._keys(domain), *arguments)
 
-    async def give_back(self, domain: str, slot: Slot) -> None:
-        # Not worth waiting for, least of all by one who is being cancelled: a slot is lost.
-        if not isinstance(slot, RedisSlot) or self._connection.is_troubled:
+    async def cancel(self, domain: str, slot: Slot) -> None:
+        # Not worth a wait, especially during a cancellation: one slot is lost.
+        if not isinstance(slot, RedisSlot) or self._connection.is_down:
             return
-        words = (_written(slot.before), _written(slot.after), slot.life)
+        arguments = (_encode_bucket(slot.before), _encode_bucket(slot.after), slot.epoch)
         with contextlib.suppress(RedisUnreachable):
-            await self._connection.call("give_back", self._keys(domain), *words, is_patient=False)
+            await self._connection.call("cancel", self._keys(domain), *arguments, waits=False)
 
     async def state(self, domain: str) -> BucketState | None:
-        answers = (await self._connection.call("state", self._keys(domain))).answers
-        return self._here(_state(answers[0])) if answers else None
+        values = (await self._connection.call("state", self._keys(domain))).values
+        return self._on_our_clock(_decode_bucket(values[0])) if values else None
 
-    async def _reserve(self, domain: str, pace: RateLimit) -> tuple[RedisSlot, float]:
-        """Return the next slot, and how many seconds the answer was on its way."""
-        rest = exact(self._rest(domain))
-        reply = await self._connection.call("reserve", self._keys(domain), *_words(pace), rest)
-        at, wait, hold = (float(one) for one in reply.answers[:3])
-        before, after, life = reply.answers[3:]
-        slot = RedisSlot(at, wait, hold, _state(before), _state(after), life)
-        self._remember(domain, slot.after.barred_until - reply.now)
+    async def _reserve(self, domain: str, limit: RateLimit) -> tuple[RedisSlot, float]:
+        """Return the next slot, and how many seconds the reply took."""
+        arguments = (*_limit_arguments(limit), exact(self._known_penalty(domain)))
+        reply = await self._connection.call("reserve", self._keys(domain), *arguments)
+        at, wait, hold = (float(one) for one in reply.values[:3])
+        before, after, epoch = reply.values[3:]
+        slot = RedisSlot(at, wait, hold, _decode_bucket(before), _decode_bucket(after), epoch)
+        self._remember_penalty(domain, slot.after.barred_until - reply.now)
         return slot, reply.took
 
-    def _here(self, state: BucketState) -> BucketState:
-        """Return a state by our own clock, which may be far from Redis's."""
+    def _on_our_clock(self, state: BucketState) -> BucketState:
         skew = self._connection.skew
         barred_until = state.barred_until + skew if state.barred_until else 0.0
         return replace(state, full_at=state.full_at + skew, barred_until=barred_until)
 
     def _keys(self, domain: str) -> tuple[str, str]:
-        return self._connection.key(_ROOM, domain), self._connection.key("born")
+        return self._connection.key("pace", domain), self._connection.key("born")
 
-    def _remember(self, domain: str, seconds: float) -> None:
-        """Know of a rest here too: a Redis that forgets it would have the site asked too soon."""
+    def _remember_penalty(self, domain: str, seconds: float) -> None:
+        """Keep a penalty here too: if Redis lost it, the site would be asked too soon."""
         if seconds > 0:
             until = asyncio.get_running_loop().time() + seconds
-            self._rests[domain] = max(until, self._rests.get(domain, until))
+            self._penalties[domain] = max(until, self._penalties.get(domain, until))
 
-    def _rest(self, domain: str) -> float:
-        """Return the seconds that a domain rests still, as far as this process knows."""
-        left = self._rests.get(domain, 0.0) - asyncio.get_running_loop().time()
+    def _known_penalty(self, domain: str) -> float:
+        """Return the seconds that a domain is still barred, as far as this process knows."""
+        left = self._penalties.get(domain, 0.0) - asyncio.get_running_loop().time()
         if left <= 0:
-            self._rests.pop(domain, None)
+            self._penalties.pop(domain, None)
         return max(0.0, left)
 
 
-def _words(pace: RateLimit) -> tuple[str, str, str]:
-    return exact(pace.rate), str(pace.capacity), exact(pace.margin)
+def _limit_arguments(limit: RateLimit) -> tuple[str, str, str]:
+    return exact(limit.rate), str(limit.capacity), exact(limit.margin)
 
 
-def _state(text: str) -> BucketState:
+def _decode_bucket(text: str) -> BucketState:
     return BucketState(*(float(one) for one in text.split(" ")))
 
 
-def _written(state: BucketState) -> str:
-    figures = (state.full_at, state.ahead, state.margin, state.barred_until)
-    return " ".join(exact(one) for one in figures)
+def _encode_bucket(state: BucketState) -> str:
+    numbers = (state.full_at, state.ahead, state.margin, state.barred_until)
+    return " ".join(exact(one) for one in numbers)
 
 
-_QUIET = 1.2 * RENEWAL  # seconds after which all who are inside have been heard of again
+# ---------------- Requests in flight
+
+_QUIET = 1.2 * RENEWAL  # seconds after which all requests in flight have renewed their leases
 
 
 class RedisConcurrencyBackend(ConcurrencyBackend):
-    """Who is inside, over all workers on one Redis."""
+    """Requests in flight of all workers on one Redis."""
 
-    def __init__(self, door: RedisConnection) -> None:
-        self._connection = door
+    def __init__(self, connection: RedisConnection) -> None:
+        self._connection = connection
 
-    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> Entry:
-        token = uuid4().hex  # made here: when an answer is lost, the same one enters again
-        words = (token, str(limit), exact(lease), exact(_QUIET))
-        reply = await self._connection.call("enter", self._keys(domain), *words)
-        is_inside, wait = reply.answers
-        return Entry(token if is_inside else None, float(wait))
+    async def acquire(self, domain: str, limit: int, lease: float = LEASE) -> InFlightSlot:
+        token = uuid4().hex  # made here: when a reply is lost, the same token acquires again
+        arguments = (token, str(limit), exact(lease), exact(_QUIET))
+        reply = await self._connection.call("acquire", self._keys(domain), *arguments)
+        is_acquired, wait = reply.values
+        return InFlightSlot(token if is_acquired else None, float(wait))
 
     async def renew(self, domain: str, tokens: Sequence[str], lease: float = LEASE) -> None:
-        await self._connection.call("stay", self._keys(domain), exact(lease), *tokens)
+        await self._connection.call("renew", self._keys(domain), exact(lease), *tokens)
 
     async def release(self, domain: str, token: str) -> None:
-        if self._connection.is_troubled:
+        if self._connection.is_down:
             return
         with contextlib.suppress(RedisUnreachable):
-            await self._connection.call("leave", self._keys(domain)[:1], token, is_patient=False)
+            await self._connection.call("release", self._keys(domain)[:1], token, waits=False)
 
     def _keys(self, domain: str) -> tuple[str, str]:
         return self._connection.key("crowd", domain), self._connection.key("born")
@@ -343,9 +334,9 @@ class RedisConcurrencyBackend(ConcurrencyBackend):
 
 @dataclass(frozen=True, slots=True)
 class RedisBackends:
-    """All that workers share on one Redis."""
+    """The backends on one Redis."""
 
-    paces: RedisRateLimitBackend
+    rate_limits: RedisRateLimitBackend
     breakers: RedisBreakerBackend
     concurrency: RedisConcurrencyBackend
 
@@ -354,36 +345,30 @@ class RedisBackends:
 async def open_redis_backends(
     url: str,
     clock: Clock,
-    patience: float | None = PATIENCE,
+    max_wait: float | None = MAX_WAIT,
     *,
     prefix: str = PREFIX,
-    on_trouble: Callable[[str], None] | None = None,
-    is_hasty: Callable[[], bool] = lambda: False,
+    on_outage: Callable[[str], None] | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[RedisBackends]:
-    """Open what workers share on a Redis, and hang up at the end.
+    """Open the backends on a Redis server, and disconnect at the end.
 
-    Args:
-        url: Its address.
-        clock: What pauses are waited by.
-        patience: Seconds to wait for a Redis that does not answer; None is for ever.
-        prefix: What every key begins with.
-        on_trouble: Told once in words when it cannot be reached, and once when it is back.
-        is_hasty: Says that this process is to end: a Redis that is away has a few seconds left.
+    The arguments are those of RedisConnection.
 
     Raises:
-        BadOption: when the address makes no sense.
-        RedisUnreachable: when Redis cannot be asked, and what to do about it.
+        BadOption: the URL is not valid.
+        RedisUnreachable: Redis cannot be used; it says what to do.
     """
-    door = RedisConnection(
-        url, clock, prefix=prefix, patience=patience, on_trouble=on_trouble, is_hasty=is_hasty
+    connection = RedisConnection(
+        url, clock, prefix=prefix, max_wait=max_wait, on_outage=on_outage, is_stopping=is_stopping
     )
     try:
-        # From now on it remembers, however late the first request comes.
-        await door.call("greet", [door.key("born")])
+        # The epoch starts now, however late the first request comes.
+        await connection.call("connect", [connection.key("born")])
         yield RedisBackends(
-            RedisRateLimitBackend(door),
-            RedisBreakerBackend(door),
-            RedisConcurrencyBackend(door),
+            RedisRateLimitBackend(connection),
+            RedisBreakerBackend(connection),
+            RedisConcurrencyBackend(connection),
         )
     finally:
-        await door.close()
+        await connection.close()

@@ -1,4 +1,4 @@
-"""The way to Redis for all keepers: one script a call, and patience while nobody answers."""
+"""Connection to Redis: scripts as atomic calls, reconnects with backoff, and errors in words."""
 
 from __future__ import annotations
 
@@ -23,132 +23,131 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NotAnswered
 
+from longline.core.backoff import backoff
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.limits.errors import RedisUnreachable
 
-# ---------------- The Lua scripts of the Redis keepers: which files make up which, and how a
+# ---------------- Lua scripts: which files each consists of
 
 _PARTS = {
-    "greet": ("born", "greet"),
-    "reserve": ("born", "pace", "reserve"),
-    "check": ("born", "pace", "check"),
-    "penalise": ("born", "pace", "penalise"),
-    "lateness": ("born", "pace", "lateness"),
-    "give_back": ("born", "pace", "give_back"),
-    "state": ("born", "pace", "state"),
-    "cell": ("born", "cell"),
-    "enter": ("born", "enter"),
-    "stay": ("born", "stay"),
-    "leave": ("born", "leave"),
+    "connect": ("epoch", "connect"),
+    "reserve": ("epoch", "bucket", "reserve"),
+    "check": ("epoch", "bucket", "check"),
+    "penalise": ("epoch", "bucket", "penalise"),
+    "lateness": ("epoch", "bucket", "lateness"),
+    "cancel": ("epoch", "bucket", "cancel"),
+    "state": ("epoch", "bucket", "state"),
+    "update": ("epoch", "update"),
+    "acquire": ("epoch", "acquire"),
+    "renew": ("epoch", "renew"),
+    "release": ("epoch", "release"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A program for Redis, and the name by which Redis knows it once it has seen it."""
+    """A Lua script, and the digest by which Redis knows it."""
 
     text: str
     digest: str
 
 
 def read_scripts(clock: str | None = None) -> dict[str, Script]:
-    """Return all scripts by name; `clock` is Lua to tell the time by, instead of Redis's own."""
+    """Return all scripts by name; `clock` is Lua that replaces the clock of Redis."""
     folder = files("longline.limits.backends") / "lua"
     clock = clock or (folder / "clock.lua").read_text("utf-8")
-    return {
-        name: _joined([clock, *((folder / f"{part}.lua").read_text("utf-8") for part in parts)])
-        for name, parts in _PARTS.items()
-    }
+    scripts = {}
+    for name, parts in _PARTS.items():
+        text = "\n".join([clock, *((folder / f"{one}.lua").read_text("utf-8") for one in parts)])
+        scripts[name] = Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return scripts
 
 
 def exact(number: float) -> str:
-    """Write a number as the scripts do: no digit is lost, and equal numbers are equal texts."""
+    """Format a number as the scripts do: without loss of digits."""
     return f"{number:.17g}"
 
 
-def _joined(parts: list[str]) -> Script:
-    text = "\n".join(parts)
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-# ---------------- What an error of Redis means: whether waiting helps and, if not, what a person
+# ---------------- Errors of Redis: whether waiting helps and, if not, what a person should do
 
 REDIS_URL = "LONGLINE_REDIS_URL"
-"""The setting that names the Redis of limits, and of messages unless there is another."""
-_SIGNS = {  # in the text, since an error inside a script comes wrapped in another
-    "nvalid username-password": "it refuses the password; correct it in {setting}",
-    "nvalid password": "it refuses the password; correct it in {setting}",
-    "without any password": "it has no password; take it out of {setting}",
-    "uthentication required": "it wants a password; write it into {setting}, "
+"""The setting with the URL of the Redis server."""
+_PERMANENT = {  # by text, since an error inside a script is wrapped in another
+    "nvalid username-password": "it refused the password; correct it in {setting}",
+    "nvalid password": "it refused the password; correct it in {setting}",
+    "without any password": "it has no password; remove it from {setting}",
+    "uthentication required": "it requires a password; add it to {setting}, "
     "redis://:PASSWORD@host:6379/0",
-    "READONLY": "it is a read-only replica; give the address of the primary in {setting}",
-    "read only replica": "it is a read-only replica; give the address of the primary in {setting}",
-    "OOM ": "its memory is full; raise its maxmemory, or give longline a Redis of its own",
-    "used memory >": "its memory is full; raise its maxmemory, or give longline a Redis of its own",
-    "MISCONF": "it takes no writes since it cannot save to its disk; make room there",
-    "BUSY ": "it is held up by somebody's endless script; end that with SCRIPT KILL",
+    "READONLY": "it is a read-only replica; set {setting} to the URL of the primary",
+    "read only replica": "it is a read-only replica; set {setting} to the URL of the primary",
+    "OOM ": "its memory is full; raise its maxmemory, or give longline its own Redis",
+    "used memory >": "its memory is full; raise its maxmemory, or give longline its own Redis",
+    "MISCONF": "it refuses writes because it cannot save to its disk; free space there",
+    "BUSY ": "a script of another client blocks it; end that with SCRIPT KILL",
 }
-_PASSING = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN")
+_TEMPORARY = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN")
 
 
-def lasting_cause(error: RedisError | OSError, setting: str = REDIS_URL) -> str | None:
-    """Return what is wrong in words when waiting does not mend it; None when it may.
+def permanent_cause(error: RedisError | OSError, setting: str = REDIS_URL) -> str | None:
+    """Return the cause in words when waiting does not help; None when it may.
 
-    `setting` is where a person wrote the address.
+    `setting` is where a person wrote the URL.
     """
     text = str(error)
-    for sign, cause in _SIGNS.items():
-        if sign in text:
+    for part, cause in _PERMANENT.items():
+        if part in text:
             return cause.format(setting=setting)
     if isinstance(error, (AuthenticationError, NoPermissionError)):
-        return f"it does not let us in ({text}); correct the user and password in its address"
+        return f"authentication failed ({text}); correct the user and password in its URL"
     if isinstance(error, InvalidResponse):
-        return f"what answers there is no Redis; correct {setting}"
-    is_passing = isinstance(error, (NotConnected, NotAnswered, OSError)) or text.startswith(
-        _PASSING
+        return f"the server there is not Redis; correct {setting}"
+    is_temporary = isinstance(error, (NotConnected, NotAnswered, OSError)) or text.startswith(
+        _TEMPORARY
     )
-    return None if is_passing else text
+    return None if is_temporary else text
 
+
+# ---------------- The connection
 
 PREFIX = "longline:"
-"""What every key of ours begins with."""
-PATIENCE = 60.0
-"""Seconds that a Redis which does not answer is waited for."""
-_TIMEOUT = 3.0  # seconds without an answer: the network stalls
+"""The prefix of every key."""
+MAX_WAIT = 60.0
+"""Seconds to wait while Redis is not reachable."""
+_TIMEOUT = 3.0  # seconds without a reply
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
-_HASTE = 5.0  # seconds for a Redis to come back once this process is to end
+_MAX_WAIT_STOPPING = 5.0  # seconds to wait for Redis once this process is stopping
 _CONNECTIONS = 16
-_NOISE = 1.0  # seconds by which two clocks that are right may differ, the way there included
+_CLOCK_TOLERANCE = 1.0  # seconds by which two correct clocks may differ, with the travel time
 
 
 class Reply(NamedTuple):
-    """The time on Redis, what a script answered, and how many seconds that took."""
+    """The time on Redis, what a script returned, and how many seconds that took."""
 
     now: float
-    answers: list[Any]
+    values: list[Any]
     took: float
 
 
 class RedisConnection:
-    """Runs scripts on one Redis.
+    """Runs scripts on one Redis server.
 
-    On every new connection it is asked whether this is still the Redis that it was before.
+    Every new connection starts a new epoch if the server was restarted.
 
     Args:
-        url: Its address.
-        clock: What pauses are waited by, and what our own time is.
-        prefix: What every key begins with.
-        patience: Seconds to wait for a Redis that does not answer; None is for ever.
-        on_trouble: Told once in words when it cannot be reached, and once when it is back.
-        is_hasty: Says that this process is to end: a Redis that is away has a few seconds left.
-        timeout: Seconds to wait for one answer; None is for ever.
-        lua_clock: Lua that tells the time, instead of Redis's own clock.
+        url: the URL of the server.
+        clock: the clock to wait by, and our own time.
+        prefix: the prefix of every key.
+        max_wait: seconds to wait while Redis is not reachable; None is without limit.
+        on_outage: called once with a message when it is not reachable, and once when it is back.
+        is_stopping: returns whether this process is stopping; it then waits a few seconds only.
+        timeout: seconds to wait for one reply; None is without limit.
+        lua_clock: Lua that replaces the clock of Redis.
 
     Raises:
-        BadOption: when the address makes no sense.
+        BadOption: the URL is not valid.
     """
 
     def __init__(
@@ -157,77 +156,69 @@ class RedisConnection:
         clock: Clock,
         *,
         prefix: str = PREFIX,
-        patience: float | None = PATIENCE,
-        on_trouble: Callable[[str], None] | None = None,
-        is_hasty: Callable[[], bool] = lambda: False,
+        max_wait: float | None = MAX_WAIT,
+        on_outage: Callable[[str], None] | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
         timeout: float | None = _TIMEOUT,
         lua_clock: str | None = None,
     ) -> None:
         self.prefix = prefix
         self.address = redact_server_url(url)
         self.skew = 0.0
-        """Seconds to add to a moment on Redis, so that it is the same moment on our own clock."""
+        """Seconds to add to a time on Redis for the same time on our own clock."""
+        self.is_down = False
+        """Whether Redis did not reply to the last call."""
         self._clock = clock
-        self._patience = patience
-        self._on_trouble = on_trouble
-        self._is_hasty = is_hasty
-        self._hasty_since: float | None = None
-        self._is_troubled = False
+        self._max_wait = max_wait
+        self._on_outage = on_outage
+        self._is_stopping = is_stopping
+        self._stopping_since: float | None = None
         self._scripts = read_scripts(lua_clock)
         self._redis = self._client(url, timeout)
 
-    @property
-    def is_troubled(self) -> bool:
-        """Whether Redis did not answer when it was last asked."""
-        return self._is_troubled
-
-    def key(self, room: str, name: str = "") -> str:
-        """Return the key of something in Redis."""
-        return f"{self.prefix}{room}:{name}" if name else self.prefix + room
+    def key(self, group: str, name: str = "") -> str:
+        """Return the key of a value."""
+        return f"{self.prefix}{group}:{name}" if name else self.prefix + group
 
     async def call(
-        self, script: str, keys: Sequence[str], *words: str, is_patient: bool = True
+        self, script: str, keys: Sequence[str], *arguments: str, waits: bool = True
     ) -> Reply:
-        """Run a script as one step that nobody comes between.
-
-        An answer that gets lost on the way is asked for again, so a script may run twice.
+        """Run a script atomically. It is run again when its reply is lost.
 
         Args:
-            script: Its name.
-            keys: What it reads and writes.
-            words: What it is told.
-            is_patient: Whether to wait for a Redis that does not answer.
+            script: its name.
+            keys: the keys that it reads and writes.
+            arguments: its arguments.
+            waits: whether to wait while Redis is not reachable.
 
         Raises:
-            RedisUnreachable: when Redis cannot be asked, and what to do about it.
+            RedisUnreachable: Redis cannot be used; it says what to do.
         """
-        reply: Reply = await self._ask(
-            lambda: self._run(script, keys, words), is_patient=is_patient
-        )
+        reply: Reply = await self._retry(lambda: self._run(script, keys, arguments), waits=waits)
         skew = self._clock.now() - reply.now
-        self.skew = skew if abs(skew) > _NOISE else 0.0
+        self.skew = skew if abs(skew) > _CLOCK_TOLERANCE else 0.0
         return reply
 
-    async def names(self, room: str) -> dict[str, str]:
-        """Return the keys of a room by the names they are for.
+    async def names(self, group: str) -> dict[str, str]:
+        """Return the keys of a group by their names.
 
         Raises:
-            RedisUnreachable: when Redis cannot be asked.
+            RedisUnreachable: Redis cannot be used.
         """
-        start = self.key(room) + ":"
-        keys: list[str] = await self._ask(lambda: self._scan(start))
+        start = self.key(group) + ":"
+        keys: list[str] = await self._retry(lambda: self._scan(start))
         return {key.removeprefix(start): key for key in sorted(set(keys))}
 
     async def remove(self, key: str) -> bool:
-        """Delete a key; False when there was none.
+        """Delete a key; return False when there was none.
 
         Raises:
-            RedisUnreachable: when Redis cannot be asked.
+            RedisUnreachable: Redis cannot be used.
         """
-        return bool(await self._ask(lambda: self._redis.delete(key)))
+        return bool(await self._retry(lambda: self._redis.delete(key)))
 
     async def close(self) -> None:
-        """Hang up; calling it again does no harm."""
+        """Disconnect; further calls do nothing."""
         await self._redis.aclose()
 
     def _client(self, url: str, timeout: float | None) -> Redis:
@@ -240,87 +231,86 @@ class RedisConnection:
                 socket_connect_timeout=timeout,
                 decode_responses=True,
                 protocol=2,
-                retry=Retry(NoBackoff(), 0),  # waiting is our own business, and is told of
-                redis_connect_func=self._greet,
+                retry=Retry(NoBackoff(), 0),  # `_retry` does it, and reports the outage
+                redis_connect_func=self._connect,
             )
-        except ValueError:  # whose text may repeat the password
-            problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+        except ValueError:  # whose text may contain the password
+            problem = "must be a URL of Redis, such as redis://127.0.0.1:6379/0"
             raise BadOption("redis_url", problem) from None
         return Redis.from_pool(pool)
 
-    async def _greet(self, connection: Any) -> None:
-        """Find out on a new connection whether Redis has begun anew, before anything is asked."""
+    async def _connect(self, connection: Any) -> None:
+        """Start a new epoch if the server was restarted, before the first call."""
         try:
             await connection.on_connect()
             await connection.send_command(
-                "EVAL", self._scripts["greet"].text, 1, self.key("born"), check_health=False
+                "EVAL", self._scripts["connect"].text, 1, self.key("born"), check_health=False
             )
             await connection.read_response()
         except BaseException:
-            # Half greeted is not greeted, and an answer still to come would be taken for another.
+            # An outstanding reply would be taken for that of the next call.
             await connection.disconnect(nowait=True)
             raise
 
-    async def _run(self, name: str, keys: Sequence[str], words: Sequence[str]) -> Reply:
+    async def _run(self, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Reply:
         script, loop = self._scripts[name], asyncio.get_running_loop()
-        asked_at = loop.time()
+        started = loop.time()
         try:
-            answer = await self._redis.evalsha(script.digest, len(keys), *keys, *words)
+            values = await self._redis.evalsha(script.digest, len(keys), *keys, *arguments)
         except NoScriptError:
-            answer = await self._redis.eval(script.text, len(keys), *keys, *words)
-        return Reply(float(answer[0]), list(answer[1:]), loop.time() - asked_at)
+            values = await self._redis.eval(script.text, len(keys), *keys, *arguments)
+        return Reply(float(values[0]), list(values[1:]), loop.time() - started)
 
     async def _scan(self, start: str) -> list[str]:
         pattern = "".join(f"[{one}]" if one in "*?[" else one for one in start) + "*"
         return [key async for key in self._redis.scan_iter(pattern, count=1000)]
 
-    async def _ask(self, question: Callable[[], Any], *, is_patient: bool = True) -> Any:
-        begun = asyncio.get_running_loop().time()
-        pause = _FIRST_PAUSE
+    async def _retry(self, call: Callable[[], Any], *, waits: bool = True) -> Any:
+        """Call until Redis replies, for as long as it may be waited for."""
+        loop = asyncio.get_running_loop()
+        started, failures = loop.time(), 0
         while True:
             try:
-                answer = await question()
+                result = await call()
             except (RedisError, OSError) as error:
-                await self._judge(error)
-                patience = self._patience_since(begun) if is_patient else 0.0
-                waited = asyncio.get_running_loop().time() - begun
-                if patience is not None and waited + pause > patience:
-                    raise RedisUnreachable(self.address, _in_vain(error, waited)) from error
+                await self._raise_if_permanent(error)
+                self._report_outage(is_down=True, problem=str(error))
+                failures += 1
+                pause = backoff(failures, base=_FIRST_PAUSE, ceiling=_LONGEST_PAUSE)
+                pause *= random.uniform(0.75, 1.0)  # noqa: S311  # not a secret
+                max_wait = self._max_wait_since(started) if waits else 0.0
+                waited = loop.time() - started
+                if max_wait is not None and waited + pause > max_wait:
+                    problem = (
+                        f"it did not respond for {waited:.0f} s ({error}); "
+                        "start it with `longline up`, or correct LONGLINE_REDIS_URL"
+                    )
+                    raise RedisUnreachable(self.address, problem) from error
             else:
-                self._tell(is_troubled=False)
-                return answer
-            await self._clock.sleep(pause * random.uniform(0.75, 1.0))  # noqa: S311 - no secret
-            pause = min(2 * pause, _LONGEST_PAUSE)
+                self._report_outage(is_down=False)
+                return result
+            await self._clock.sleep(pause)
 
-    def _patience_since(self, begun: float) -> float | None:
-        """Return how long one who has waited since `begun` waits in all; None is for ever."""
-        if not self._is_hasty():
-            return self._patience
-        if self._hasty_since is None:
-            self._hasty_since = asyncio.get_running_loop().time()
-        haste = max(0.0, self._hasty_since - begun) + _HASTE
-        return haste if self._patience is None else min(haste, self._patience)
+    def _max_wait_since(self, started: float) -> float | None:
+        """Return how long a call that started then may wait in total; None is without limit."""
+        if not self._is_stopping():
+            return self._max_wait
+        if self._stopping_since is None:
+            self._stopping_since = asyncio.get_running_loop().time()
+        left = max(0.0, self._stopping_since - started) + _MAX_WAIT_STOPPING
+        return left if self._max_wait is None else min(left, self._max_wait)
 
-    async def _judge(self, error: RedisError | OSError) -> None:
-        """Raise when waiting is of no use, and say that we wait otherwise."""
-        cause = lasting_cause(error)
+    async def _raise_if_permanent(self, error: RedisError | OSError) -> None:
+        cause = permanent_cause(error)
         if cause is not None:
-            # After a failover the address leads to another server, but only new connections do.
+            # After a failover the host name leads to another server for new connections only.
             await self._redis.connection_pool.disconnect(inuse_connections=False)
             raise RedisUnreachable(self.address, cause) from error
-        self._tell(is_troubled=True, problem=str(error))
 
-    def _tell(self, *, is_troubled: bool, problem: str = "") -> None:
-        if is_troubled == self._is_troubled:
+    def _report_outage(self, *, is_down: bool, problem: str = "") -> None:
+        if is_down == self.is_down:
             return
-        self._is_troubled = is_troubled
-        if self._on_trouble:
-            waiting = f"Redis at {self.address} does not answer ({problem}); waiting for it"
-            self._on_trouble(waiting if is_troubled else f"Redis at {self.address} is back")
-
-
-def _in_vain(error: Exception, seconds: float) -> str:
-    return (
-        f"nobody answered for {seconds:.0f} s ({error}); start it with `longline up`, "
-        "or correct LONGLINE_REDIS_URL"
-    )
+        self.is_down = is_down
+        if self._on_outage:
+            waiting = f"Redis at {self.address} is not reachable ({problem}); waiting for it"
+            self._on_outage(waiting if is_down else f"Redis at {self.address} is reachable again")

@@ -54,14 +54,14 @@ def _looked_at(about: str, address: str, variable: str) -> Iterator[Finding]:
         yield problem(about, sentence, f"{variable}=redis://127.0.0.1:6379/0, for example")
         return
     connected, errors = _library()
-    from longline.limits.backends.redis_connection import lasting_cause  # noqa: PLC0415
+    from longline.limits.backends.redis_connection import permanent_cause  # noqa: PLC0415
 
     try:
         with connected(address) as server:
             found = server.info("everything")
     except errors as error:
         is_malformed = isinstance(error, ValueError)  # its text may repeat the password
-        cause = "that is not an address" if is_malformed else lasting_cause(error, variable)
+        cause = "that is not an address" if is_malformed else permanent_cause(error, variable)
         text = cause or f"nothing answers there ({' '.join(str(error).split())})"
         sentence = f"Redis at {redact_server_url(address)} cannot be used: {text}"
         yield problem(about, sentence, f"start it with `longline up`, or mend {variable}")

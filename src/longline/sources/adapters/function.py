@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
 from longline.core.errors import BadSource, NothingToStore
 from longline.core.model import Cursor, Item
-from longline.limits.retry import RetryHandler, translated
+from longline.limits.retry import RetryHandler, translate_error
 from longline.sources.adapters.blocking import (
     ThreadFetch,
     chained_session,
@@ -208,9 +208,7 @@ class _ItemFunction(_FunctionSource):
             return await super().record(visit)
         # Our chain tries again by itself; what asks on its own is tried again as a whole.
         attempts = 1 if self._signature.given else self._said.attempts
-        handler = RetryHandler(
-            attempts, circuit_breaker_threshold=None, jitter=0.1, clock=visit.clock
-        )
+        handler = RetryHandler(attempts, circuit_breaker_threshold=None, clock=visit.clock)
         records = await handler.execute(lambda: self._try(visit), domain=visit.item.url)
         if len(records) == 1 and isinstance(records[0], Mapping):
             only: Mapping[str, Any] = records[0]
@@ -232,7 +230,7 @@ class _ItemFunction(_FunctionSource):
             ):
                 return [one async for one in all_]
         except Exception as error:
-            ours = translated(error, item.url)
+            ours = translate_error(error, item.url, visit.clock.now())
             if ours is error:
                 raise
             raise ours from error

@@ -23,10 +23,9 @@ from longline.core.model import Failure
 from longline.core.threads import LARGE_BYTES, off_loop
 from longline.http.errors import Rejected
 from longline.http.messages import Page, origin_of, without_userinfo
-from longline.limits import rate_limit
 from longline.limits.errors import Deferred
-from longline.limits.rate_limit import BucketState, RateLimit
-from longline.limits.retry import RetryPolicy
+from longline.limits.rate_limit import BucketState, RateLimit, reserve_slot
+from longline.limits.retry import DEFAULT_RETRY
 from longline.sources.api.manifest import ApiManifest, Endpoint
 from longline.sources.api.pagination import PageParameters
 from longline.sources.api.rules import (
@@ -44,7 +43,7 @@ _DOT_SEGMENTS = frozenset({".", ".."})
 _MISSING = object()
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
-_MAX_WAIT_IN_PLACE = RetryPolicy().longest_wait_in_place
+_MAX_WAIT_IN_PLACE = DEFAULT_RETRY.longest_wait_in_place
 _FAILURE_KINDS = {"retry": FailureKind.SERVER, "wait": FailureKind.OVERLOAD}
 _MAX_SHOWN = 200  # characters of an API's error that a message repeats
 
@@ -277,7 +276,7 @@ class EndpointClient:
         while (pause := self._paused_until - clock.now()) > 0:
             await clock.sleep(pause)
         if name in self._rates:
-            self._buckets[name], slot = rate_limit.reserve(
+            self._buckets[name], slot = reserve_slot(
                 self._rates[name], self._buckets.get(name), clock.now()
             )
             await clock.sleep(slot.wait)

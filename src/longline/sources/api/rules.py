@@ -12,10 +12,9 @@ from longline.config.json_paths import JsonPath, find
 from longline.config.patterns import Pattern, user_pattern
 from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import UnexpectedShape, bad_status
-from longline.http.headers import number, retry_after
-from longline.http.messages import Page
-from longline.http.middleware.responses import FIRST_BAD
-from longline.limits.retry import RETRIED_STATUSES, RetryPolicy
+from longline.core.http_headers import parse_number
+from longline.http.messages import FIRST_ERROR, Page
+from longline.limits.retry import DEFAULT_RETRY, RETRIED_STATUSES
 
 Action = Literal["retry", "wait", "skip", "fail", "refresh", "accept"]
 _STATUS_CLASS = re.compile(r"[1-5]xx")
@@ -25,7 +24,6 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604
 _MAX_SECONDS = 366 * 86_400.0
 _DEFAULT_WAIT = 60.0  # seconds that a source waits when neither the rule nor the site says how long
 _EPOCH_SECONDS = 1e9  # a reset header above this is a point in time and not a duration
-_BACKOFF = RetryPolicy()
 
 
 def _parse_duration(value: Any) -> float:
@@ -113,7 +111,7 @@ RETRY_STATUSES = Handler(when=When(status=tuple(RETRIED_STATUSES)), do="retry")
 def statuses_to_return(handlers: Sequence[Handler], accept: Sequence[int]) -> frozenset[int]:
     """Return the error statuses that the request chain returns instead of raising."""
     named = {status for handler in handlers for status in handler.when.status}
-    return frozenset(accept) | frozenset(one for one in named if one >= FIRST_BAD)
+    return frozenset(accept) | frozenset(one for one in named if one >= FIRST_ERROR)
 
 
 def handler_for(handlers: Sequence[Handler], accept: Sequence[int], page: Page) -> Handler | None:
@@ -125,7 +123,7 @@ def handler_for(handlers: Sequence[Handler], accept: Sequence[int], page: Page) 
     for handler in handlers:
         if _matches(handler.when, page):
             return handler
-    if page.status < FIRST_BAD or page.status in accept:
+    if page.status < FIRST_ERROR or page.status in accept:
         return None
     if page.status in RETRIED_STATUSES:
         return RETRY_STATUSES
@@ -137,14 +135,14 @@ def delay_before_retry(handler: Handler, page: Page, attempts: int, now: float) 
     if handler.after is not None:
         return handler.after
     header = page.headers.get(handler.after_header, "") if handler.after_header else ""
-    seconds = number(header)
+    seconds = parse_number(header)
     if seconds is not None and seconds > _EPOCH_SECONDS:
         seconds = max(0.0, seconds - now)
     if seconds is None:
-        seconds = retry_after(page.headers, now)
+        seconds = page.retry_after(now)
     if handler.do == "wait":
         return _DEFAULT_WAIT if seconds is None else seconds
-    return max(_BACKOFF.backoff(attempts), seconds or 0.0)
+    return max(DEFAULT_RETRY.backoff(attempts), seconds or 0.0)
 
 
 def reason_for(handler: Handler, page: Page) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, create_model
 
 from longline.core.errors import BadOption, SkipItem, UnexpectedShape
 from longline.core.model import Cursor, Item
-from longline.limits.backends.cells import Cells
+from longline.limits.backends.base import StateBackend
 from longline.sources.api.discovery import ApiDiscovery, Progress, child_scope
 from longline.sources.api.manifest import ApiManifest, part_endpoints
 from longline.sources.api.pagination import (
@@ -45,7 +45,7 @@ class Bookmark:
 class Bookmarks:
     """Where the last complete run of a source ended, shared by the jobs of a home."""
 
-    def __init__(self, cells: Cells[Bookmark]) -> None:
+    def __init__(self, cells: StateBackend[Bookmark]) -> None:
         self._cells = cells
 
     async def read(self, name: str) -> float | None:

@@ -15,7 +15,7 @@ from longline.core.model import Cursor, Item
 from longline.core.threads import off_loop
 from longline.http.errors import AuthFailed
 from longline.http.messages import Page
-from longline.http.robots_rules import Rules, text_of
+from longline.http.robots import Rules, text_of
 from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.limits.retry import RETRIED_KINDS
 from longline.sources.html.items import ItemFinder

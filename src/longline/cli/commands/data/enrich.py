@@ -122,7 +122,7 @@ async def _run(
 ) -> PhaseReport:
     clock, questions = SystemClock(), store.questions
     async with open_limit_backends(settings, clock) as backends:
-        limiter = task_limiter(task, clock, backends.paces, backends.limits)
+        limiter = task_limiter(task, clock, backends.rate_limits, backends.limits)
         async with open_enricher(task, limiter, clock) as enricher:
             phase = Phase(
                 task,

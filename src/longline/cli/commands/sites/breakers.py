@@ -17,9 +17,12 @@ from longline.cli.options import home_option, json_option, print_json, settings_
 from longline.config.settings import prepare_home
 from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import BadOption
-from longline.limits.backends.base import BreakerBackend
-from longline.limits.breaker import BreakerPolicy, BreakerState
-from longline.limits.circuit import describe
+from longline.limits.breaker import (
+    BreakerBackend,
+    BreakerPolicy,
+    BreakerState,
+    status_of_breaker,
+)
 from longline.wiring import open_limit_backends
 
 T = TypeVar("T")
@@ -103,7 +106,7 @@ async def _one(backend: BreakerBackend, domain: str) -> BreakerState:
 
 
 def _row(domain: str, state: BreakerState) -> dict[str, Any]:
-    told = asdict(describe(state, BreakerPolicy(), SystemClock().now()))
+    told = asdict(status_of_breaker(state, BreakerPolicy(), SystemClock().now()))
     history = [{**change, "at": _moment(change["at"])} for change in told.pop("history")]
     moments = {name: _moment(told[name]) for name in ("opened_at", "until")}
     return {"domain": domain, **told, **moments, "history": history}

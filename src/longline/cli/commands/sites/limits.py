@@ -18,7 +18,7 @@ from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import BadOption
 from longline.http.messages import origin_of
 from longline.limits import learning
-from longline.limits.backends.cells import Cells
+from longline.limits.backends.base import StateBackend
 from longline.limits.learning import Learned
 from longline.wiring import open_limit_backends
 
@@ -51,13 +51,13 @@ def pin(
     """Have DOMAIN asked at exactly this pace; nothing is learned over it."""
 
     def step(state: Learned | None, now: float) -> tuple[Learned, Learned]:
-        pinned = learning.pinned(state, rate, burst, now)
+        pinned = learning.pin(state, rate, burst, now)
         return pinned, pinned
 
     name = _domain(domain)
     if not _HOST.fullmatch(name):
         raise BadOption("DOMAIN", f"must be a host like shop.example:8080, not {domain!r}")
-    learning.pinned(None, rate, burst, 0.0)  # a figure that makes no sense is refused here
+    learning.pin(None, rate, burst, 0.0)  # a figure that makes no sense is refused here
     state = _with_limits(home or outer, lambda limits: limits.change(name, step))
     _show({name: _row(state)}, as_json=as_json)
 
@@ -78,7 +78,7 @@ def forget(outer: Path | None, *, domain: str, home: Path | None, as_json: bool)
         click.echo(f"the limit of {name} is forgotten")
 
 
-def _with_limits(home: Path | None, use: Callable[[Cells[Learned]], Awaitable[T]]) -> T:
+def _with_limits(home: Path | None, use: Callable[[StateBackend[Learned]], Awaitable[T]]) -> T:
     settings = settings_of(home)
     prepare_home(settings)
 
@@ -99,8 +99,8 @@ def _row(state: Learned) -> dict[str, Any]:
         utc_datetime(state.changed_at).isoformat(timespec="seconds") if state.changed_at else None
     )
     return {
-        "rate": learning.kept_rate(state),
-        "burst": learning.pace(state).capacity,
+        "rate": learning.displayed_rate(state),
+        "burst": learning.limit_of(state).capacity,
         "known": state.origin,
         "proven": state.proven or None,
         "refusals": state.refusals,

@@ -15,10 +15,10 @@ from longline.cli.options import home_option, json_option, print_json, settings_
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock, utc_datetime
 from longline.core.errors import BadOption
-from longline.http.address_policy import AddressCheck, AddressPolicy
+from longline.http.address_policy import AddressMiddleware, AddressPolicy
 from longline.http.messages import origin_of
-from longline.http.middleware.robots import RobotsReader, Verdict
-from longline.http.robots_rules import robots_agent
+from longline.http.middleware.robots import RobotsCheck, RobotsReader
+from longline.http.robots import robots_agent
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport, Resolver
 from longline.wiring import open_limit_backends, user_agent_of
 
@@ -48,7 +48,7 @@ def command(url: str, *, agent: str | None, fresh: bool, home: Path | None, as_j
     sys.exit(0 if verdict.is_allowed else _NOT_ALLOWED)
 
 
-async def _judge(settings: Settings, url: str, agent: str, *, is_fresh: bool) -> Verdict:
+async def _judge(settings: Settings, url: str, agent: str, *, is_fresh: bool) -> RobotsCheck:
     prepare_home(settings)
     clock = SystemClock()
     options = HttpOptions(
@@ -59,13 +59,13 @@ async def _judge(settings: Settings, url: str, agent: str, *, is_fresh: bool) ->
         addresses = AddressPolicy(settings.private_hosts, resolver=resolver)
         http = HttpTransport(options, clock, addresses, resolver)
         try:
-            reader = RobotsReader(AddressCheck(http, addresses), clock, backends.robots)
-            return await reader.judge(url, agent=agent, is_fresh=is_fresh)
+            reader = RobotsReader(AddressMiddleware(http, addresses), clock, backends.robots)
+            return await reader.check(url, agent=agent, is_fresh=is_fresh)
         finally:
             await http.close()
 
 
-def _as_json(verdict: Verdict) -> dict[str, Any]:
+def _as_json(verdict: RobotsCheck) -> dict[str, Any]:
     found, why = verdict.found, verdict.explanation
     return {
         "is_allowed": verdict.is_allowed,
@@ -77,7 +77,7 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _facts(verdict: Verdict) -> dict[str, str]:
+def _facts(verdict: RobotsCheck) -> dict[str, str]:
     """Return what is to be told beside the verdict, by name; what there is not is left out."""
     facts = {}
     if verdict.problem:

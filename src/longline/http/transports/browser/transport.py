@@ -1,6 +1,6 @@
-"""The end of the chain for pages that need a browser: Chromium, driven by Playwright.
+"""Browser transport: rendered pages by Chromium, driven by Playwright; the rest over HTTP.
 
-The library is an extra, so that only what is opened here imports it.
+Playwright is an extra, so only this module's `Tabs` import needs it.
 """
 
 from __future__ import annotations
@@ -9,48 +9,55 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from longline.core.clock import Clock
-from longline.core.errors import MissingExtra
+from longline.core.errors import FailureKind, MissingExtra
 from longline.core.model import Usage
+from longline.http.address_policy import AddressPolicy
 from longline.http.errors import BadAnswer
-from longline.http.messages import Page, Request
+from longline.http.messages import Page, Request, origin_of
 from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.options import BrowserOptions, is_remote
+from longline.limits.breaker import CircuitBreaker, Phase
+from longline.limits.budget import Budgets
+from longline.limits.errors import CircuitOpen
+from longline.limits.limiter import RateLimiter
 
 _TOO_MANY = 429
 _SCHEMES = ("http://", "https://")
 
 
 class _Tabs(Protocol):
-    """What opens pages."""
-
     subrequests: int
 
     async def open(self, request: Request, usage: Usage) -> Page:
-        """Return a page as it is shown."""
+        """Return a rendered page."""
 
     async def close(self) -> None:
-        """End the browser."""
+        """Close the browser."""
 
 
 class BrowserTransport(Middleware):
-    """Opens addresses in a browser, which is started with the first of them.
+    """Opens rendered requests in a browser, which is started by the first of them.
 
-    A redirect of the page itself is an answer like any other: the chain follows it. What a page
-    loads besides is counted in the account and, with `before_subrequest`, paced.
+    All other requests go to `http`: robots.txt, sitemaps, logins and JSON need no browser. A
+    redirect of the page itself is returned, and the chain follows it. Requests that a page makes
+    are counted in `usage` and, with `before_subrequest`, rate-limited.
 
     Args:
-        options: how.
-        clock: to measure and pause by.
-        before_subrequest: awaited with the address of each request that a page makes by itself;
-            what it raises is why the page cannot be had.
+        http: the transport of requests that are not rendered.
+        options: the browser and its settings.
+        clock: the clock.
+        before_subrequest: awaited with the URL of each request that a page makes; an error that it
+            raises fails the page.
     """
 
     def __init__(
         self,
+        http: Middleware,
         options: BrowserOptions,
         clock: Clock,
         before_subrequest: Callable[[str], Awaitable[Any]] | None = None,
     ) -> None:
+        self._http = http
         self._options = options
         self._clock = clock
         self._before = before_subrequest
@@ -58,16 +65,20 @@ class BrowserTransport(Middleware):
 
     @property
     def subrequests(self) -> int:
-        """How many requests pages have made by themselves so far."""
+        """The number of requests that pages have made."""
         return self._tabs.subrequests if self._tabs else 0
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
+        if not request.is_rendered:
+            return await self._http(request, usage)
         if request.method != "GET" or request.body is not None:
-            raise BadAnswer(request.url, f"a browser opens pages with GET, not {request.method}")
+            raise BadAnswer(
+                request.url, f"a browser opens pages with GET only, not {request.method}"
+            )
         if not request.url.startswith(_SCHEMES):
-            raise BadAnswer(request.url, "not an address that can be asked")
+            raise BadAnswer(request.url, "not a URL of http or https")
         if self._tabs is None:
-            self._tabs = self._make()
+            self._tabs = self._start()
         if self._options.addresses is not None and is_remote(self._options.chromium):
             await self._options.addresses.check_host(request.url)
         usage.requests += 1
@@ -78,14 +89,66 @@ class BrowserTransport(Middleware):
         return page
 
     async def close(self) -> None:
-        """End the browser and everything it started."""
+        """Close the browser and end its processes."""
         if self._tabs is not None:
             tabs, self._tabs = self._tabs, None
             await tabs.close()
 
-    def _make(self) -> _Tabs:
+    def _start(self) -> _Tabs:
         try:
             from longline.http.transports.browser.tabs import Tabs  # noqa: PLC0415  # an extra
         except ModuleNotFoundError as error:
             raise MissingExtra("browser", "opening pages in a browser") from error
         return Tabs(self._options, self._clock, self._before)
+
+
+class Subrequests:
+    """Applies address policy, budget, breaker and rate limit to requests that pages make.
+
+    robots.txt does not apply to them: browsers do not check it for the parts of a page, and without
+    them the page would not be the one that was allowed.
+    """
+
+    def __init__(
+        self,
+        limiter: RateLimiter,
+        breaker: CircuitBreaker,
+        budgets: Budgets | None = None,
+        addresses: AddressPolicy | None = None,
+        *,
+        is_remote: bool = False,
+    ) -> None:
+        self._limiter = limiter
+        self._breaker = breaker
+        self._budgets = budgets
+        self._addresses = addresses
+        self._is_remote = is_remote
+
+    async def __call__(self, url: str) -> None:
+        """Return when the request may go; it is then charged to the budgets.
+
+        Raises:
+            BudgetSpent: no request, or no time, is left.
+            CircuitOpen: the breaker of the host is open.
+            Deferred: the host asked for a long pause.
+            PrivateAddress: the policy refuses the address.
+        """
+        if self._addresses is not None and self._is_remote:
+            await self._addresses.check_host(url)
+        elif self._addresses is not None:
+            self._addresses.check_literal(url)  # host names are checked when the browser connects
+        domain = origin_of(url)[1]
+        if self._budgets is not None:
+            self._budgets.check(domain, url)
+        if not self._breaker.is_healthy(domain):
+            await self._check_breaker(domain, url)
+        await self._limiter.acquire(domain, url)
+        if self._budgets is not None and not self._budgets.try_spend(domain):
+            await self._budgets.spend(domain, url)
+
+    async def _check_breaker(self, domain: str, url: str) -> None:
+        # Only read: the result of the request is not recorded, so it cannot be a probe.
+        status = await self._breaker.state(domain)
+        if status.phase is Phase.OPEN and status.until is not None:
+            kind = FailureKind.BLOCKED if status.is_ban else FailureKind.NETWORK
+            raise CircuitOpen(url, status.until, status.reason, kind)

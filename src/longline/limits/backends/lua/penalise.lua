@@ -1,9 +1,9 @@
--- Bar a domain for so many seconds, and begin again then with an empty bucket.
--- KEYS: bucket, born; ARGV: rate, capacity, margin, seconds
+-- Bar a domain for some seconds, and start again then with an empty bucket.
+-- KEYS: bucket, epoch; ARGV: rate, capacity, margin, seconds
 local now = clock()
-local life, born_at = birth(KEYS[2], now)
-local pace = read_pace()
-local state = settle(pace, load_state(KEYS[1], life) or emptied(pace, born_at), now)
-state = bar(pace, state, now + tonumber(ARGV[4]), now)
-save_state(KEYS[1], life, pace, state, now)
-return {exact(now), written(state)}
+local epoch, started_at = current_epoch(KEYS[2], now)
+local limit = read_limit()
+local state = refill(limit, load_state(KEYS[1], epoch) or empty_bucket(limit, started_at), now)
+state = bar(limit, state, now + tonumber(ARGV[4]), now)
+save_state(KEYS[1], epoch, limit, state, now)
+return {exact(now), encode(state)}

@@ -1,29 +1,29 @@
--- Take the next slot of a domain.
--- KEYS: bucket, born; ARGV: rate, capacity, margin, seconds of rest that the caller knows of
+-- Reserve the next slot of a domain.
+-- KEYS: bucket, epoch; ARGV: rate, capacity, margin, seconds of a penalty that the caller knows of
 local now = clock()
-local life, born_at = birth(KEYS[2], now)
-local pace = read_pace()
-local before = load_state(KEYS[1], life)
+local epoch, started_at = current_epoch(KEYS[2], now)
+local limit = read_limit()
+local before = load_state(KEYS[1], epoch)
 if before then
-  before = settle(pace, before, now)
+  before = refill(limit, before, now)
 else
-  before = settle(pace, emptied(pace, born_at), now)
-  local rest = tonumber(ARGV[4])
-  if rest > 0 then -- the site asked for it, and only Redis has forgotten
-    before = bar(pace, before, now + rest, now)
+  before = refill(limit, empty_bucket(limit, started_at), now)
+  local penalty = tonumber(ARGV[4])
+  if penalty > 0 then -- the site asked for it, and Redis has lost it
+    before = bar(limit, before, now + penalty, now)
   end
 end
-local hold = hold_of(pace, before)
-local ready = before.ahead - pace.slack
+local hold = hold_of(limit, before)
+local ready = before.ahead - limit.slack
 local offset = math.max(now - before.full_at, ready > ROUNDING and ready + hold or 0)
 offset = math.max(offset, before.barred - before.full_at)
 local after = {
   full_at = before.full_at,
-  ahead = math.max(before.ahead, offset) + pace.interval,
+  ahead = math.max(before.ahead, offset) + limit.interval,
   margin = before.margin,
   barred = before.barred,
 }
 local at = math.max(before.full_at + offset, before.barred)
-save_state(KEYS[1], life, pace, after, now)
+save_state(KEYS[1], epoch, limit, after, now)
 local wait = math.max(0, at - now)
-return {exact(now), exact(at), exact(wait), exact(hold), written(before), written(after), life}
+return {exact(now), exact(at), exact(wait), exact(hold), encode(before), encode(after), epoch}

@@ -1,5 +1,5 @@
--- What is known of a domain; no second answer: nothing.
--- KEYS: bucket, born
+-- Return the bucket of a domain; without a second value, there is none.
+-- KEYS: bucket, epoch
 local now = clock()
-local life = birth(KEYS[2], now)
-return {exact(now), load_text(KEYS[1], life)}
+local epoch = current_epoch(KEYS[2], now)
+return {exact(now), load_text(KEYS[1], epoch)}

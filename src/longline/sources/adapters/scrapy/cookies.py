@@ -11,7 +11,7 @@ from scrapy.http import Response
 from scrapy.http.cookies import CookieJar
 from scrapy.utils.httpobj import urlparse_cached
 
-from longline.http.cookies import is_public_suffix
+from longline.http.middleware.identity import is_public_suffix
 
 _KEPT = (
     *("version", "name", "value", "port", "port_specified", "domain", "domain_specified"),

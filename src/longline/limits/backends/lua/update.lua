@@ -1,7 +1,7 @@
--- Read a value or, if it still is as it was when the caller read it, replace it.
--- Each value has a mark of its writer before it. Who finds his own mark has written already: only
--- the answer was lost.
--- KEYS: cell; ARGV: nothing, or the mark it had ('' for none), the new mark, value, milliseconds
+-- Read a value or, if it is unchanged since the caller read it, replace it.
+-- Each value is preceded by its writer's mark. A caller that finds its own mark has already written
+-- the value: only the reply was lost.
+-- KEYS: value; ARGV: nothing, or the mark it had ('' for none), the new mark, value, milliseconds
 local now = clock()
 local held = redis.call('GET', KEYS[1]) or ''
 local mark = string.match(held, '^%S*')

@@ -1,11 +1,11 @@
--- The policy of pace.py, sum by sum in the same order, so that both round alike.
+-- The policy of limits/rate_limit.py with sums in the same order, so that both round alike.
 local ROUNDING = 1e-9
 local CLOCK_ROUNDING = 1e-6
 local GROWTH = 1.5
 local LONGEST_MARGIN = 5.0
-local KEPT = 600 -- seconds that a bucket is remembered after it is full again
+local KEPT = 600 -- seconds that a full bucket is kept
 
-local function read_pace()
+local function read_limit()
   local rate, capacity = tonumber(ARGV[1]), tonumber(ARGV[2])
   return {
     rate = rate,
@@ -16,12 +16,12 @@ local function read_pace()
   }
 end
 
-local function hold_of(pace, state)
-  return math.min(math.max(pace.margin, state.margin), math.max(pace.slack, pace.interval / 10))
+local function hold_of(limit, state)
+  return math.min(math.max(limit.margin, state.margin), math.max(limit.slack, limit.interval / 10))
 end
 
-local function settle(pace, state, now)
-  if now >= state.full_at + state.ahead + hold_of(pace, state) then
+local function refill(limit, state, now)
+  if now >= state.full_at + state.ahead + hold_of(limit, state) then
     return {full_at = now, ahead = 0, margin = state.margin / 2, barred = state.barred}
   end
   if now < state.full_at then
@@ -30,8 +30,8 @@ local function settle(pace, state, now)
   return state
 end
 
-local function bar(pace, state, till, now)
-  local ahead = math.max(till, now) - state.full_at + pace.slack
+local function bar(limit, state, till, now)
+  local ahead = math.max(till, now) - state.full_at + limit.slack
   return {
     full_at = state.full_at,
     ahead = math.max(state.ahead, ahead),
@@ -40,27 +40,27 @@ local function bar(pace, state, till, now)
   }
 end
 
--- A domain of which nothing is known may have been asked until the last moment before that.
-local function emptied(pace, at)
-  return {full_at = at, ahead = pace.slack + pace.interval, margin = 0, barred = 0}
+-- An unknown domain may have received requests until the current epoch started.
+local function empty_bucket(limit, at)
+  return {full_at = at, ahead = limit.slack + limit.interval, margin = 0, barred = 0}
 end
 
-local function written(state)
+local function encode(state)
   return exact(state.full_at) .. ' ' .. exact(state.ahead) .. ' ' .. exact(state.margin) .. ' '
     .. exact(state.barred)
 end
 
-local function load_text(key, life)
+local function load_text(key, epoch)
   local text = redis.call('GET', key)
   if not text then
     return nil
   end
-  local written_in, rest = string.match(text, '^(%S+) (.+)$')
-  return written_in == life and rest or nil
+  local stored_epoch, rest = string.match(text, '^(%S+) (.+)$')
+  return stored_epoch == epoch and rest or nil
 end
 
-local function load_state(key, life)
-  local text = load_text(key, life)
+local function load_state(key, epoch)
+  local text = load_text(key, epoch)
   if not text then
     return nil
   end
@@ -73,8 +73,8 @@ local function load_state(key, life)
   }
 end
 
-local function save_state(key, life, pace, state, now)
-  local full = math.max(state.full_at + state.ahead + hold_of(pace, state), state.barred)
+local function save_state(key, epoch, limit, state, now)
+  local full = math.max(state.full_at + state.ahead + hold_of(limit, state), state.barred)
   local left = math.max(0, full - now) + KEPT
-  redis.call('SET', key, life .. ' ' .. written(state), 'PX', milliseconds(left))
+  redis.call('SET', key, epoch .. ' ' .. encode(state), 'PX', milliseconds(left))
 end

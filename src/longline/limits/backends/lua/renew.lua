@@ -1,7 +1,7 @@
--- Those inside are still there; who was forgotten is written down again.
--- KEYS: crowd, born; ARGV: seconds of a lease, tokens
+-- Renew leases; lost ones are added again.
+-- KEYS: requests in flight, epoch; ARGV: seconds of a lease, tokens
 local now = clock()
-birth(KEYS[2], now)
+current_epoch(KEYS[2], now)
 local till = exact(now + tonumber(ARGV[1]))
 for n = 2, #ARGV do
   redis.call('ZADD', KEYS[1], till, ARGV[n])

@@ -1,0 +1,421 @@
+"""robots.txt by RFC 9309: which URLs an agent may fetch, how fast, and by which rule."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from urllib.parse import quote, unquote
+
+from longline.http.messages import without_userinfo
+
+AGENT = "longline"
+"""Our product token in robots.txt."""
+EVERYONE = "*"
+LARGEST = 500 * 1024
+"""Bytes that are read, as RFC 9309 requires; the rest is ignored."""
+MOST_RULES = 5_000
+"""Rules for one agent; with more, nothing is allowed, since every check would take too long."""
+SLOWEST = 24 * 3600.0
+"""The longest believed seconds between two requests: after that robots.txt is read again."""
+
+# ---------------- Lines and groups
+
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_BOM = re.compile(rb"\A\xef(?:\xbb\xbf?)?(?=[\x00-\x7f]|\Z)")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_MOST_WORDS = 2  # before a colon that belongs to the value: `Sitemap https://…`
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
+_COMPATIBLE = re.compile(r"\(\s*compatible;\s*([A-Za-z0-9_-]+)", re.IGNORECASE)
+
+
+class Field(StrEnum):
+    """The supported fields."""
+
+    AGENT = "user-agent"
+    ALLOW = "allow"
+    DISALLOW = "disallow"
+    CRAWL_DELAY = "crawl-delay"
+    REQUEST_RATE = "request-rate"
+    SITEMAP = "sitemap"
+
+
+_RATE_FIELDS = frozenset({Field.CRAWL_DELAY, Field.REQUEST_RATE})
+_MISSPELT = {
+    **dict.fromkeys(("useragent", "user agent"), Field.AGENT),
+    **dict.fromkeys(("dissallow", "dissalow", "disalow", "diasllow", "disallaw"), Field.DISALLOW),
+    **dict.fromkeys(("crawldelay", "crawl delay"), Field.CRAWL_DELAY),
+    **dict.fromkeys(("requestrate", "request rate"), Field.REQUEST_RATE),
+    **dict.fromkeys(("sitemaps", "site-map"), Field.SITEMAP),
+}
+_FIELDS = {**{one.value: one for one in Field}, **_MISSPELT}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line with a supported field; `number` counts from 1."""
+
+    number: int
+    field: Field
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.field.capitalize()}: {self.value}"
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group, as far as it concerns an agent: which of `our` names it has, and its lines.
+
+    A Crawl-delay or Request-rate applies only to the agents named directly before it (`recent`).
+    By RFC 9309 such a line does not end the list of agents, so rules apply to all of them; but the
+    delay of one agent is not that of the next.
+    """
+
+    agents: set[str] = field(default_factory=set)
+    rules: list[Line] = field(default_factory=list)
+    rates: list[tuple[str, Line]] = field(default_factory=list)
+    recent: set[str] = field(default_factory=set)
+    is_after_rate: bool = False
+
+    def add(self, line: Line, our: frozenset[str]) -> None:
+        if line.field is Field.AGENT:
+            if self.is_after_rate:
+                self.recent, self.is_after_rate = set(), False
+            named = {product_token(line.value)} & our
+            self.agents |= named
+            self.recent |= named
+        elif line.field in _RATE_FIELDS:
+            self.is_after_rate = True
+            self.rates += ((agent, line) for agent in self.recent)
+        elif line.value:
+            self.rules.append(line)
+
+
+def text_of(body: bytes) -> str:
+    """Return a body as text, without a byte order mark and cut at the last line within LARGEST.
+
+    The byte order mark may be incomplete. Bytes that are not UTF-8 are percent-encoded, as they
+    are in URLs.
+    """
+    if len(body) > LARGEST:
+        body = body[: LARGEST + 1]
+        # Half a rule would be another rule.
+        body = body[: max(body.rfind(b"\n"), body.rfind(b"\r"), 0)]
+    body = _BOM.sub(b"", body, count=1)
+    text = body.decode("utf-8", "surrogateescape")
+    return _NOT_UTF8.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
+
+
+def product_token(agent: str) -> str:
+    """Return the product token of an agent in lower case; `*` is everyone."""
+    if agent == EVERYONE or agent.startswith(("* ", "*\t")):
+        return EVERYONE
+    found = _TOKEN.match(agent)
+    return found[0].lower() if found else ""
+
+
+def robots_agent(user_agent: str) -> str:
+    """Return the product token by which robots.txt names the sender of this User-Agent.
+
+    A bot that poses as a browser names itself after `compatible;`, if at all.
+    """
+    name = product_token(user_agent)
+    if name == "mozilla":
+        found = _COMPATIBLE.search(user_agent)
+        name = found[1].lower() if found else ""
+    return name or AGENT
+
+
+def _read_lines(text: str) -> Iterator[Line]:
+    """Yield the lines with a supported field; comments and others are skipped."""
+    for number, raw in enumerate(_LINE_END.split(text), 1):
+        if parts := _split_line(raw.partition("#")[0].strip()):
+            yield Line(number, *parts)
+
+
+def _split_line(line: str) -> tuple[Field, str] | None:
+    name, colon, value = line.partition(":")
+    known = _FIELDS.get(" ".join(name.split()).lower())
+    if known is None and colon and len(name.split()) > _MOST_WORDS:
+        return None  # a sentence that starts like a rule
+    if known is None:  # some forget the colon, which RFC 9309 allows to accept
+        name, *rest = line.split(maxsplit=1) or [""]
+        known, value = _FIELDS.get(name.lower()), "".join(rest)
+        return (known, value.strip()) if known and value.strip() else None
+    return (known, value.strip()) if colon else None
+
+
+def _groups_for(token: str, lines: Iterable[Line]) -> tuple[str | None, list[_Group]]:
+    """Return the groups that name an agent, or else those for everyone (RFC 9309 2.2.1).
+
+    They follow the name by which they were chosen; None when there is no such group.
+    """
+    our = frozenset({token, EVERYONE})
+    groups: list[_Group] = []
+    has_rules = True
+    for line in lines:
+        if line.field is Field.SITEMAP:
+            continue  # belongs to the whole site, and ends no group
+        if line.field is Field.AGENT and has_rules:
+            groups.append(_Group())
+            has_rules = False
+        if groups:  # rules before the first agent apply to nobody
+            groups[-1].add(line, our)
+            has_rules |= line.field in (Field.ALLOW, Field.DISALLOW)
+    for name in (token, EVERYONE):
+        if found := [group for group in groups if name in group.agents]:
+            return name, found
+    return None, []
+
+
+# ---------------- Paths and patterns: one spelling for each URL and each rule
+
+_PLAIN = re.compile(r"[a-z]+://[^/?#]+(/(?:[A-Za-z0-9_~/=-]|(?<!/)\.)*)").fullmatch
+_AUTHORITY = re.compile(r"^[^/?]*")
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+# Characters that need no escape: letters, digits, - . _ ~ =
+_NEEDLESS = re.compile(r"%(?:2D|2E|3[0-9D]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])", re.IGNORECASE)
+_ESCAPE = re.compile("%[0-9a-f]{2}", re.IGNORECASE)
+_SLASH = re.compile("%2F", re.IGNORECASE)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.~/%=*-]")
+_ITSELF = "/robots.txt"  # always allowed, by RFC 9309 2.2.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A rule: the `parts` of its path between wildcards, and whether a `$` anchors its end."""
+
+    line: Line
+    parts: tuple[str, ...]
+    is_anchored: bool
+    length: int
+
+    @classmethod
+    def of(cls, line: Line) -> _Pattern:
+        text = _normalise(line.value.removesuffix("$").replace("$", "%24"))
+        is_anchored = line.value.endswith("$")
+        return cls(line, tuple(text.split("*")), is_anchored, len(text) + is_anchored)
+
+    def matches(self, path: str) -> bool:
+        first, *rest = self.parts
+        if not path.startswith(first):
+            return False
+        if not rest:
+            return not self.is_anchored or path == first
+        at = len(first)
+        for part in rest[:-1]:
+            found = path.find(part, at)
+            if found < 0:
+                return False
+            at = found + len(part)
+        if self.is_anchored:
+            return path.endswith(rest[-1]) and len(path) - len(rest[-1]) >= at
+        return path.find(rest[-1], at) >= 0
+
+
+def path_of(url: str) -> str:
+    """Return the path and query of a URL as rules are compared with it."""
+    if plain := _PLAIN(url):
+        return plain[1]
+    rest = url.partition("#")[0].partition("://")[2]
+    text = _normalise(_AUTHORITY.sub("", rest).replace("*", "%2A"))
+    path, mark, query = text.partition("%3F")
+    return (_without_dots(path) or "/") + mark + query
+
+
+def _normalise(text: str) -> str:
+    path, mark, query = text.partition("?")
+    # In a query a slash separates nothing, so both spellings are the same.
+    return _escape(path) + ("%3F" if mark else "") + _SLASH.sub("/", _escape(query))
+
+
+def _escape(text: str) -> str:
+    """Escape what needs it, in capitals, and nothing else."""
+    text = _BARE_PERCENT.sub("%25", text)
+    text = _UNSAFE.sub(lambda found: quote(found[0], safe="", errors="surrogatepass"), text)
+    text = _NEEDLESS.sub(lambda found: unquote(found[0]), text)
+    return _ESCAPE.sub(lambda found: found[0].upper(), text)
+
+
+def _without_dots(path: str) -> str:
+    """Resolve . and .., as it is done before a request is sent (RFC 3986 5.2.4)."""
+    if "/." not in path:
+        return path
+    kept: list[str] = []
+    segments = path.split("/")
+    for segment in segments:
+        if segment == "..":
+            kept = kept[:1] + kept[1:-1]  # the root stays
+        elif segment != ".":
+            kept.append(segment)
+    return "/".join([*kept, ""] if segments[-1] in {".", ".."} else kept)
+
+
+# ---------------- Rates
+
+_FASTEST = 1e6  # requests per second
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_UNIT = "s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?"
+_HOURS = r"[0-9]{1,2}:?[0-9]{2}\s*-\s*[0-9]{1,2}:?[0-9]{2}(?:\s*(?:utc|gmt|z))?"
+_REQUEST_RATE = re.compile(
+    rf"(?P<requests>{_NUMBER})\s*/\s*(?P<time>{_NUMBER})?\s*(?P<unit>{_UNIT})?(?:\s+{_HOURS})?\s*",
+    re.IGNORECASE,
+).fullmatch
+
+
+def _crawl_delay(text: str) -> float | None:
+    """Return the seconds of a Crawl-delay, at most SLOWEST; None for anything else."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return min(seconds, SLOWEST) if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _request_rate(text: str) -> float | None:
+    """Return the requests per second of a Request-rate, within bounds; None for anything else.
+
+    `5/10`, `5/10s`, `5 / 10 min` and `5/hour` are read, with or without a time of day.
+    """
+    found = _REQUEST_RATE(text)
+    if found is None or not (found["time"] or found["unit"]):
+        return None
+    try:
+        requests, time = Fraction(found["requests"]), Fraction(found["time"] or 1)
+    except ValueError:  # more digits than Python reads
+        return None
+    seconds = time * _SECONDS[(found["unit"] or "s")[0].lower()]
+    if not requests or not seconds:
+        return None
+    rate = requests / seconds
+    if rate >= int(_FASTEST):
+        return _FASTEST
+    return 1 / SLOWEST if rate <= Fraction(1, int(SLOWEST)) else float(rate)
+
+
+# ---------------- Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsText:
+    """A fetched robots.txt: its `text` is empty unless the `status` was 2xx. Stored as JSON."""
+
+    text: str
+    status: int
+    fetched_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a URL may be fetched, or not.
+
+    `group` is the agent whose rules apply; None when there are none for us. `rule` on `line` (from
+    1) decided; both are None when no rule matched. Where the rules cannot be used as a whole,
+    `rule` says why and has no line. `crawl_delay` is in seconds, `rate` is the resulting maximum of
+    it and Request-rate in requests per second; None without one.
+    """
+
+    url: str
+    agent: str
+    is_allowed: bool
+    group: str | None
+    rule: str | None
+    line: int | None
+    crawl_delay: float | None
+    rate: float | None
+    sitemaps: tuple[str, ...]
+
+
+class Rules:
+    """The rules of a robots.txt for one agent; `problem` is why nothing is allowed, if so."""
+
+    def __init__(self, text: str, agent: str = AGENT) -> None:
+        lines = list(_read_lines(text))
+        self.group, groups = _groups_for(product_token(agent), lines)
+        self.sitemaps = tuple(
+            without_userinfo(one.value) for one in lines if one.field is Field.SITEMAP
+        )
+        rules = [one for group in groups for one in group.rules]
+        rules = list({(one.field, one.value): one for one in reversed(rules)}.values())
+        self.problem = (
+            f"it has {len(rules)} rules for us, and no more than {MOST_RULES} are checked"
+            if len(rules) > MOST_RULES
+            else None
+        )
+        self._rules = [] if self.problem else rules
+        self._rates = {
+            (line.field, line.value)
+            for group in groups
+            for name, line in group.rates
+            if name == self.group
+        }
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether nothing is disallowed, so that no URL needs a check."""
+        return all(one.field is Field.ALLOW for one in self._rules)
+
+    @cached_property
+    def crawl_delay(self) -> float | None:
+        """Seconds between two requests; the longest Crawl-delay."""
+        found = (_crawl_delay(value) for name, value in self._rates if name is Field.CRAWL_DELAY)
+        return max((seconds for seconds in found if seconds is not None), default=None)
+
+    @cached_property
+    def rate(self) -> float | None:
+        """Requests per second; the lowest of Crawl-delay and Request-rate."""
+        found = (_request_rate(value) for name, value in self._rates if name is Field.REQUEST_RATE)
+        rates = [rate for rate in found if rate is not None]
+        if self.crawl_delay:
+            rates.append(1 / self.crawl_delay)
+        return min(rates, default=None)
+
+    def allows(self, url: str) -> bool:
+        """Whether a URL may be fetched."""
+        if self.is_open and not self.problem:
+            return True
+        path = path_of(url)
+        if path == _ITSELF or path.startswith(f"{_ITSELF}%3F"):
+            return True
+        if self.problem:
+            return False
+        decisive = self._match(path)
+        return decisive is None or decisive.field is Field.ALLOW
+
+    def decisive_rule(self, url: str) -> Line | None:
+        """Return the rule that decides about a URL: the longest that matches."""
+        path = path_of(url)
+        is_itself = path == _ITSELF or path.startswith(f"{_ITSELF}%3F")
+        return None if is_itself else self._match(path)
+
+    def _match(self, path: str) -> Line | None:
+        return next((one.line for one in self._patterns if one.matches(path)), None)
+
+    @cached_property
+    def _patterns(self) -> list[_Pattern]:
+        """The rules, the longest first; of equally long ones Allow is first."""
+        patterns = [_Pattern.of(one) for one in self._rules]
+        return sorted(patterns, key=lambda one: (-one.length, one.line.field is not Field.ALLOW))
+
+
+def explain(text: str, url: str, agent: str = AGENT) -> Explanation:
+    """Return what a robots.txt says to an agent about a URL, and in which line."""
+    rules = Rules(text, agent)
+    rule = rules.decisive_rule(url)
+    return Explanation(
+        url=url,
+        agent=agent,
+        is_allowed=rules.allows(url),
+        group=rules.group,
+        rule=rules.problem if rule is None else str(rule),
+        line=None if rule is None else rule.number,
+        crawl_delay=rules.crawl_delay,
+        rate=rules.rate,
+        sitemaps=rules.sitemaps,
+    )
