@@ -121,9 +121,9 @@ async def test_a_host_that_is_not_there_is_told_without_the_secret(door: Make) -
     assert SECRET not in shown_by(source)
 
 
-def test_what_is_veiled_shows_its_names_and_its_size() -> None:
+def test_redacted_values_show_names_and_sizes() -> None:
     headers = Redacted({"X-Api-Key": SECRET})
 
-    assert (str(headers), repr(headers)) == ("Veiled(X-Api-Key)", "Veiled(X-Api-Key)")
-    assert repr(RedactedBody(SECRET.encode())) == "VeiledBody(12 bytes)"
+    assert (str(headers), repr(headers)) == ("Redacted(X-Api-Key)", "Veiled(X-Api-Key)")
+    assert repr(RedactedBody(SECRET.encode())) == "RedactedBody(12 bytes)"
     assert headers == {"X-Api-Key": SECRET}

@@ -35,6 +35,7 @@ class SqliteFile:
         schema: statements, with semicolons between them, that may run again on a complete file.
         remedy: what to do when the file is damaged, and what is lost then.
         pragmas: set on each connection, before the tables are created.
+        creation_pragmas: set once, before the first table; they need the write lock.
         timeout: seconds to wait for other processes.
     """
 
@@ -44,6 +45,7 @@ class SqliteFile:
     schema: str
     remedy: str
     pragmas: tuple[str, ...] = ("synchronous = NORMAL",)
+    creation_pragmas: tuple[str, ...] = ()
     timeout: float = 30.0
 
     def open(self) -> sqlite3.Connection:
@@ -98,7 +100,7 @@ class SqliteFile:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         is_new = self._is_new(connection)
-        for pragma in self.pragmas:
+        for pragma in (*(self.creation_pragmas if is_new else ()), *self.pragmas):
             connection.execute(f"PRAGMA {pragma}")
         if not is_new:
             return

@@ -61,9 +61,11 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS answers (
         responded_at REAL NOT NULL, saved_at REAL NOT NULL, used_at REAL NOT NULL,
         size INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (url, owner, variant));
     CREATE INDEX IF NOT EXISTS answers_by_use ON answers (used_at, size)"""
-_PRAGMAS = (
+_CREATION_PRAGMAS = (
     "page_size = 16384",  # a usual response fits into one page
     "auto_vacuum = INCREMENTAL",
+)
+_PRAGMAS = (
     "synchronous = NORMAL",
     "wal_autocheckpoint = 1000",  # closing waits for the last checkpoint: less than 16 MB
 )
@@ -309,7 +311,15 @@ class HttpCache:
     """
 
     def __init__(self, path: Path, limit: int = LIMIT_BYTES) -> None:
-        self._file = SqliteFile(path, _APPLICATION, _VERSION, _SCHEMA, _REMEDY, pragmas=_PRAGMAS)
+        self._file = SqliteFile(
+            path,
+            _APPLICATION,
+            _VERSION,
+            _SCHEMA,
+            _REMEDY,
+            pragmas=_PRAGMAS,
+            creation_pragmas=_CREATION_PRAGMAS,
+        )
         self._limit = limit
         self._reading: sqlite3.Connection | None = None
         self._writer: _Writer | None = None
