@@ -124,6 +124,6 @@ async def test_a_host_that_is_not_there_is_told_without_the_secret(door: Make) -
 def test_redacted_values_show_names_and_sizes() -> None:
     headers = Redacted({"X-Api-Key": SECRET})
 
-    assert (str(headers), repr(headers)) == ("Redacted(X-Api-Key)", "Veiled(X-Api-Key)")
+    assert (str(headers), repr(headers)) == ("Redacted(X-Api-Key)", "Redacted(X-Api-Key)")
     assert repr(RedactedBody(SECRET.encode())) == "RedactedBody(12 bytes)"
     assert headers == {"X-Api-Key": SECRET}
