@@ -14,6 +14,7 @@ from longline.cli.main import cli
 from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
+from tests.command_tree import commands
 from tests.virtual import VirtualClock
 
 ROOT = Path(__file__).parent.parent
@@ -157,6 +158,17 @@ def test_every_command_line_of_a_page_can_be_run(page: Path) -> None:
     mentions = [(one, problem_of(one, is_complete=False)) for one in mentions_of(page)]
 
     assert [(one, problem) for one, problem in lines + mentions if problem] == []
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_every_option_of_a_command_is_in_the_pages(path: tuple[str, ...]) -> None:
+    text = "\n".join(page.read_text("utf-8") for page in WITH_COMMANDS)
+    options = [one for one in commands()[path].params if isinstance(one, click.Option)]
+    names = [[*one.opts, *one.secondary_opts] for one in options]
+
+    assert [
+        some for some in names if not any(re.search(rf"[` ]{one}\b", text) for one in some)
+    ] == []
 
 
 def test_command_lines_are_found_in_the_pages() -> None:
