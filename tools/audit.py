@@ -21,7 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from longline.services.advisories import ADVISORIES, advisories_for
-from longline.services.processes import bundled_servers
+from longline.services.programs import bundled_servers
 
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"

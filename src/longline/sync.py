@@ -51,7 +51,7 @@ class SyncOrchestrator:
     def __enter__(self) -> Self:
         with ExitStack() as ends:
             if self.orchestrator.settings.engine == "celery":
-                from longline.services.running import cluster_running  # noqa: PLC0415  # optional
+                from longline.services.cluster import cluster_running  # noqa: PLC0415  # optional
 
                 ends.enter_context(cluster_running(self.orchestrator.settings))
             self._loop = ends.enter_context(LoopThread("longline-loop"))

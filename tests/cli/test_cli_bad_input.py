@@ -103,7 +103,7 @@ def test_a_setting_that_does_not_fit_leaves_no_job_behind(longline: Terminal, sh
         ("--limit", "ten", "'ten'"),
         ("--burst", "0", "0"),
         ("--concurrency", "0", "0"),
-        ("--timeout", "0", "0.0"),
+        ("--timeout", "0", "more than 0"),
         ("--engine", "warp", "'celery'"),
     ],
 )

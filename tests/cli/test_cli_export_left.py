@@ -45,7 +45,7 @@ def test_an_export_is_left_to_a_worker(
 
     (order,) = orders(home)
     path = str(tmp_path / "a.csv")
-    assert answer.last == {"job": job, "output": path, "order": order.name}
+    assert answer.last == {"job": job, "output": path, "task": order.name}
     assert order.what == {"output": path, "columns": ["key", "title"], "has_schema": False}
     assert not (tmp_path / "a.csv").exists()
 

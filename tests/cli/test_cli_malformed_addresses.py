@@ -9,7 +9,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import LonglineError
 from longline.core.redaction import redact_server_url
-from longline.services.up import Wish, up
+from longline.services.cluster import ClusterOptions, up
 from longline.storage.database import open_database
 from tests.cli.terminal import Terminal
 
@@ -86,7 +86,7 @@ def test_starting_a_cluster_does_not_show_it_either(
     settings = Settings(home=tmp_path_factory.mktemp("home"), redis_url=url)
 
     with pytest.raises(LonglineError) as caught:
-        up(settings, Wish(0, 1), lambda *_step: None)
+        up(settings, ClusterOptions(0, 1), lambda *_step: None)
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 

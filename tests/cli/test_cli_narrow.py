@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from longline.cli.commands.inspect.top import short_names
-from longline.cli.site_runs import Board
-from longline.cli.tables import Fitting, SiteRow, sites_table
+from longline.cli.progress import SiteRow, SitesDisplay, sites_table
+from longline.cli.table import Table
 from longline.storage.events import event_row
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
@@ -34,12 +34,12 @@ def test_a_narrow_table_of_jobs_drops_columns_and_cuts_none() -> None:
     wide = drawn(sites_table([row], first="job"), 120)
 
     assert "…" not in narrow + wide
-    assert narrow.splitlines()[1].split() == [LONG_ID, "running", "1,234", "34", "1:15"]
+    assert narrow.splitlines()[1].split() == [LONG_ID, "running", "1,234", "34", "1m", "15s"]
     assert all(number in wide for number in ("40,000", "1,200", "3,680"))
 
 
 def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
-    table = Fitting("job", "state")
+    table = Table("job", "state", wrap=("job",))
     table.add(LONG_ID, "running")
 
     lines = drawn(table, 40).splitlines()
@@ -49,7 +49,7 @@ def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
 
 
 def test_a_note_without_room_goes_below_the_table() -> None:
-    table = Fitting("part", "state", "note", note="note")
+    table = Table("part", "state", "note", note="note")
     table.add("redis", "not healthy", "run `longline up`, and [b]look[/b]")
     table.add("sqlite", "healthy", "")
 
@@ -108,7 +108,7 @@ def test_dates_are_whole_in_eighty_columns(
 def test_what_all_sites_suffer_from_is_said_once_and_again_when_it_returns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    board = Board(["a", "b"], is_quiet=False)
+    board = SitesDisplay(["a", "b"], is_quiet=False)
     tells = [board.hooks_of(source)["on_trouble"] for source in ("a", "b")]
 
     for text in ("Redis is away", "Redis is back", "Redis is away"):

@@ -47,7 +47,7 @@ def take(home: Path, output: Path, owner: str) -> None:
 
 def orders(longline: Terminal, job: str) -> dict[str, dict[str, Any]]:
     """Return the orders of a job by their output, which is None unless they are exports."""
-    return {one["output"]: one for one in longline("jobs", job, "--json").last["orders"]}
+    return {one["output"]: one for one in longline("jobs", job, "--json").last["tasks"]}
 
 
 def left(longline: Terminal, job: str) -> list[str]:
@@ -75,9 +75,9 @@ def test_a_job_shows_what_waits_for_its_end_and_what_for_a_worker(
 
 
 def test_a_program_reads_what_waits(longline: Terminal, job: str, tmp_path: Path) -> None:
-    (order,) = longline("jobs", job, "--json").last["orders"]
+    (order,) = longline("jobs", job, "--json").last["tasks"]
 
-    assert order.pop("order").startswith(f"{job}/export/")
+    assert order.pop("task").startswith(f"{job}/export/")
     assert order.pop("placed_at")[:4] == f"{time.gmtime().tm_year}"
     assert "end" in order.pop("waits_for")
     assert order == {"kind": "export", "output": str(tmp_path / "a.csv"), "held_by": None}
@@ -115,7 +115,7 @@ def test_a_job_shows_that_its_source_is_still_to_be_notified(
     with open_store(Settings(home=home).database) as store:
         asyncio.run(store.orders.place(Task(job, TaskKind.FINISHED, time.time())))
 
-    found = longline("jobs", job, "--json").last["orders"]
+    found = longline("jobs", job, "--json").last["tasks"]
     lines = longline("jobs", job).out.splitlines()
 
     assert sorted(one["kind"] for one in found) == ["export", TaskKind.FINISHED.value]
@@ -127,7 +127,7 @@ def test_a_job_without_orders_shows_none(longline: Terminal, shop: Path) -> None
     job = longline("run", shop, "--json").last["job"]
 
     told = longline("jobs", job, "--json").last
-    assert told["orders"] == []
+    assert told["tasks"] == []
     assert told["events"][-1]["kind"] in longline("jobs", job).out.splitlines()[-1]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.run.plan import command, duration
+from longline.cli.commands.run.plan import command
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served
 
@@ -44,11 +44,3 @@ def test_a_plan_can_be_read_by_a_program(web: PracticeWeb, tmp_path: Path) -> No
     assert (told["discovery_requests"], told["requests_per_item"]) == (3, 1)
     assert told["items_at_least"] is None
     assert (told["domains"][0]["rate"], told["domains"][0]["burst"]) == (50, 5)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(1.24, "1.2 s"), (90, "90 s"), (600, "10 min"), (9000, "2.5 h"), (400_000, "4.6 days")],
-)
-def test_durations_are_told_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

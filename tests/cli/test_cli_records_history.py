@@ -45,8 +45,8 @@ def test_the_values_of_a_field_are_drawn(twice: Terminal) -> None:
     points = twice("records", "history", "1", "price", "--json").last
 
     assert "price" in lines[0].split()
-    assert lines[1].split()[3:5] == ["5", "█" * 15]
-    assert lines[2].split()[3:] == ["8", "+60.0%", "█" * 24]
+    assert lines[1].split()[3:5] == ["5", "█" * 18 + "▊"]
+    assert lines[2].split()[3:] == ["8", "+60.0%", "█" * 30]
     assert [point["value"] for point in points] == [5, 8]
     assert points[-1]["until"] is None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longline.cli.job_runs import run_shown
+from longline.cli.progress import run_job
 from longline.config.settings import Settings
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
@@ -175,7 +175,7 @@ async def shown(
     async def start(hooks: dict[str, Any]) -> JobReport:
         return await orchestrator.execute(**hooks)
 
-    return await run_shown(orchestrator, start, as_json=as_json)
+    return await run_job(orchestrator, start, as_json=as_json)
 
 
 async def test_a_site_that_cannot_be_reached_fails_the_job(
@@ -215,7 +215,7 @@ def test_a_run_that_gets_a_signal_finishes_what_it_has_and_can_go_on(
     out, err = process.communicate()
 
     assert process.returncode == 130
-    assert "ctrl-c" in err
+    assert "Ctrl-C" in err
     assert out.startswith("paused")
     (job,) = longline("jobs", "--json").last
     assert (job["state"], job["leased"]) == ("paused", 0)
@@ -238,7 +238,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
 
-    assert "ctrl-c" in told
+    assert "Ctrl-C" in told
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert process.returncode == 130

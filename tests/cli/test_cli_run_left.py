@@ -49,7 +49,7 @@ def test_an_export_is_written_later_when_redis_is_only_away(
 
     answer = longline("export", "--job", job, "-o", "a.csv", "--detach")
 
-    (order,) = longline("jobs", job, "--json").last["orders"]
+    (order,) = longline("jobs", job, "--json").last["tasks"]
     assert (answer.code, answer.err.count("\n")) == (0, 1)
     assert f"redis://***@{away}/0" in answer.err
     assert (order["kind"], Path(order["output"]).name) == ("export", "a.csv")

@@ -11,16 +11,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from longline.cli.display import (
-    Display,
-    duration,
+from longline.cli.options import typed_values
+from longline.cli.output import duration_text
+from longline.cli.progress import (
+    JobDisplay,
     eta_text,
-    line,
-    pace_text,
-    picture,
+    job_panel,
     print_summary,
+    progress_line,
+    rate_limit_text,
 )
-from longline.cli.options import values_of
 from longline.core.model import ItemState, JobState
 from longline.engine.progress import PaceStatus, Progress
 from longline.engine.report import JobReport
@@ -50,25 +50,26 @@ PROGRESS = Progress(
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0, "0.0 s"),
-        (9.94, "9.9 s"),
-        (42.4, "42 s"),
-        (59.6, "1 min 00 s"),
-        (185, "3 min 05 s"),
-        (7800, "2 h 10 min"),
-        (90_000, "25 h 00 min"),
+        (0, "0.0s"),
+        (9.94, "9.9s"),
+        (9.96, "10s"),
+        (42.4, "42s"),
+        (59.6, "1m 00s"),
+        (185, "3m 05s"),
+        (7800, "2h 10m"),
+        (90_000, "1d 01h"),
     ],
 )
-def test_durations_are_told_as_people_say_them(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
+    assert duration_text(seconds) == words
 
 
 @pytest.mark.parametrize(
     ("eta", "is_discovered", "words"),
     [
-        (None, True, "unknown yet"),
-        (75.4, True, "1 min 15 s"),
-        (75.4, False, "over 1 min 15 s"),
+        (None, True, "unknown"),
+        (75.4, True, "1m 15s"),
+        (75.4, False, "over 1m 15s"),
     ],
 )
 def test_an_eta_is_a_lower_bound_while_items_are_still_found(
@@ -78,46 +79,48 @@ def test_an_eta_is_a_lower_bound_while_items_are_still_found(
 
 
 def test_a_line_for_logs_shows_the_progress() -> None:
-    assert line(PROGRESS) == (
-        "shop: 9/20 items, 6 ok, 2 failed, 75.0%, 18/min, 1234 requests, 1 429s, ETA 1 min 15 s"
+    assert progress_line(PROGRESS) == (
+        "shop: 9/20 items, 6 ok, 2 failed, 75.0%, 18/min, 1234 requests, 1 429s, ETA 1m 15s"
     )
 
 
 def test_nothing_tried_has_no_success_rate() -> None:
     empty = replace(PROGRESS, counts=dict.fromkeys(ItemState, 0), is_discovered=False, eta=None)
 
-    assert line(empty).startswith("shop: 0/0+ ")
-    assert "%" not in line(empty)
+    assert progress_line(empty).startswith("shop: 0/0+ ")
+    assert "%" not in progress_line(empty)
 
 
 def test_the_state_of_a_limit_is_shown() -> None:
-    assert pace_text(PACE) == ("shop.test  2/s  burst 5  tokens 0.0  waited 1 min 15 s in 12 waits")
-    assert pace_text(replace(PACE, rate=None)) == "shop.test  unlimited"
+    assert rate_limit_text(PACE) == (
+        "shop.test  2/s  burst 5  tokens 0.0  waited 1m 15s in 12 waits"
+    )
+    assert rate_limit_text(replace(PACE, rate=None)) == "shop.test  unlimited"
 
 
 def test_the_live_display_shows_every_counter() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
 
-    console.print(picture(PROGRESS))
+    console.print(job_panel(PROGRESS))
 
     text = console.export_text()
     numbers = re.findall(r"[\d,]+", text)
     assert {"9", "20", "1,234", "5", "429"} <= set(numbers)
     assert all(part in text for part in ("6 stored", "1 skipped", "2 failed"))
-    assert pace_text(PACE) in text
+    assert rate_limit_text(PACE) in text
 
 
 def test_plain_lines_come_every_few_seconds_only(capsys: pytest.CaptureFixture[str]) -> None:
-    moments = [replace(PROGRESS, elapsed=at) for at in (0.0, 1.0, 4.9, 5.1, 6.0)]
+    snapshots = [replace(PROGRESS, elapsed=at) for at in (0.0, 1.0, 4.9, 5.1, 6.0)]
 
-    with Display() as display:
-        deque(map(display.update, moments), maxlen=0)
+    with JobDisplay() as display:
+        deque(map(display.update, snapshots), maxlen=0)
 
     assert capsys.readouterr().err.count("shop: ") == 2
 
 
 def test_a_quiet_display_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with Display(is_quiet=True) as display:
+    with JobDisplay(is_quiet=True) as display:
         display.say("hello")
         display.update(PROGRESS)
 
@@ -149,12 +152,12 @@ def test_a_summary_adds_up_and_says_what_to_do_next(capsys: pytest.CaptureFixtur
     print_summary(JobReport(replace(PROGRESS, state=JobState.PAUSED), 61.0, reason="[/b] stopped"))
 
     out = capsys.readouterr().out
-    assert out.startswith("paused — [/b] stopped  (shop-1, 1 min 01 s)\n")
+    assert out.startswith("paused — [/b] stopped  (shop-1, 1m 01s)\n")
     assert "20 discovered = 6 stored + 1 skipped + 2 failed + 11 remaining" in out
-    assert out.endswith("go on     longline resume shop-1\n")
+    assert out.endswith("resume    longline resume shop-1\n")
 
 
 def test_values_keep_the_type_they_look_like() -> None:
     pairs = [("a", "5"), ("b", "2.5"), ("c", "true"), ("d", "007"), ("e", ""), ("f", "[1]")]
 
-    assert values_of(pairs) == {"a": 5, "b": 2.5, "c": True, "d": "007", "e": "", "f": "[1]"}
+    assert typed_values(pairs) == {"a": 5, "b": 2.5, "c": True, "d": "007", "e": "", "f": "[1]"}

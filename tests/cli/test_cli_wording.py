@@ -21,7 +21,7 @@ def test_a_misspelled_name_is_answered_with_the_nearest_one(
     (tmp_path / "sources" / "shop.yaml").write_text("source: n8n\n")
 
     assert longline("config", "show", "shopp").err == (
-        "longline: NAME: there is no 'shopp' here; did you mean 'shop'? known are: shop\n"
+        "longline: NAME: there is no 'shopp'; did you mean 'shop'? known names: shop\n"
     )
 
 
@@ -29,8 +29,8 @@ def test_a_count_of_files_has_a_singular(longline: Terminal, tmp_path: Path) -> 
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text("source: n8n\n")
 
-    assert longline("config", "validate", "a.yaml").out == "1 file is sound\n"
-    assert longline("config", "validate", "a.yaml", "b.yaml").out == "2 files are sound\n"
+    assert longline("config", "validate", "a.yaml").out == "1 file is valid\n"
+    assert longline("config", "validate", "a.yaml", "b.yaml").out == "2 files are valid\n"
 
 
 def test_an_export_is_summed_up_in_one_line(longline: Terminal, shop: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from longline.cli.format import SafeConsole, SafeLive
+from longline.cli.output import SafeConsole, SafeLive
 from longline.core.output import (
     OutputFailed,
     SafeStream,
@@ -32,7 +32,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "longline"
 # Who may touch the streams of the process, and why.
 STREAMS = {
     "core/output.py",  # the guard itself
-    "cli/format.py",  # SafeConsole, which sanitises before it adds colours
+    "cli/output.py",  # SafeConsole, which sanitises before it adds colours
     "cli/closed_pipe.py",  # replaces the descriptor when its reader is gone
     "cli/main.py",
     "distributed/celery_worker.py",  # logs of a worker, behind the guard
@@ -40,7 +40,7 @@ STREAMS = {
     "http/archive/packing_process.py",  # a protocol between two of our processes
     "http/middleware/html_probe.py",  # the same
 }
-RICH = {"cli/format.py"}  # who may make consoles and live displays
+RICH = {"cli/output.py"}  # who may make consoles and live displays
 HOSTILE = "a\x1b[2J\x1b]0;t\x07\x9b31m\x08\x7f\u202e\u2066\u200e\u200b\u2028\ud800z"
 BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
 

@@ -16,12 +16,10 @@ import psutil
 from redis import Redis
 
 from longline.config.settings import Settings
-from longline.services.base import Part
-from longline.services.down import down
-from longline.services.processes import living
-from longline.services.record import Entry, Record, RecordFile
-from longline.services.status import status
-from longline.services.up import Started, Wish, up
+from longline.services.base import ServiceStatus
+from longline.services.cluster import ClusterOptions, StartedCluster, down, status, up
+from longline.services.processes import find_process
+from longline.services.state import ProcessEntry, ServicesState, StateFile
 from tests.servers import until
 
 COMMAND = (sys.executable, "-c", "from longline.cli.main import main; main()")
@@ -32,11 +30,11 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.file = RecordFile(path)
+        self.file = StateFile(path)
         self.steps: list[tuple[str, str]] = []
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ServicesState:
         return self.file.read()
 
     @property
@@ -46,26 +44,26 @@ class Home:
     def settings(self, **values: Any) -> Settings:
         return Settings(home=self.path, **values)
 
-    def up(self, *, workers: int = 0, with_postgres: bool = False, **values: Any) -> Started:
-        wish = Wish(workers, 1, with_postgres)
-        return up(self.settings(**values), wish, lambda *step: self.steps.append(step))
+    def up(self, *, workers: int = 0, with_postgres: bool = False, **values: Any) -> StartedCluster:
+        options = ClusterOptions(workers, 1, with_postgres)
+        return up(self.settings(**values), options, lambda *step: self.steps.append(step))
 
-    def down(self) -> tuple[Entry, ...]:
+    def down(self) -> tuple[ProcessEntry, ...]:
         return down(self.settings(), lambda *step: self.steps.append(step))
 
-    def status(self, **values: Any) -> dict[str, Part]:
+    def status(self, **values: Any) -> dict[str, ServiceStatus]:
         return {one.name: one for one in status(self.settings(**values))}
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> ProcessEntry:
         found = self.record.entry(name)
         assert found is not None
         return found
 
-    def kill(self, name: str) -> Entry:
+    def kill(self, name: str) -> ProcessEntry:
         """End one of its processes as kill -9 does."""
         entry = self.entry(name)
         os.kill(entry.pid, signal.SIGKILL)
-        until(lambda: living(entry) is None, f"the end of {name}")
+        until(lambda: find_process(entry) is None, f"the end of {name}")
         return entry
 
     def answers(self) -> bool:

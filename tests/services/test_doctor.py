@@ -21,12 +21,12 @@ from longline.cli.commands.tools.doctor import command as doctor_command
 from longline.config.settings import Settings
 from longline.core.model import Item
 from longline.engine.owner import this_host
-from longline.services.doctor.base import Finding, Ground, Verdict, ok
+from longline.services.doctor.base import CheckContext, Finding, Verdict, ok
 from longline.services.doctor.cluster import abandoned_jobs, own_services, workers
-from longline.services.doctor.database import database, file_system
 from longline.services.doctor.doctor import CHECKS, diagnose, examine
 from longline.services.doctor.machine import browser, disk, home, secrets, sources, variables
-from longline.services.record import Entry, Record, RecordFile
+from longline.services.doctor.servers import database, file_system
+from longline.services.state import ProcessEntry, ServicesState, StateFile
 from longline.storage.jobs import NewJob
 from longline.storage.migrate import NEWEST
 from longline.storage.queue.enqueue import Discovered
@@ -51,18 +51,18 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def ground(settings: Settings) -> Ground:
+def ground(settings: Settings) -> CheckContext:
     settings.home.mkdir()
-    return Ground(settings, environment={})
+    return CheckContext(settings, environment={})
 
 
-def only(check: Any, ground: Ground) -> Finding:
+def only(check: Any, ground: CheckContext) -> Finding:
     (found,) = check(ground)
     assert isinstance(found, Finding)
     return found
 
 
-def test_a_new_installation_has_no_problem(ground: Ground) -> None:
+def test_a_new_installation_has_no_problem(ground: CheckContext) -> None:
     found = examine(ground, CHECKS)
 
     assert [one for one in found if one.verdict is Verdict.PROBLEM] == []
@@ -70,13 +70,13 @@ def test_a_new_installation_has_no_problem(ground: Ground) -> None:
 
 
 def test_nothing_is_made_by_looking(settings: Settings) -> None:
-    examine(Ground(settings), CHECKS)
+    examine(CheckContext(settings), CHECKS)
 
     assert not settings.home.exists()
 
 
-def test_a_check_that_fails_is_a_finding(ground: Ground) -> None:
-    def fail(_ground: Ground) -> Iterator[Finding]:
+def test_a_check_that_fails_is_a_finding(ground: CheckContext) -> None:
+    def fail(_ground: CheckContext) -> Iterator[Finding]:
         raise ZeroDivisionError("by zero")
 
     (found,) = examine(ground, {"sums": fail})
@@ -85,10 +85,10 @@ def test_a_check_that_fails_is_a_finding(ground: Ground) -> None:
     assert "ZeroDivisionError: by zero" in found.sentence
 
 
-def test_a_check_that_hangs_is_a_finding(ground: Ground) -> None:
+def test_a_check_that_hangs_is_a_finding(ground: CheckContext) -> None:
     held = threading.Event()
 
-    def hang(_ground: Ground) -> Iterator[Finding]:
+    def hang(_ground: CheckContext) -> Iterator[Finding]:
         held.wait(60)
         yield ok("late", "too late")
 
@@ -99,8 +99,8 @@ def test_a_check_that_hangs_is_a_finding(ground: Ground) -> None:
     assert "0.05 s" in found.sentence
 
 
-def test_problems_come_last(ground: Ground) -> None:
-    full = Ground(ground.settings, {"LONGLINE_HOMME": "x"}, free_bytes=lambda _folder: 5)
+def test_problems_come_last(ground: CheckContext) -> None:
+    full = CheckContext(ground.settings, {"LONGLINE_HOMME": "x"}, free_bytes=lambda _folder: 5)
 
     found = examine(full, {"disk": disk, "variables": variables, "home": home})
 
@@ -129,18 +129,18 @@ def test_settings_that_cannot_be_read_are_the_one_finding(
     ],
 )
 def test_a_disk_is_judged_by_what_is_free(
-    ground: Ground, free: int, verdict: Verdict, amount: str
+    ground: CheckContext, free: int, verdict: Verdict, amount: str
 ) -> None:
-    found = only(disk, Ground(ground.settings, {}, free_bytes=lambda _folder: free))
+    found = only(disk, CheckContext(ground.settings, {}, free_bytes=lambda _folder: free))
 
     assert found.verdict is verdict
     assert amount in found.sentence
 
 
-def test_an_unknown_variable_is_reported_with_the_nearest_setting(ground: Ground) -> None:
+def test_an_unknown_variable_is_reported_with_the_nearest_setting(ground: CheckContext) -> None:
     given = {"LONGLINE_DATABASE_ULR": "x", "LONGLINE_HOME": "y", "PATH": "z"}
 
-    found = only(variables, Ground(ground.settings, given))
+    found = only(variables, CheckContext(ground.settings, given))
 
     assert found.verdict is Verdict.WARNING
     assert "LONGLINE_DATABASE_ULR" in found.sentence
@@ -150,10 +150,10 @@ def test_an_unknown_variable_is_reported_with_the_nearest_setting(ground: Ground
 def test_a_home_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
 
-    assert only(home, Ground(Settings(home=tmp_path / "home"))).verdict is Verdict.PROBLEM
+    assert only(home, CheckContext(Settings(home=tmp_path / "home"))).verdict is Verdict.PROBLEM
 
 
-def test_a_file_that_is_no_database_is_a_problem(ground: Ground) -> None:
+def test_a_file_that_is_no_database_is_a_problem(ground: CheckContext) -> None:
     file = ground.settings.home / "longline.sqlite"
     file.write_bytes(b"not a database" * 100)
 
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_database_is_a_problem(ground: Ground) -> None:
     assert str(file) in found.sentence
 
 
-def test_a_database_is_described(ground: Ground) -> None:
+def test_a_database_is_described(ground: CheckContext) -> None:
     open_store(ground.settings.database).close()
 
     found = only(database, ground)
@@ -180,13 +180,13 @@ def test_a_file_system_is_told_by_the_nearest_mount(tmp_path: Path) -> None:
 
 
 def test_what_a_source_lacks_is_reported(
-    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ground: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "shop.yaml").write_text(MANIFEST)
     monkeypatch.delenv("SHOP_TOKEN", raising=False)
     chosen = ground.settings.model_copy(update={"chromium": "/no/such/browser"})
-    ground = Ground(chosen, {})
+    ground = CheckContext(chosen, {})
 
     assert "SHOP_TOKEN" in only(secrets, ground).sentence
     missing = only(browser, ground)
@@ -196,7 +196,7 @@ def test_what_a_source_lacks_is_reported(
     assert only(sources, ground).verdict is Verdict.OK
 
 
-def test_a_broken_manifest_is_a_problem(ground: Ground, tmp_path: Path) -> None:
+def test_a_broken_manifest_is_a_problem(ground: CheckContext, tmp_path: Path) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "shop.yaml").write_text(MANIFEST.replace("fields", "feilds"))
 
@@ -207,7 +207,7 @@ def test_a_broken_manifest_is_a_problem(ground: Ground, tmp_path: Path) -> None:
 
 
 @pytest.mark.real_time
-async def test_a_job_that_nobody_works_on_is_found(ground: Ground) -> None:
+async def test_a_job_that_nobody_works_on_is_found(ground: CheckContext) -> None:
     with open_store(ground.settings.database) as store:
         now = await store.now()
         job = await store.jobs.create(NewJob("shop", {}, {}, now))
@@ -244,7 +244,7 @@ async def test_jobs_that_were_left_when_the_cluster_went_down_wait_for_workers(
     assert "`longline worker`" in found["remedy"]
 
 
-def test_a_home_without_a_cluster_needs_no_workers(ground: Ground) -> None:
+def test_a_home_without_a_cluster_needs_no_workers(ground: CheckContext) -> None:
     open_store(ground.settings.database).close()
 
     assert list(workers(ground)) == []
@@ -268,15 +268,15 @@ def test_the_doctor_works_without_optional_packages_and_names_them(tmp_path: Pat
     assert "longline[cluster]" in str(problems)
 
 
-def entry(name: str, pid: int, port: int | None) -> Entry:
+def entry(name: str, pid: int, port: int | None) -> ProcessEntry:
     started = psutil.Process(pid).create_time() if psutil.pid_exists(pid) else 1.0
-    return Entry(name, pid, started, ("sleep",), port, "some.log")
+    return ProcessEntry(name, pid, started, ("sleep",), port, "some.log")
 
 
-def test_processes_of_ours_that_are_gone_or_silent_are_found(ground: Ground) -> None:
+def test_processes_of_ours_that_are_gone_or_silent_are_found(ground: CheckContext) -> None:
     closed = free_port()
     gone, here = entry("worker-1", 999_999_999, None), entry("redis", os.getpid(), closed)
-    RecordFile(ground.settings.home).write(Record(processes=(gone, here)))
+    StateFile(ground.settings.home).write(ServicesState(processes=(gone, here)))
 
     first, second = own_services(ground)
 

@@ -19,12 +19,11 @@ from longline.config.settings import Settings
 from longline.core.model import Item
 from longline.distributed.registry import WORKER
 from longline.services.advisories import advisories_for
-from longline.services.doctor.base import Finding, Ground, Verdict
+from longline.services.cluster import status
+from longline.services.doctor.base import CheckContext, Finding, Verdict
 from longline.services.doctor.cluster import clocks, workers
-from longline.services.doctor.database import database
 from longline.services.doctor.doctor import CHECKS, examine
-from longline.services.doctor.redis import broker, redis
-from longline.services.status import status
+from longline.services.doctor.servers import broker, database, redis
 from longline.storage.jobs import NewJob
 from longline.storage.migrate import NEWEST
 from longline.storage.queue.enqueue import Discovered
@@ -73,11 +72,11 @@ def both(tmp_path: Path, redis_server: RedisServer, postgres_server: PostgresSer
     return Settings(home=tmp_path, **urls)  # type: ignore[arg-type]  # texts only
 
 
-def ground(tmp_path: Path, **settings: Any) -> Ground:
-    return Ground(Settings(home=tmp_path, **settings), {})
+def ground(tmp_path: Path, **settings: Any) -> CheckContext:
+    return CheckContext(Settings(home=tmp_path, **settings), {})
 
 
-def only(check: Any, ground: Ground) -> Finding:
+def only(check: Any, ground: CheckContext) -> Finding:
     (found,) = check(ground)
     assert isinstance(found, Finding)
     return found
@@ -220,7 +219,7 @@ def test_no_password_in_a_query_is_told(tmp_path: Path, postgres_server: Postgre
     url = f"{postgres_server.url()}?password=geheim"
     settings = Settings(home=tmp_path, database_url=url)
 
-    (found,) = database(Ground(settings, {}))
+    (found,) = database(CheckContext(settings, {}))
     parts = status(settings)
 
     assert found.verdict is Verdict.OK
@@ -253,7 +252,7 @@ def test_a_clock_that_is_off_is_reported_with_what_it_governs(
     offset: str,
     direction: str,
 ) -> None:
-    first, second = clocks(Ground(both, {}, now=lambda: time.time() + ahead))
+    first, second = clocks(CheckContext(both, {}, now=lambda: time.time() + ahead))
 
     assert first.verdict is second.verdict is verdict
     assert offset in first.sentence

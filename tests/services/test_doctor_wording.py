@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings
-from longline.services.doctor.base import Ground
+from longline.services.doctor.base import CheckContext
 from longline.services.doctor.cluster import workers
 from longline.services.doctor.doctor import examine
 from longline.storage.jobs import NewJob
@@ -20,7 +20,7 @@ from longline.storage.store import open_store
 async def test_one_job_is_singular_and_two_are_plural(
     tmp_path: Path, count: int, words: str
 ) -> None:
-    ground = Ground(Settings(home=tmp_path), {})
+    ground = CheckContext(Settings(home=tmp_path), {})
     with open_store(ground.settings.database) as store:
         for _ in range(count):
             job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))

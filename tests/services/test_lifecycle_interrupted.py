@@ -9,10 +9,9 @@ import sys
 import pytest
 
 from longline.config.errors import HomeUnwritable
-from longline.services.processes import Launch, launch, living
-from longline.services.record import Record
-from longline.services.running import cluster_running
-from longline.services.up import Wish
+from longline.services.cluster import ClusterOptions, cluster_running
+from longline.services.processes import Launch, find_process, launch
+from longline.services.state import ServicesState
 from tests.servers import until
 from tests.services.homes import Home, working_for
 
@@ -20,10 +19,10 @@ BLOCK = """
 import sys, time
 from pathlib import Path
 from longline.config.settings import Settings
-from longline.services.running import cluster_running
-from longline.services.up import Wish
+from longline.services.cluster import cluster_running
+from longline.services.cluster import ClusterOptions
 
-with cluster_running(Settings(home=Path(sys.argv[1])), Wish(workers=0)):
+with cluster_running(Settings(home=Path(sys.argv[1])), ClusterOptions(workers=0)):
     print("running", flush=True)
     time.sleep(60)
 """
@@ -54,7 +53,7 @@ def test_down_stops_what_a_killed_up_has_left(home: Home) -> None:
     home.down()
 
     assert working_for(home.path) == []
-    assert home.record == Record()
+    assert home.record == ServicesState()
 
 
 def test_a_signal_in_the_middle_undoes_what_was_begun(home: Home) -> None:
@@ -67,7 +66,7 @@ def test_a_signal_in_the_middle_undoes_what_was_begun(home: Home) -> None:
     assert command.returncode == 130
     assert [line.split()[:1] for line in told.splitlines()].count(["redis"]) == 2  # up and down
     assert working_for(home.path) == []
-    assert home.record == Record()
+    assert home.record == ServicesState()
 
 
 def test_nothing_starts_before_it_is_on_record(home: Home) -> None:
@@ -84,7 +83,7 @@ def test_nothing_starts_before_it_is_on_record(home: Home) -> None:
 
 
 def test_a_block_stops_what_it_has_started(home: Home) -> None:
-    with cluster_running(home.settings(), Wish(workers=0)) as started:
+    with cluster_running(home.settings(), ClusterOptions(workers=0)) as started:
         was_there = home.answers()
 
     assert was_there
@@ -93,16 +92,19 @@ def test_a_block_stops_what_it_has_started(home: Home) -> None:
 
 
 def test_a_block_that_fails_stops_what_it_has_started(home: Home) -> None:
-    with pytest.raises(ZeroDivisionError), cluster_running(home.settings(), Wish(workers=0)):
+    with (
+        pytest.raises(ZeroDivisionError),
+        cluster_running(home.settings(), ClusterOptions(workers=0)),
+    ):
         raise ZeroDivisionError
 
-    assert home.record == Record()
+    assert home.record == ServicesState()
 
 
 def test_a_block_leaves_what_was_there_before_it(home: Home) -> None:
     home.up()
 
-    with cluster_running(home.settings(), Wish(workers=0)) as started:
+    with cluster_running(home.settings(), ClusterOptions(workers=0)) as started:
         pass
 
     assert started.processes == ()
@@ -119,5 +121,5 @@ def test_a_block_that_is_told_to_end_stops_what_it_has_started(home: Home) -> No
         code = process.wait(60)
 
     assert code == 143
-    assert living(entry) is None
-    assert home.record == Record()
+    assert find_process(entry) is None
+    assert home.record == ServicesState()

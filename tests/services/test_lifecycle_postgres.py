@@ -15,7 +15,7 @@ from longline.core.errors import BadOption
 from longline.core.files import exposed_in
 from longline.services.errors import StartFailed
 from longline.services.postgres import PostgresService
-from longline.services.processes import living
+from longline.services.processes import find_process
 from longline.storage.jobs import NewJob
 from longline.storage.store import open_store
 from tests.services.homes import Home, is_listening, working_for
@@ -62,7 +62,7 @@ def test_nobody_gets_in_with_another_password(running: Home) -> None:
 
 def test_its_password_is_nowhere_to_be_seen(running: Home) -> None:
     password = running.path / "postgres" / "password"
-    process = living(running.entry("postgres"))
+    process = find_process(running.entry("postgres"))
 
     assert process is not None
     assert password.read_text() not in " ".join(process.cmdline())
@@ -72,7 +72,7 @@ def test_its_password_is_nowhere_to_be_seen(running: Home) -> None:
 
 @AS_ROOT
 def test_root_has_another_user_run_it(running: Home) -> None:
-    process = living(running.entry("postgres"))
+    process = find_process(running.entry("postgres"))
 
     assert process is not None
     assert process.uids().effective != 0

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import MissingExtra
-from longline.services import processes
+from longline.services import programs
 from longline.services.advisories import advisories_for, parse_version
-from longline.services.processes import postgres_folders, postgres_version, redis_server
+from longline.services.programs import postgres_folders, postgres_version, redis_server
 from tests.servers import wheel
 
 
@@ -85,7 +85,7 @@ def test_a_program_that_is_nowhere_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(processes, "find_spec", lambda _package: None)
+    monkeypatch.setattr(programs, "find_spec", lambda _package: None)
 
     with pytest.raises(MissingExtra) as missing:
         redis_server()

@@ -20,9 +20,9 @@ from longline.config.errors import HomeUnwritable
 from longline.core.errors import BadOption, StoreUnreachable
 from longline.distributed.errors import BrokerUnusable
 from longline.services.errors import ServicesBusy, ServiceUnreachable
-from longline.services.processes import living
-from longline.services.record import Entry, Record, alone_in
-from longline.services.redis import problem_of
+from longline.services.processes import find_process
+from longline.services.redis import redis_problem
+from longline.services.state import ProcessEntry, ServicesState, lifecycle_lock
 from tests.servers import PostgresServer, RedisServer
 from tests.services.homes import Home, is_listening, working_for
 
@@ -49,7 +49,7 @@ def test_after_down_there_is_no_process_and_no_port(home: Home) -> None:
     assert [one.name for one in stopped] == ["redis"]
     assert not is_listening(entry.port)
     assert working_for(home.path) == []
-    assert home.record == Record()
+    assert home.record == ServicesState()
 
 
 def test_up_after_down_is_a_new_server_with_a_new_password(home: Home) -> None:
@@ -140,7 +140,7 @@ def test_what_was_started_before_a_part_failed_is_stopped_again(home: Home) -> N
         home.up(database_url="postgresql+psycopg://somebody@127.0.0.1:1/nowhere")
 
     assert [part for part, _ in home.steps] == ["redis", "redis"]  # started and stopped
-    assert home.record == Record()
+    assert home.record == ServicesState()
     assert working_for(home.path) == []
 
 
@@ -161,13 +161,13 @@ def test_a_process_that_has_a_recorded_number_by_now_is_left_alone(
     home.up()
     entry = home.kill("redis")
     old = replace(entry, pid=stranger.pid, start_time=stranger.create_time() - 60)
-    home.file.write(Record(None, None, (old,)))
+    home.file.write(ServicesState(None, None, (old,)))
 
     home.down()
 
     assert stranger.is_running()
     assert stranger.status() != psutil.STATUS_ZOMBIE
-    assert home.record == Record()
+    assert home.record == ServicesState()
 
 
 def test_a_worker_that_has_a_recorded_number_by_now_is_left_alone(
@@ -175,8 +175,10 @@ def test_a_worker_that_has_a_recorded_number_by_now_is_left_alone(
 ) -> None:
     home.path.mkdir()
     log = str(home.path / "logs" / "worker-1.log")
-    old = Entry("worker-1", stranger.pid, stranger.create_time() - 60, ("python",), None, log)
-    home.file.write(Record(None, None, (old,)))
+    old = ProcessEntry(
+        "worker-1", stranger.pid, stranger.create_time() - 60, ("python",), None, log
+    )
+    home.file.write(ServicesState(None, None, (old,)))
 
     home.down()
 
@@ -189,7 +191,7 @@ def test_one_user_alone_can_read_the_password(home: Home) -> None:
 
     private = [home.path / "services.json", home.path / "redis" / "redis.conf"]
     private += [*(home.path / "logs").iterdir()]
-    process = living(home.entry("redis"))
+    process = find_process(home.entry("redis"))
     password = started.redis_url.partition("@")[0].rpartition(":")[2]
 
     assert {stat.S_IMODE(one.stat().st_mode) for one in private} == {0o600}
@@ -200,10 +202,10 @@ def test_one_user_alone_can_read_the_password(home: Home) -> None:
 def test_nobody_gets_in_without_the_password(home: Home) -> None:
     home.up()
 
-    problem = problem_of(f"redis://127.0.0.1:{home.entry('redis').port}/0")
+    problem = redis_problem(f"redis://127.0.0.1:{home.entry('redis').port}/0")
 
     assert problem is not None
-    assert problem_of(str(home.record.redis_url)) is None
+    assert redis_problem(str(home.record.redis_url)) is None
 
 
 def test_a_flood_without_a_password_cannot_fill_the_memory(home: Home) -> None:
@@ -250,9 +252,9 @@ def test_two_at_once_do_not_meet(home: Home) -> None:
     home.path.mkdir()
 
     with (
-        alone_in(home.path),
+        lifecycle_lock(home.path),
         pytest.raises(ServicesBusy) as busy,
-        alone_in(home.path, patience=0.01),
+        lifecycle_lock(home.path, timeout=0.01),
     ):
         pytest.fail("both are in")
 

@@ -8,7 +8,7 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.services.errors import StartFailed
-from longline.services.workers import variables_of
+from longline.services.workers import environment_of
 from tests.servers import RedisServer, free_port
 from tests.services.homes import Home, working_for
 
@@ -73,7 +73,7 @@ def test_a_worker_has_the_settings_of_whoever_starts_it(tmp_path: Path) -> None:
         home=tmp_path, concurrency=3, parallel=False, sources=(Path("a"), Path("b"))
     )
 
-    assert variables_of(settings) == {
+    assert environment_of(settings) == {
         "LONGLINE_CONCURRENCY": "3",
         "LONGLINE_PARALLEL": "false",
         "LONGLINE_SOURCES": "a:b",

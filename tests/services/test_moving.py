@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from longline.config.settings import Settings, prepare_home
-from longline.core.model import Record as Made
-from longline.services.doctor.base import Ground, Verdict
-from longline.services.doctor.database import database
+from longline.core.model import Record
+from longline.services.database_copy import copy_home
+from longline.services.doctor.base import CheckContext, Verdict
 from longline.services.doctor.doctor import examine
+from longline.services.doctor.servers import database
 from longline.services.errors import ServicesBusy
-from longline.services.moving import Move, move
-from longline.services.record import Record, alone_in
+from longline.services.state import ServicesState, lifecycle_lock
 from longline.storage.errors import NotCopied
 from longline.storage.store import open_store
 from tests.servers import free_port
 from tests.services.homes import Home
 
-MADE = Made("shop", "a", "https://shop.test/a", {"title": "Thing"}, "first")
+MADE = Record("shop", "a", "https://shop.test/a", {"title": "Thing"}, "first")
 
 
 def prepared(home: Home) -> Settings:
@@ -41,7 +41,7 @@ async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Ho
     with open_store(before) as store:
         await store.records.create(MADE, at=1.0)
 
-    moved = await move(settings, Move("postgres"))
+    moved = await copy_home(settings, "postgres")
 
     assert moved.is_in_use
     assert settings.database.startswith("postgresql")
@@ -49,7 +49,7 @@ async def test_a_home_gets_a_server_of_its_own_and_uses_it_from_then_on(home: Ho
     assert await records_in(settings) == 1
 
     (home.path / "longline.sqlite").rename(home.path / "before.sqlite")
-    back = await move(settings, Move("sqlite"))
+    back = await copy_home(settings, "sqlite")
 
     assert back.is_in_use
     assert settings.database == before
@@ -63,9 +63,9 @@ async def test_a_home_is_not_moved_under_its_workers(home: Home, tmp_path: Path)
     elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
 
     with pytest.raises(NotCopied) as told:
-        await move(settings, Move(elsewhere))
+        await copy_home(settings, elsewhere)
     await asyncio.to_thread(home.down)
-    moved = await move(settings, Move(elsewhere))
+    moved = await copy_home(settings, elsewhere)
 
     assert told.value.target == elsewhere
     assert "`longline down`" in told.value.problem
@@ -80,11 +80,11 @@ async def test_no_worker_is_started_while_a_home_is_moved(home: Home, tmp_path: 
     told: list[str] = []
 
     def start(_table: str, _rows: int) -> None:
-        with pytest.raises(ServicesBusy) as busy, alone_in(home.path, patience=0.1):
+        with pytest.raises(ServicesBusy) as busy, lifecycle_lock(home.path, timeout=0.1):
             pass
         told.append(str(busy.value))
 
-    await move(settings, Move(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"), start)
+    await copy_home(settings, f"sqlite:///{tmp_path / 'elsewhere.sqlite'}", on_step=start)
 
     assert told
 
@@ -96,20 +96,22 @@ async def test_what_is_written_to_the_old_database_since_is_told(
     settings = prepared(home)
     with open_store(settings.database) as store:
         await store.records.create(MADE, at=1.0)
-    wish = Move(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}", force=True)
+    target = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
 
     def write(_table: str, _rows: int) -> None:
         with open_store(settings.database) as store:
             asyncio.run(store.event_log.add_statistics("job", {"requests": 1}))
 
-    assert (await move(settings, wish, write)).is_behind
+    assert (await copy_home(settings, target, force=True, on_step=write)).is_behind
 
 
 def test_the_doctor_says_how_to_start_a_server_of_the_home(home: Home) -> None:
     settings = prepared(home)
-    home.file.write(Record(database_url=f"postgresql://me:geheim@127.0.0.1:{free_port()}/name"))
+    home.file.write(
+        ServicesState(database_url=f"postgresql://me:geheim@127.0.0.1:{free_port()}/name")
+    )
 
-    (found,) = examine(Ground(settings, {}), {"database": database})
+    (found,) = examine(CheckContext(settings, {}), {"database": database})
 
     assert found.verdict is Verdict.PROBLEM
     assert "`longline up`" in (found.remedy or "")

@@ -1,43 +1,64 @@
-"""Options that several commands share, and how their text becomes values."""
+"""Options that several commands share, their types, and the settings of a command."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import orjson
 
-from longline.cli.format import note
-from longline.config.documents import nearest
 from longline.config.settings import Settings, load_settings
 from longline.core.errors import BadOption
-from longline.core.json_text import as_text
-from longline.core.output import sanitize_json
-from longline.pipeline.quality import GRADES
-from longline.storage.records.selecting import (
-    Condition,
-    Order,
-    RecordQuery,
-    parse_condition,
-    parse_moment,
-    parse_order,
-)
-from longline.storage.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+N = TypeVar("N", int, float)
 _PROFILE = "longline.profile"
 _SETTINGS = "longline.settings"
+_LARGEST = 2**63 - 1  # of a database
+
+# ---------------- Types
+
+
+class Number(click.ParamType[N]):
+    """A number within bounds, which the help does not repeat.
+
+    Args:
+        kind: int or float.
+        low: the least number that is allowed.
+        high: the largest number that is allowed.
+        above: whether `low` itself is not allowed.
+    """
+
+    name = "N"
+
+    def __init__(
+        self, kind: type[N], low: float, high: float = math.inf, *, above: bool = False
+    ) -> None:
+        self._kind: type[N] = kind
+        self._low = low
+        self._high = high
+        self._above = above
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> N:
+        try:
+            number: N = self._kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a {'whole ' * (self._kind is int)}number", param, ctx)
+        is_low = number <= self._low if self._above else number < self._low
+        if is_low or number > self._high or math.isnan(number):
+            least = "more than" if self._above else "at least"
+            most = "" if self._high in (math.inf, _LARGEST) else f" and at most {self._high:g}"
+            self.fail(f"{value} must be {least} {self._low:g}{most}", param, ctx)
+        return number
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """`name=value`."""
+    """`NAME=VALUE`."""
 
-    name = "name=value"
+    name = "NAME=VALUE"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -46,17 +67,17 @@ class Pair(click.ParamType[tuple[str, str]]):
             return value
         name, separator, text = str(value).partition("=")
         if not separator or not name:
-            self.fail(f"{value!r} is not of the form name=value", param, ctx)
+            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
         return name, text
 
 
 class Rate(click.ParamType[float | str]):
-    """Requests a second, `unlimited`, or, where a pace can be learned, `auto`."""
+    """Requests per second, `unlimited`, or `auto` where a rate can be learned."""
 
-    name = "rate"
+    name = "RATE"
 
     def __init__(self, *, has_auto: bool = False) -> None:
-        self._words = ("unlimited", "auto") if has_auto else ("unlimited",)
+        self._words = ("auto", "unlimited") if has_auto else ("unlimited",)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -66,54 +87,54 @@ class Rate(click.ParamType[float | str]):
         try:
             number = float(value)
         except ValueError:
-            words = " nor ".join(repr(word) for word in self._words)
-            self.fail(f"{value!r} is neither a number nor {words}", param, ctx)
-        if not 0 < number < float("inf"):
-            self.fail("must be more than 0; for no limit at all say 'unlimited'", param, ctx)
+            words = ", ".join(map(repr, self._words))
+            self.fail(f"{value!r} is not a number; it may also be {words}", param, ctx)
+        if not 0 < number < math.inf:
+            self.fail("must be more than 0; for no limit, use 'unlimited'", param, ctx)
         return number
 
 
 class JobName(click.ParamType[str]):
-    """The id of a job, or its beginning; nothing at all would be the beginning of any."""
+    """The id of a job, or the beginning of it."""
 
-    name = "job"
+    name = "JOB"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         del param, ctx
-        if not value:
-            raise BadOption("JOB", "it is empty; say which one, `longline jobs` lists them")
+        if not value:  # every id begins with an empty string
+            raise BadOption("JOB", "it is empty; `longline jobs` lists the jobs")
         return str(value)
 
 
 JOB = JobName()
-COUNT = click.IntRange(min=1, max=2**63 - 1)
-"""How many rows are wanted: as far as databases count."""
+COUNT = Number(int, 1, _LARGEST)
+"""A whole number of at least 1, as far as databases count."""
+UP_TO_1000 = Number(int, 1, 1000)
+SHARE = Number(float, 0, 1)
+SECONDS = Number(float, 0, above=True)
+
+
+# ---------------- Options
 
 
 def home_option(command: Command) -> Command:
-    """Add `--home` and `--profile`, which is no parameter: `settings_of` knows of it."""
+    """Add `--home` and `--profile`."""
     return click.option(
         "--home",
         type=click.Path(path_type=Path, file_okay=False),
-        help="Folder of the data [LONGLINE_HOME or ./.longline].",
+        metavar="FOLDER",
+        show_default="LONGLINE_HOME or ./.longline",
+        help="Folder for all data.",
     )(profile_option(command))
 
 
-def engine_option(otherwise: str) -> Callable[[Command], Command]:
-    """Add `--engine`; `otherwise` says what counts without it."""
-    return click.option(
-        "--engine",
-        type=click.Choice(["local", "celery"]),
-        help=f"Work here, or have workers do it [{otherwise}].",
-    )
-
-
 def profile_option(command: Command) -> Command:
-    """Add `--profile`, which is no parameter of the command: `settings_of` knows of it."""
+    """Add `--profile`, which is not a parameter of the command: `settings_of` reads it."""
     return click.option(
         "--profile",
         metavar="NAME",
-        help="Part of longline.yaml to use [LONGLINE_PROFILE].",
+        show_default="LONGLINE_PROFILE",
+        help="Profile of longline.yaml to use.",
         expose_value=False,
         callback=_keep_profile,
     )(command)
@@ -126,7 +147,17 @@ def _keep_profile(context: click.Context, _option: click.Parameter, value: str |
 
 def json_option(command: Command) -> Command:
     """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def engine_option(default: str) -> Callable[[Command], Command]:
+    """Add `--engine`; `default` describes what counts without it."""
+    return click.option(
+        "--engine",
+        type=click.Choice(["local", "celery"]),
+        show_default=default,
+        help="Run in this process, or on cluster workers.",
+    )
 
 
 def ignore_robots_option(command: Command) -> Command:
@@ -135,8 +166,62 @@ def ignore_robots_option(command: Command) -> Command:
         "--ignore-robots",
         multiple=True,
         metavar="HOST",
-        help="Go on although robots.txt of HOST says no; recorded in the job.",
+        help="Ignore robots.txt of HOST; recorded in the job. Repeatable.",
     )(command)
+
+
+def set_option(command: Command) -> Command:
+    """Add `--set`."""
+    return click.option(
+        "--set",
+        "options",
+        type=Pair(),
+        multiple=True,
+        help="Set an option of the source. Repeatable.",
+    )(command)
+
+
+def param_option(command: Command) -> Command:
+    """Add `--param`."""
+    return click.option(
+        "--param",
+        "params",
+        type=Pair(),
+        multiple=True,
+        help="Set a parameter of the source. Repeatable.",
+    )(command)
+
+
+def source_options(command: Command) -> Command:
+    """Add the options and limits of a source."""
+    limits = (
+        click.option(
+            "--rate",
+            type=Rate(has_auto=True),
+            help="Maximum requests per second per domain, 'auto' to learn it, or 'unlimited'.",
+        ),
+        click.option("--burst", type=COUNT, help="Maximum requests in a burst per domain."),
+        click.option(
+            "--max-in-flight",
+            type=COUNT,
+            help="Maximum concurrent requests per domain, over all processes.",
+        ),
+        click.option("--concurrency", type=UP_TO_1000, help="Maximum concurrent items per domain."),
+    )
+    for option in reversed(limits):
+        command = option(command)
+    return set_option(param_option(command))
+
+
+def key_options(command: Command) -> Command:
+    """Add the argument KEY of a record, and `--source`."""
+    source = click.option(
+        "--source", metavar="NAME", help="Source of the record, if several have this key."
+    )
+    return click.argument("key")(source(command))
+
+
+# ---------------- Values
 
 
 def settings_of(home: Path | None = None) -> Settings:
@@ -158,8 +243,8 @@ def profile_given() -> str | None:
     return context.meta.get(_PROFILE) if context else None
 
 
-def values_of(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return `name=value` pairs as a mapping; true, false and numbers keep their type."""
+def typed_values(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return name and value pairs as a mapping; true, false and numbers keep their type."""
     return {name: _typed(text) for name, text in pairs}
 
 
@@ -171,185 +256,6 @@ def _typed(text: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else text
 
 
-def print_json(value: Any) -> None:
-    """Print one line of JSON."""
-    click.echo(sanitize_json(as_text(value)))
-
-
-def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what may be said of a source and its pace, in whichever way it is used."""
-    options = (
-        click.option(
-            "--set", "options", type=Pair(), multiple=True, help="A setting of the source."
-        ),
-        click.option(
-            "--param", "params", type=Pair(), multiple=True, help="A parameter for the source."
-        ),
-        click.option(
-            "--rate",
-            type=Rate(has_auto=True),
-            help="Requests a second and domain, 'auto', 'unlimited'.",
-        ),
-        click.option("--burst", type=COUNT, help="Requests that may go at once."),
-        click.option(
-            "--max-in-flight",
-            type=COUNT,
-            help="Requests under way at one domain, over all processes.",
-        ),
-        click.option(
-            "--concurrency", type=click.IntRange(1, 1000), help="Items at once of one domain."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-# ---------------- The filters of records, as options of several commands
-
-_CLASSES = tuple(name for _, name in GRADES)
-_WHERE = click.option(
-    "--where",
-    multiple=True,
-    metavar="CONDITION",
-    help="Only where a field is so: price>100, city~berlin, photos?, @score<60; several are all.",
-)
-_AS_OF = click.option(
-    "--as-of", metavar="WHEN", help="As they were then, without those not yet seen."
-)
-_SINCE = click.option(
-    "--since", metavar="WHEN", help="Only those changed since: 2026-11-01 (UTC), or 2d, 3h ago."
-)
-_TEXT = click.option("--search", "text", help="Only records that hold this text.")
-_OPTIONS = (
-    click.option("--source", help="Only records of this source."),
-    click.option("--job", type=JOB, help="Only records that this job saw last."),
-    click.option("--min-score", type=click.FloatRange(0, 100), help="Only of this quality on."),
-    click.option("--grade", help=f"Only of this class: {', '.join(_CLASSES)}."),
-    _SINCE,
-    _AS_OF,
-    _WHERE,
-    click.option(
-        "--order",
-        multiple=True,
-        metavar="FIELD",
-        help="By a field, once for each; -price is falling, @score ours.",
-    ),
-    click.option("--limit", type=COUNT, help="At most this many."),
-)
-
-
-def query_options(command: Command) -> Command:
-    """Add the filters to a command."""
-    return _TEXT(filter_options(command))
-
-
-def filter_options(command: Command) -> Command:
-    """Add the filters to a command that has a way of its own to say a text."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def query_of(filters: Mapping[str, Any]) -> RecordQuery:
-    """Return the query that the options ask for.
-
-    Raises:
-        BadOption: a condition, an order, a score, a class or a moment cannot be read.
-    """
-    values = dict(filters)
-    for name in ("since", "as_of"):
-        values[name] = moment_of(values.get(name), f"--{name.replace('_', '-')}")
-    values["where"] = tuple(map(parse_condition, values.get("where") or ()))
-    values["order"] = tuple(map(_order_of, values.get("order") or ()))
-    values["min_score"] = _score_of(values.get("min_score"))
-    values["grade"] = _class_of(values.get("grade"))
-    return RecordQuery(**values)
-
-
-def _order_of(text: str) -> Order:
-    if not text.strip(" -"):
-        raise BadOption("--order", f"{text!r:.60} names no field, such as price or -@score")
-    return parse_order(text)
-
-
-def _score_of(score: float | None) -> float | None:
-    if score is not None and math.isnan(score):
-        raise BadOption("--min-score", "nan is no score: they go from 0 to 100")
-    return score
-
-
-def _class_of(text: str | None) -> str | None:
-    """Return the class of this name, in whichever case it is written."""
-    if text is None:
-        return None
-    found = next((name for name in _CLASSES if name.lower() == text.strip().lower()), None)
-    if found is None:
-        raise BadOption("--grade", f"{text!r:.60} is none of {', '.join(_CLASSES)}")
-    return found
-
-
-def moment_of(text: str | None, option: str) -> float | None:
-    """Return the moment that an option names; None when it was not given.
-
-    Raises:
-        BadOption: it names none.
-    """
-    return None if text is None else parse_moment(text, option=option, now=time.time())
-
-
-async def asked(store: Store, query: RecordQuery, columns: Sequence[str] = ()) -> RecordQuery:
-    """Return the query as the store knows it, with a note on fields that no record has.
-
-    Raises:
-        UnknownJob: none or several fit.
-        BadOption: the source is not known here.
-    """
-    await check_source(store, query.source)
-    whole = await with_whole_job(store, query)
-    ordered = [order.field for order in query.order]
-    named = dict.fromkeys([one.field for one in query.where] + ordered + list(columns))
-    for field in named:
-        if not field.startswith("@") and not await _is_anywhere(store, query, field):
-            of = f" of {query.source}" if query.source else ""
-            hint = "; for several, say --order again" if field in ordered and "," in field else ""
-            note(f"no record{of} has anything in {field}{hint}")
-    return whole
-
-
-async def check_source(store: Store, source: str | None) -> None:
-    """Refuse a source that has neither a record nor a job here.
-
-    Raises:
-        BadOption: there is no such source; with the name that was probably meant.
-    """
-    if source is None or await store.records.list(RecordQuery(source=source, limit=1)):
-        return
-    known = {job.source for job in await store.jobs.list(limit=None)}
-    if source in known:
-        return
-    known |= {row["source"] for row in await store.records.statistics()}
-    meant = nearest(source, sorted(known))
-    hint = f"did you mean {meant!r}? " if meant else ""
-    listed = f"there are {', '.join(sorted(known))}" if known else "there is none yet"
-    raise BadOption("source", f"nothing of {source!r:.60} was collected here; {hint}{listed}")
-
-
-async def _is_anywhere(store: Store, query: RecordQuery, field: str) -> bool:
-    filled = Condition(field, "?")
-    wanted = RecordQuery(source=query.source, as_of=query.as_of, where=(filled,), limit=1)
-    if await store.records.list(wanted):
-        return True
-    # Where there is no record at all, the field is not what is wrong.
-    return not await store.records.list(replace(wanted, where=()))
-
-
-async def with_whole_job(store: Store, query: RecordQuery) -> RecordQuery:
-    """Return the query with the id of its job, of which the beginning is enough.
-
-    Raises:
-        UnknownJob: none or several fit.
-    """
-    if query.job is None:
-        return query
-    return replace(query, job=(await store.jobs.get(query.job)).id)
+def given_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in values.items() if value not in (None, ())}

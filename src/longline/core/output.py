@@ -173,6 +173,21 @@ def trusted(stream: Any) -> TextIO:
     return cast("TextIO", stream)
 
 
+@contextmanager
+def closed_stdout_ignored() -> Iterator[None]:
+    """Continue the command when the reader of stdout has closed it, as `| head -1` does."""
+    try:
+        yield
+    except OSError:
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Redirect stdout to the null device, or Python reports a closed pipe when it exits."""
+    with suppress(OSError):  # stdout is not a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def binary_stdout() -> BinaryIO:
     """Return standard output for bytes, such as an export.
 

@@ -1,1 +1,1 @@
-"""Starting and stopping what a cluster on one machine needs: Redis, PostgreSQL, workers."""
+"""Services of a home: Redis, PostgreSQL and workers on one machine, and the doctor."""

@@ -1,4 +1,4 @@
-"""A redis-server of a home: on loopback, with a password, and nothing on disk."""
+"""The redis-server of a home: on loopback, with a password, without persistence."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from longline.core.redaction import redact_server_url
 from longline.distributed.errors import BrokerUnusable
 from longline.limits.backends.redis_connection import permanent_cause
 from longline.services.advisories import Version, parse_version
-from longline.services.base import LOOPBACK, Part, on_a_port
+from longline.services.base import LOOPBACK, ServiceStatus, start_on_free_port
 from longline.services.errors import ServiceUnreachable
 from longline.services.processes import (
     PRIVATE,
     Launch,
-    end,
+    find_process,
     launch,
-    living,
-    memory_of,
-    redis_server,
+    process_status,
+    stop_processes,
     wait_until_up,
 )
-from longline.services.record import RecordFile
+from longline.services.programs import redis_server
+from longline.services.state import StateFile
 
-_START = 30.0  # seconds
-ENDING = ((signal.SIGTERM, 10.0),)
-_ANSWER = 2.0  # seconds for an answer from this machine
-# Limits and messages that are thrown away at will would be worse than a refused command.
+_START_TIMEOUT = 30.0  # seconds
+STOP_SIGNALS = ((signal.SIGTERM, 10.0),)
+_RESPONSE_TIMEOUT = 2.0  # seconds
+# Evicted limits and messages would be worse than a refused command.
 _CONFIG = """\
 bind {host}
 port {port}
@@ -51,38 +51,39 @@ maxmemory-policy noeviction
 client-output-buffer-limit normal 64mb 16mb 60
 dir "{folder}"
 """
-# Redis 7 can also limit what all clients together take; older ones do not know the word.
+# Redis 7 can also limit the memory of all clients together; older versions reject the option.
 _CLIENTS_CONFIG = "maxmemory-clients 256mb\n"
 _CLIENTS_SINCE = (7, 0)
-_MOST_MEMORY = 1 << 30  # bytes, if that is not more than a quarter of the machine's
+_MAX_MEMORY = 1 << 30  # bytes, and at most a quarter of the machine's
 
 
 class RedisService:
-    """Messages and shared limits; it may forget all of it, so it is started anew without fear."""
+    """Messages and shared limits; both can be lost, so it can be restarted at any time."""
 
     name = "redis"
 
-    def __init__(self, file: RecordFile) -> None:
+    def __init__(self, file: StateFile) -> None:
         self._file = file
         self._folder = file.home / "redis"
 
     def is_healthy(self) -> bool:
-        record = self._file.read()
-        entry = record.entry(self.name)
+        state = self._file.read()
+        entry = state.entry(self.name)
         return (
             entry is not None
-            and record.redis_url is not None
-            and living(entry) is not None
-            and problem_of(record.redis_url) is None
+            and state.redis_url is not None
+            and find_process(entry) is not None
+            and redis_problem(state.redis_url) is None
         )
 
     def start(self) -> None:
         self.stop()
         before = self._file.read().redis_url
-        # Workers that still live find a server again that is where the last one was.
+        # Running workers reconnect when the new server has the address of the last one.
         last = urlsplit(before) if before else None
         password = (last.password if last else None) or secrets.token_urlsafe(32)
-        on_a_port(last.port if last else None, lambda port: self._start_on(port, password))
+        wanted = last.port if last else None
+        start_on_free_port(wanted, lambda port: self._start_on(port, password))
 
     def _start_on(self, port: int, password: str) -> None:
         url = f"redis://:{password}@{LOOPBACK}:{port}/0"
@@ -93,31 +94,22 @@ class RedisService:
         entry = launch(
             Launch(self.name, command, log, port, self._folder, umask=PRIVATE), self._file
         )
-        wait_until_up(entry, lambda: problem_of(url) is None, _START)
+        wait_until_up(entry, lambda: redis_problem(url) is None, _START_TIMEOUT)
         self._file.write(replace(self._file.read(), redis_url=url))
 
     def stop(self) -> None:
         entry = self._file.read().entry(self.name)
         if entry is not None:
-            end([entry], *ENDING)
+            stop_processes([entry], *STOP_SIGNALS)
 
-    def describe(self) -> Part:
-        record = self._file.read()
-        entry = record.entry(self.name)
-        port = None if entry is None else entry.port
+    def describe(self) -> ServiceStatus:
+        state = self._file.read()
+        entry = state.entry(self.name)
         is_healthy = self.is_healthy()
-        is_there = entry is not None and living(entry) is not None
-        return Part(
-            self.name,
-            is_healthy=is_healthy,
-            is_ours=True,
-            address=f"{LOOPBACK}:{port}",
-            since=entry.start_time if entry and is_there else None,
-            pid=entry.pid if entry and is_there else None,
-            port=port,
-            version=version_of(record.redis_url) if is_healthy and record.redis_url else None,
-            memory_bytes=None if entry is None else memory_of(entry),
-            log=None if entry is None else entry.log,
+        version = redis_version(state.redis_url) if is_healthy and state.redis_url else None
+        address = f"{LOOPBACK}:{entry.port if entry else None}"
+        return process_status(
+            self.name, entry, is_healthy=is_healthy, address=address, version=version
         )
 
     def _write_config(self, port: int, password: str, version: Version) -> Path:
@@ -125,7 +117,7 @@ class RedisService:
         path = self._folder / "redis.conf"
         path.unlink(missing_ok=True)
         folder = str(self._folder).replace("\\", "\\\\").replace('"', '\\"')
-        memory = min(_MOST_MEMORY, psutil.virtual_memory().total // 4)
+        memory = min(_MAX_MEMORY, psutil.virtual_memory().total // 4)
         text = _CONFIG.format(
             host=LOOPBACK, port=port, password=password, folder=folder, memory=memory
         )
@@ -136,31 +128,31 @@ class RedisService:
         return path
 
 
-def problem_of(url: str) -> str | None:
-    """Return why the Redis at an address does not answer; None when it does."""
+def redis_problem(url: str) -> str | None:
+    """Return why the Redis at a URL cannot be used; None when it can."""
     try:
-        with connected(url) as redis:
+        with connect_redis(url) as redis:
             redis.ping()
     except ValueError:
-        return "that is not an address of Redis"  # the text of the error may repeat the password
+        return "this is not a Redis URL"  # the text of the error may repeat the password
     except (RedisError, OSError) as error:
         return str(error)
     return None
 
 
-def check_foreign(url: str, setting: str) -> None:
-    """See that a Redis that somebody else runs can be used; `setting` names it.
+def check_external_redis(url: str, setting: str) -> None:
+    """Check that an external Redis, which `setting` names, can be used.
 
     Raises:
-        BadOption: that is no address of Redis.
-        BrokerUnusable: it is there and does not let us in.
-        ServiceUnreachable: nobody is there.
+        BadOption: its URL is invalid.
+        BrokerUnusable: authentication failed, or it is not usable.
+        ServiceUnreachable: nothing responds there.
     """
     try:
-        with connected(url) as redis:
+        with connect_redis(url) as redis:
             redis.ping()
     except ValueError:
-        problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+        problem = "must be a Redis URL such as redis://127.0.0.1:6379/0"
         raise BadOption(setting, problem) from None
     except (RedisError, OSError) as error:
         cause = permanent_cause(error, setting)
@@ -169,25 +161,26 @@ def check_foreign(url: str, setting: str) -> None:
         raise ServiceUnreachable("Redis", redact_server_url(url), str(error)) from error
 
 
-def version_of(url: str) -> str | None:
-    """Return the version of the server at an address; None when it does not say."""
+def redis_version(url: str) -> str | None:
+    """Return the version of the server at a URL; None if unknown."""
     try:
-        with connected(url) as redis:
-            told = dict(redis.info("server"))
+        with connect_redis(url) as redis:
+            info = dict(redis.info("server"))
     except (RedisError, OSError, ValueError):
         return None
-    if "valkey_version" in told:  # as redis_version it gives the one it is compatible with
-        return f"valkey {told['valkey_version']}"
-    found = told.get("redis_version")
+    if "valkey_version" in info:  # its redis_version is the compatible one
+        return f"valkey {info['valkey_version']}"
+    found = info.get("redis_version")
     return None if found is None else str(found)
 
 
-def connected(url: str) -> Redis:
-    """Return a connection that gives up soon: whoever looks at health does not wait."""
+def connect_redis(url: str, *, protocol: int | None = None) -> Redis:
+    """Return a connection that fails fast, for health checks."""
     return Redis.from_url(
         url,
-        socket_timeout=_ANSWER,
-        socket_connect_timeout=_ANSWER,
+        **({} if protocol is None else {"protocol": protocol}),
+        socket_timeout=_RESPONSE_TIMEOUT,
+        socket_connect_timeout=_RESPONSE_TIMEOUT,
         retry=Retry(NoBackoff(), 0),
         decode_responses=True,
     )

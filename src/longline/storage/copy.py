@@ -127,7 +127,7 @@ class Misfits:
             if isinstance(value, str):
                 if value == self._mended(name, value):
                     continue
-                problem = "holds a NUL character, which PostgreSQL cannot keep; --mend mends that"
+                problem = "holds a NUL character, which PostgreSQL cannot keep; use --replace-nul"
             elif isinstance(value, int):
                 if -(2 ** self._bits[name]) <= value < 2 ** self._bits[name]:
                     continue

@@ -1,4 +1,4 @@
-"""What the doctor finds, and what a check is told."""
+"""Findings of the doctor, and the context of a check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longline.config.settings import Settings
 
 
 class Verdict(StrEnum):
-    """How bad a finding is; only a problem is a failure."""
+    """The severity of a finding; only a problem makes the doctor fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look has found; `remedy` says how to mend it."""
+    """The result of a check; `remedy` says how to fix it."""
 
     about: str
     verdict: Verdict
@@ -36,8 +36,8 @@ def _free(folder: Path) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What checks look at; the last three stand for this machine."""
+class CheckContext:
+    """The settings that checks look at, and access to this machine."""
 
     settings: Settings
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -45,12 +45,12 @@ class Ground:
     free_bytes: Callable[[Path], int] = _free
 
 
-Check = Callable[[Ground], Iterable[Finding]]
-"""One look; what it raises becomes a finding too."""
+Check = Callable[[CheckContext], Iterable[Finding]]
+"""One check; an error that it raises becomes a finding."""
 
 
 def ok(about: str, sentence: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without a problem."""
     return Finding(about, Verdict.OK, sentence)
 
 

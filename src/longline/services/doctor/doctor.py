@@ -1,4 +1,4 @@
-"""`longline doctor`: every check of an installation, each bounded in time, none of them fatal."""
+"""`longline doctor`: run every check of an installation, with a time limit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 
 from longline.config.settings import load_settings
 from longline.core.errors import LonglineError
-from longline.services.doctor.base import Check, Finding, Ground, Verdict, problem
+from longline.services.doctor.base import Check, CheckContext, Finding, Verdict, problem
 from longline.services.doctor.cluster import abandoned_jobs, clocks, own_services, workers
-from longline.services.doctor.database import database, network_files
 from longline.services.doctor.machine import (
     browser,
     descriptors,
@@ -25,9 +24,9 @@ from longline.services.doctor.machine import (
     sources,
     variables,
 )
-from longline.services.doctor.redis import broker, redis
+from longline.services.doctor.servers import broker, database, network_files, redis
 
-_SECONDS = 8.0  # for all checks together, which run side by side
+_TIMEOUT = 8.0  # seconds for all checks, which run in parallel
 _ORDER = [Verdict.OK, Verdict.WARNING, Verdict.PROBLEM]
 
 CHECKS: Mapping[str, Check] = {
@@ -53,21 +52,23 @@ CHECKS: Mapping[str, Check] = {
 
 
 def diagnose(
-    home_folder: Path | None = None, profile: str | None = None, *, seconds: float = _SECONDS
+    home_folder: Path | None = None, profile: str | None = None, *, seconds: float = _TIMEOUT
 ) -> list[Finding]:
-    """Look at everything; what is bad comes last.
+    """Run all checks; problems come last.
 
-    Settings that cannot be read are a finding, and then the only one: all else depends on them.
+    Invalid settings are the only finding, since every check depends on them.
     """
     try:
         settings = load_settings(home=home_folder, profile=profile)
     except LonglineError as error:
-        return [problem("settings", str(error), "mend what it names; `longline config` shows it")]
-    return examine(Ground(settings), CHECKS, seconds=seconds)
+        return [
+            problem("settings", str(error), "fix it; `longline config show` explains the settings")
+        ]
+    return examine(CheckContext(settings), CHECKS, seconds=seconds)
 
 
 def fix(home_folder: Path | None = None, profile: str | None = None) -> list[Finding]:
-    """Fix what can be fixed without harm: the permissions of the home. Return what was done."""
+    """Fix the permissions of the home; return what was done."""
     try:
         settings = load_settings(home=home_folder, profile=profile)
     except LonglineError:
@@ -76,46 +77,42 @@ def fix(home_folder: Path | None = None, profile: str | None = None) -> list[Fin
 
 
 def examine(
-    ground: Ground, checks: Mapping[str, Check], *, seconds: float = _SECONDS
+    context: CheckContext, checks: Mapping[str, Check], *, seconds: float = _TIMEOUT
 ) -> list[Finding]:
-    """Run checks side by side; one that fails or takes too long is a finding itself."""
-    looks = [_Look(name, check, ground) for name, check in checks.items()]
-    for look in looks:
-        look.start()
+    """Run checks in parallel; one that fails or takes too long becomes a finding."""
+    threads = [_CheckThread(name, check, context) for name, check in checks.items()]
+    for thread in threads:
+        thread.start()
     deadline = time.monotonic() + seconds
-    for look in looks:
-        look.join(max(0.0, deadline - time.monotonic()))
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     return sorted(
-        (finding for look in looks for finding in look.told(seconds)),
+        (finding for thread in threads for finding in thread.findings(seconds)),
         key=lambda finding: _ORDER.index(finding.verdict),
     )
 
 
-class _Look(threading.Thread):
-    """One check in a thread, which is left behind when it hangs."""
+class _CheckThread(threading.Thread):
+    """One check in a thread, which is abandoned when it hangs."""
 
-    def __init__(self, name: str, check: Check, ground: Ground) -> None:
+    def __init__(self, name: str, check: Check, context: CheckContext) -> None:
         super().__init__(name=f"longline-doctor-{name}", daemon=True)
         self._about = name
         self._check = check
-        self._ground = ground
+        self._check_context = context
         self._found: Sequence[Finding] | None = None
 
     def run(self) -> None:
         try:
-            self._found = list(self._check(self._ground))
-        except Exception as error:  # noqa: BLE001  # whatever a broken installation makes of it
-            self._found = [problem(self._about, _told(error), "mend that, and run doctor again")]
+            self._found = list(self._check(self._check_context))
+        except Exception as error:  # noqa: BLE001  # a broken installation may raise anything
+            text = " ".join(str(error).split())
+            if not isinstance(error, LonglineError):
+                text = f"this could not be checked ({type(error).__name__}: {text})"
+            self._found = [problem(self._about, text, "fix that, and run doctor again")]
 
-    def told(self, seconds: float) -> Sequence[Finding]:
+    def findings(self, seconds: float) -> Sequence[Finding]:
         if self._found is None:
-            sentence = f"no answer within {seconds:g} s"
-            return [problem(self._about, sentence, "see what keeps it, a network perhaps")]
+            sentence = f"no result within {seconds:g} s"
+            return [problem(self._about, sentence, "check the network")]
         return self._found
-
-
-def _told(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if isinstance(error, LonglineError):
-        return text
-    return f"this could not be looked at ({type(error).__name__}: {text})"

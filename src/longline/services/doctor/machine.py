@@ -1,4 +1,4 @@
-"""Checks of this machine: what is installed, and whether there is room for the data."""
+"""Checks of this machine: packages, home, disk, settings, sources, secrets and browser."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from longline.config.settings import settings_file as file_of_settings
 from longline.core.errors import BadFile, ConfigError
 from longline.core.files import exposed_in, make_private
 from longline.http.transports.browser.options import check_browser
-from longline.services.doctor.base import Finding, Ground, ok, problem, warning
+from longline.services.doctor.base import CheckContext, Finding, ok, problem, warning
 from longline.sources.library import check_secrets, survey
 
 _OLDEST = (3, 11)
 _NEEDED = ("aiohttp", "alembic", "click", "orjson", "pydantic", "sqlalchemy")
-EXTRAS = {  # which module shows that an extra is there
+EXTRAS = {  # a module of each extra
     "browser": "playwright",
     "cluster": "celery",
     "duckdb": "duckdb",
@@ -34,47 +34,47 @@ EXTRAS = {  # which module shows that an extra is there
     "s3": "boto3",
     "scrapy": "scrapy",
 }
-_SCARCE = 1_000_000_000
-_TOO_FEW = 100_000_000
-_FILES = 1024  # a browser and a thousand connections want more
+_LOW_DISK = 1_000_000_000
+_FULL_DISK = 100_000_000
+_FILES = 1024  # a browser and a thousand connections need more
 
 
-def packages(ground: Ground) -> Iterator[Finding]:
-    """See which Python, packages and extras are there."""
-    del ground
+def packages(context: CheckContext) -> Iterator[Finding]:
+    """Check Python, packages and extras."""
+    del context
     if sys.version_info < _OLDEST:
         wanted = ".".join(map(str, _OLDEST))
-        sentence = f"this is Python {platform.python_version()}, and {wanted} is the oldest"
+        sentence = f"Python {platform.python_version()} is too old; {wanted} or newer is required"
         yield problem("python", sentence, f"install Python {wanted} or newer")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        sentence = f"these packages are missing: {', '.join(missing)}"
+        sentence = f"missing packages: {', '.join(missing)}"
         yield problem("packages", sentence, "pip install --force-reinstall longline")
         return
-    there = [name for name, module in EXTRAS.items() if find_spec(module) is not None]
+    installed = [name for name, module in EXTRAS.items() if find_spec(module) is not None]
     yield ok(
         "packages",
         f"longline {_version()} on Python {platform.python_version()}, extras: "
-        f"{', '.join(there) or 'none'}",
+        f"{', '.join(installed) or 'none'}",
     )
     yield from _outdated()
 
 
-def home(ground: Ground) -> Iterator[Finding]:
-    """See that the folder of the data can be written."""
-    folder = ground.settings.home.absolute()
-    there = _existing(folder)
-    if not there.is_dir() or not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        yield _closed(there)
-    elif there == folder:
-        yield ok("home", f"{folder} can be written")
+def home(context: CheckContext) -> Iterator[Finding]:
+    """Check that the home is writable."""
+    folder = context.settings.home.absolute()
+    existing = _existing(folder)
+    if not existing.is_dir() or not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
+        yield _not_writable(existing)
+    elif existing == folder:
+        yield ok("home", f"{folder} is writable")
     else:
-        yield ok("home", f"{folder} will be made when it is first needed")
+        yield ok("home", f"{folder} is created on first use")
 
 
-def permissions(ground: Ground) -> Iterator[Finding]:
+def permissions(context: CheckContext) -> Iterator[Finding]:
     """Check that no other user can read the home."""
-    folder = ground.settings.home.absolute()
+    folder = context.settings.home.absolute()
     if not folder.is_dir():
         return
     found = list(exposed_in(folder))
@@ -83,58 +83,58 @@ def permissions(ground: Ground) -> Iterator[Finding]:
         return
     first = found[0]
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    sentence = f"other users may read or write {first.path} (mode {first.mode:04o}){more}"
-    remedy = f"longline doctor --fix; for a home that a group shares, first: chmod 2770 {folder}"
+    sentence = f"other users can access {first.path} (mode {first.mode:04o}){more}"
+    remedy = f"run longline doctor --fix; for a home shared by a group, first chmod 2770 {folder}"
     yield warning("permissions", sentence, remedy)
 
 
 def fix_permissions(folder: Path) -> Iterator[Finding]:
-    """Take the rights of other users to a home away; yield what was done and what failed."""
+    """Remove the permissions of other users from a home; yield what was done and what failed."""
     found = list(exposed_in(folder.absolute())) if folder.is_dir() else []
     failed = [one for one in found if not make_private(one)]
     if len(found) > len(failed):
-        yield ok("permissions", f"{len(found) - len(failed)} files and folders are private now")
+        yield ok("permissions", f"{len(found) - len(failed)} files and folders are now private")
     if failed:
         sentence = f"the mode of {failed[0].path} cannot be changed, nor of {len(failed) - 1} more"
-        yield problem("permissions", sentence, "move the home to a file system that keeps modes")
+        yield problem("permissions", sentence, "move the home to a file system with permissions")
 
 
-def _closed(folder: Path) -> Finding:
+def _not_writable(folder: Path) -> Finding:
     if is_read_only(folder):
-        remedy = "mount it for writing, or name another folder in LONGLINE_HOME"
-        return problem("home", f"{folder} is on a file system that may only be read", remedy)
-    remedy = f"chown it, or name another folder in LONGLINE_HOME: chown $USER {folder}"
-    return problem("home", f"{folder} may not be written by this user", remedy)
+        remedy = "mount it for writing, or set LONGLINE_HOME to another folder"
+        return problem("home", f"{folder} is on a read-only file system", remedy)
+    remedy = f"run chown $USER {folder}, or set LONGLINE_HOME to another folder"
+    return problem("home", f"{folder} is not writable for this user", remedy)
 
 
-def disk(ground: Ground) -> Iterator[Finding]:
-    """See that there is room for the data."""
-    free = ground.free_bytes(_existing(ground.settings.home.absolute()))
-    sentence = f"{free / 1e9:.1f} GB are free for the home"
-    if free < _TOO_FEW:
-        sentence = f"only {free / 1e6:.0f} MB are free for the home"
-        yield problem("disk", sentence, "make room; jobs go on where they were afterwards")
-    elif free < _SCARCE:
-        yield warning("disk", sentence, "make room, or limit cache_bytes in the settings")
+def disk(context: CheckContext) -> Iterator[Finding]:
+    """Check the free disk space."""
+    free = context.free_bytes(_existing(context.settings.home.absolute()))
+    sentence = f"{free / 1e9:.1f} GB free for the home"
+    if free < _FULL_DISK:
+        sentence = f"only {free / 1e6:.0f} MB free for the home"
+        yield problem("disk", sentence, "free disk space; paused jobs can then be resumed")
+    elif free < _LOW_DISK:
+        yield warning("disk", sentence, "free disk space, or lower cache_bytes in the settings")
     else:
         yield ok("disk", sentence)
 
 
-def descriptors(ground: Ground) -> Iterator[Finding]:
-    """See that enough files and connections can be open at once."""
-    del ground
+def descriptors(context: CheckContext) -> Iterator[Finding]:
+    """Check the limit of open files and connections."""
+    del context
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _FILES:
-        sentence = f"this process may have {soft} files and connections open"
-        most = "more" if hard == resource.RLIM_INFINITY else str(hard)
-        yield warning("file descriptors", sentence, f"ulimit -n {_FILES} (allowed are {most})")
+        sentence = f"only {soft} files and connections may be open"
+        most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+        yield warning("file descriptors", sentence, f"run ulimit -n {_FILES} (maximum {most})")
     else:
         yield ok("file descriptors", f"{soft} files and connections may be open")
 
 
 def _outdated() -> Iterator[Finding]:
-    """Yield packages that are older than longline asks for."""
-    # An optional part of packaging tools; without it nothing is known, and nothing is said.
+    """Report packages that are older than longline requires."""
+    # Without this optional package, versions cannot be compared.
     if find_spec("packaging") is None:
         return
     from packaging.requirements import Requirement  # noqa: PLC0415
@@ -148,7 +148,7 @@ def _outdated() -> Iterator[Finding]:
         except PackageNotFoundError:
             continue
         if not wanted.specifier.contains(found, prereleases=True):
-            sentence = f"{wanted.name} {found} is there, {wanted.specifier} is needed"
+            sentence = f"{wanted.name} {found} is installed, {wanted.specifier} is required"
             yield problem("packages", sentence, f"pip install '{wanted.name}{wanted.specifier}'")
 
 
@@ -157,11 +157,11 @@ def _version() -> str:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest above it that is there."""
+    """Return the folder, or the nearest one above it that exists."""
     return next(one for one in (folder, *folder.parents) if one.exists())
 
 
-# ---------------- Checks of what a user wrote: settings, variables, sources, and what those need
+# ---------------- Settings, variables and sources
 
 _PREFIX = "LONGLINE_"
 _OTHERS = (  # variables that are not settings
@@ -172,61 +172,61 @@ _OTHERS = (  # variables that are not settings
 )
 
 
-def settings_file(ground: Ground) -> Iterator[Finding]:
-    """Say which file the settings stand in; that it is sound was seen when they were read."""
-    del ground
+def settings_file(context: CheckContext) -> Iterator[Finding]:
+    """Report which settings file is used; it was validated when it was read."""
+    del context
     path = file_of_settings()
-    told = "no settings file, all is as it comes" if path is None else f"{path} is sound"
-    yield ok("settings", told)
+    sentence = "no settings file, defaults are used" if path is None else f"{path} is valid"
+    yield ok("settings", sentence)
 
 
-def variables(ground: Ground) -> Iterator[Finding]:
-    """See that every variable of ours means something."""
+def variables(context: CheckContext) -> Iterator[Finding]:
+    """Check that every LONGLINE_ variable is a setting."""
     known = [*(f"{_PREFIX}{name.upper()}" for name in Settings.model_fields), *_OTHERS]
-    ours = sorted(name for name in ground.environment if name.upper().startswith(_PREFIX))
+    ours = sorted(name for name in context.environment if name.upper().startswith(_PREFIX))
     unknown = [name for name in ours if name.upper() not in known]
     for name in unknown:
         meant = nearest(name.upper(), known)
-        remedy = f"did you mean {meant}?" if meant else "`longline config` lists all settings"
-        yield warning("variables", f"{name} is set, and is no setting", remedy)
+        remedy = f"did you mean {meant}?" if meant else "`longline config show` lists all settings"
+        yield warning("variables", f"{name} is not a setting", remedy)
     if not unknown:
-        yield ok("variables", f"{', '.join(ours) or 'none'} of ours set")
+        yield ok("variables", f"set: {', '.join(ours) or 'none'}")
 
 
-def sources(ground: Ground) -> Iterator[Finding]:
-    """See that every manifest and job file is sound."""
-    found = survey(ground.settings)
+def sources(context: CheckContext) -> Iterator[Finding]:
+    """Check that every manifest and job file is valid."""
+    found = survey(context.settings)
     for error in found.problems:
-        yield problem("sources", str(error), "mend the file; `longline config check` tells more")
+        yield problem("sources", str(error), "fix the file; `longline config validate` checks it")
     if not found.problems:
-        yield ok("sources", f"{len(found.entries)} manifests and job files, all sound")
+        yield ok("sources", f"{len(found.entries)} valid manifests and job files")
 
 
-def secrets(ground: Ground) -> Iterator[Finding]:
-    """See that every secret that is referred to is there."""
-    entries = survey(ground.settings).entries
+def secrets(context: CheckContext) -> Iterator[Finding]:
+    """Check that every referenced secret exists."""
+    entries = survey(context.settings).entries
     missing = 0
     for entry in entries.values():
         try:
             check_secrets(entry)
         except BadFile as error:
             missing += 1
-            yield problem("secrets", str(error), f"provide it, or {entry.name} cannot run")
+            yield problem("secrets", str(error), f"provide it; {entry.name} needs it")
     if not missing:
-        yield ok("secrets", "all that is referred to is there")
+        yield ok("secrets", "all referenced secrets exist")
 
 
-def browser(ground: Ground) -> Iterator[Finding]:
-    """See that there is a browser when a source needs one."""
-    entries = survey(ground.settings).entries.values()
+def browser(context: CheckContext) -> Iterator[Finding]:
+    """Check that a browser is installed if a source needs one."""
+    entries = survey(context.settings).entries.values()
     wanting = [one.name for one in entries if getattr(one.model, "transport", "http") != "http"]
     if not wanting:
-        yield ok("browser", "no source here needs one")
+        yield ok("browser", "no source needs one")
         return
     try:
-        check_browser(ground.settings.chromium)
+        check_browser(context.settings.chromium)
     except ConfigError as error:
         sentence = f"{', '.join(wanting)} need a browser: {error}"
-        yield problem("browser", sentence, "install Chromium, or name one in LONGLINE_CHROMIUM")
+        yield problem("browser", sentence, "install Chromium, or set LONGLINE_CHROMIUM")
     else:
-        yield ok("browser", f"there is one for {', '.join(wanting)}")
+        yield ok("browser", f"found for {', '.join(wanting)}")

@@ -1,4 +1,4 @@
-"""longline db: what the database is like, and moving all of it to another one."""
+"""longline db: the database, and copying it to another one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 
 import click
 
-from longline.cli.format import Listing, cleaned, number, plain_console
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.output import number_text, print_json, size_text
+from longline.cli.table import Table
 from longline.config.settings import prepare_home
-from longline.services.moving import Move, Moved, move
-from longline.storage.copy import Copied
-from longline.storage.database import Description, describe, open_database
-
-_MEGABYTE = 1_000_000
+from longline.core.output import sanitize
+from longline.services.database_copy import CopiedHome, copy_home
+from longline.storage.database import describe, open_database
 
 
 @click.group("db")
 def command() -> None:
-    """Look at the database, or move all data to another one."""
+    """Inspect the database, or copy it to another one."""
 
 
 @command.command("copy")
@@ -31,40 +31,54 @@ def command() -> None:
     "--from",
     "source",
     metavar="ADDRESS",
-    help="Database to copy [the one that this home uses].",
+    show_default="the database of this home",
+    help="Database to copy.",
 )
-@click.option("--force", is_flag=True, help="Copy although somebody works on jobs there.")
+@click.option("--force", is_flag=True, help="Copy even if jobs are running.")
 @click.option(
-    "--mend", is_flag=True, help="Write U+FFFD for NUL characters, which PostgreSQL cannot keep."
+    "--replace-nul",
+    is_flag=True,
+    help="Replace NUL characters by U+FFFD: PostgreSQL cannot store them.",
 )
 @home_option
 @json_option
 def copy(
-    target: str, *, source: str | None, force: bool, mend: bool, home: Path | None, as_json: bool
+    target: str,
+    *,
+    source: str | None,
+    force: bool,
+    replace_nul: bool,
+    home: Path | None,
+    as_json: bool,
 ) -> None:
-    """Copy everything to TARGET, history included; it must be empty.
+    """Copy all data including history to TARGET, which must be empty.
 
-    TARGET is an address (postgresql://user@host/name, sqlite:////path/file), or `postgres` for a
-    server that longline runs in this home, or `sqlite` for the file there. It gets all or nothing:
-    a copy that was interrupted can be run again. The source stays as it is.
+    TARGET is an address (postgresql://user@host/name, sqlite:////path/file), `postgres` for the
+    server that longline runs in this home, or `sqlite` for the file there. The copy is atomic: an
+    interrupted copy can be run again. The source is not changed.
     """
-    moved = asyncio.run(move(settings_of(home), Move(target, source, force, mend)))
+    copied = asyncio.run(
+        copy_home(settings_of(home), target, source, force=force, replace_nul=replace_nul)
+    )
     if as_json:
-        told = {"is_in_use": moved.is_in_use, "is_behind": moved.is_behind}
-        print_json({**asdict(moved.copied), **told})
+        state = {"is_in_use": copied.is_in_use, "is_behind": copied.is_behind}
+        print_json({**asdict(copied.copied), **state})
     else:
-        _print_tables(moved.copied)
-        click.echo(_next(moved))
-    if moved.is_behind:
-        click.echo(_behind(moved.copied), err=True)
-        sys.exit(0 if force else 1)
+        _print_copied(copied)
+    if copied.is_behind:
+        click.echo(
+            f"{sanitize(copied.copied.source)} was changed during the copy, so the copy is "
+            "incomplete. Stop all jobs and copy it again to an empty database.",
+            err=True,
+        )
+        sys.exit(ExitCode.OK if force else ExitCode.FAILED)
 
 
 @command.command("info")
 @home_option
 @json_option
 def info(*, home: Path | None, as_json: bool) -> None:
-    """Show which database this home uses, how large it is and what is in it."""
+    """Show the database of this home, its size and its tables."""
     settings = settings_of(home)
     prepare_home(settings)
     with closing(open_database(settings.database)) as database:
@@ -72,41 +86,28 @@ def info(*, home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"address": address, **asdict(found)})
         return
-    _print_description(address, found)
-
-
-def _print_tables(copied: Copied) -> None:
-    listing = Listing("table", "rows", "checksum", right=("rows",))
-    for one in copied.tables:
-        listing.add(one.name, number(one.rows), one.checksum)
-    plain_console().print(listing)
-
-
-def _next(moved: Moved) -> str:
-    target = cleaned(moved.copied.target)
-    rows = number(sum(one.rows for one in moved.copied.tables))
-    done = f"{rows} rows are the same on both sides, in number and checksum."
-    if moved.is_in_use:
-        return f"{done}\nThis home uses {target} from now on."
-    return (
-        f"{done}\nTo use it, set LONGLINE_DATABASE_URL={target}"
-        "\nor database_url in longline.yaml, with its password where *** stands."
-    )
-
-
-def _behind(copied: Copied) -> str:
-    return (
-        f"Somebody wrote to {cleaned(copied.source)} after it was read: that is not in the copy. "
-        "See who does, and copy it again to an empty database."
-    )
-
-
-def _print_description(address: str, found: Description) -> None:
-    click.echo(f"address   {cleaned(address)}")
+    click.echo(f"address   {sanitize(address)}")
     click.echo(f"kind      {found.kind} {found.version}")
-    click.echo(f"tables    version {found.tables_version}")
-    click.echo(f"size      {found.size_bytes / _MEGABYTE:.1f} MB")
-    listing = Listing("table", "rows", right=("rows",))
+    click.echo(f"schema    version {found.tables_version}")
+    click.echo(f"size      {size_text(found.size_bytes)}")
+    table = Table("table", "rows", right=("rows",))
     for name, rows in found.rows.items():
-        listing.add(name, number(rows))
-    plain_console().print(listing)
+        table.add(name, number_text(rows))
+    table.print()
+
+
+def _print_copied(copied: CopiedHome) -> None:
+    table = Table("table", "rows", "checksum", right=("rows",))
+    for one in copied.copied.tables:
+        table.add(one.name, number_text(one.rows), one.checksum)
+    table.print()
+    target = sanitize(copied.copied.target)
+    rows = number_text(sum(one.rows for one in copied.copied.tables))
+    click.echo(f"Copied {rows} rows; counts and checksums match.")
+    if copied.is_in_use:
+        click.echo(f"This home now uses {target}.")
+    else:
+        click.echo(
+            f"To use it, set LONGLINE_DATABASE_URL={target} or database_url in longline.yaml, "
+            "with the password in place of ***."
+        )

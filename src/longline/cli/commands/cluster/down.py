@@ -1,4 +1,4 @@
-"""longline down: stop what `longline up` has started."""
+"""longline down: stop what `longline up` started."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from pathlib import Path
 
 import click
 
-from longline.cli.closed_pipe import reader_may_leave
-from longline.cli.commands.cluster.up import say, say_nothing
-from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.services.needed import check_extra
+from longline.cli.commands.cluster.up import step_printer
+from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.output import print_json
+from longline.core.output import closed_stdout_ignored
+from longline.services.base import check_extra
 
 
 @click.command("down")
 @home_option
 @json_option
 def command(*, home: Path | None, as_json: bool) -> None:
-    """Stop what `up` has started, and nothing else.
+    """Stop what `longline up` started.
 
-    Workers go first and finish what they have in hand, then PostgreSQL, then Redis. No data is
-    touched.
+    Workers drain first, then PostgreSQL and Redis stop. No data is removed.
     """
     check_extra("longline down")
-    from longline.services.down import down  # noqa: PLC0415  # needs optional packages
+    from longline.services.cluster import down  # noqa: PLC0415  # needs optional packages
 
-    stopped = down(settings_of(home), say_nothing if as_json else say)
-    with reader_may_leave():
+    stopped = down(settings_of(home), step_printer(is_quiet=as_json))
+    with closed_stdout_ignored():
         if as_json:
             print_json({"stopped": [one.name for one in stopped]})
         elif not stopped:
-            click.echo("nothing of ours was running")
+            click.echo("no service of this home was running")

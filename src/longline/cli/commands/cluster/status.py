@@ -1,4 +1,4 @@
-"""longline status: the parts of a cluster."""
+"""longline status: the services of a home."""
 
 from __future__ import annotations
 
@@ -9,52 +9,60 @@ from pathlib import Path
 
 import click
 
-from longline.cli.display import duration
-from longline.cli.format import NOTHING, plain_console, written
-from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.cli.tables import Fitting
-from longline.config.settings import Settings
-from longline.services.base import Part
-from longline.services.needed import check_extra, has_cluster, sqlite_part
-
-_MEGABYTE = 1_000_000
-_LOCAL = (
-    "This is a local home: jobs run in the process that starts them. "
-    "`longline up` starts a cluster."
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.output import (
+    MISSING,
+    count_text,
+    duration_text,
+    print_json,
+    size_text,
+    value_text,
 )
+from longline.cli.table import Table
+from longline.config.settings import Settings
+from longline.services.base import ServiceStatus, check_extra, has_cluster, sqlite_status
+
+_LOCAL = "This home has no cluster: jobs run in the process that starts them. See `longline up`."
 
 
 @click.command("status")
 @home_option
 @json_option
 def command(*, home: Path | None, as_json: bool) -> None:
-    """Show what runs for this home, and whether it is well.
+    """Show the services of this home and their health.
 
-    Exits with 1 when a part is not healthy. A home without a cluster has only its database.
+    Exits with 1 if a service is not healthy. A home without a cluster has only its database.
     """
     settings = settings_of(home)
     is_local = not has_cluster(settings)
-    file = sqlite_part(settings) if is_local else None
-    parts = [file] if file is not None else _parts(settings)
+    file = sqlite_status(settings) if is_local else None
+    services = [file] if file is not None else _services(settings)
     if as_json:
-        print_json([asdict(one) for one in parts])
+        print_json([asdict(one) for one in services])
     else:
-        _print(parts)
+        _print_services(services)
         if is_local:
             click.echo(_LOCAL)
-    sys.exit(0 if all(one.is_healthy for one in parts) else 1)
+    is_healthy = all(one.is_healthy for one in services)
+    sys.exit(ExitCode.OK if is_healthy else ExitCode.FAILED)
 
 
-def _parts(settings: Settings) -> list[Part]:
+def _services(settings: Settings) -> list[ServiceStatus]:
     check_extra("longline status")
-    from longline.services.status import status  # noqa: PLC0415  # needs optional packages
+    from longline.services.cluster import status  # noqa: PLC0415  # needs optional packages
 
-    return [_advised(one) for one in status(settings)]
+    return [
+        one
+        if one.is_healthy or not one.is_ours or one.note
+        else replace(one, note="run `longline up`")
+        for one in status(settings)
+    ]
 
 
-def _print(parts: list[Part]) -> None:
-    listing = Fitting(
-        "part",
+def _print_services(services: list[ServiceStatus]) -> None:
+    table = Table(
+        "service",
         "state",
         "up for",
         "pid",
@@ -63,47 +71,32 @@ def _print(parts: list[Part]) -> None:
         "memory",
         "note",
         right=("memory",),
-        least=("version", "pid", "port", "memory"),
+        drop=("version", "pid", "port", "memory"),
         note="note",
     )
-    for one in parts:
-        listing.add(
+    for one in services:
+        health = "healthy" if one.is_healthy else "not healthy"
+        table.add(
             one.name,
-            _state(one),
+            health if one.is_ours else f"{health}, external",
             _ago(one.since),
-            written(one.pid),
-            written(one.port),
-            written(one.version),
-            NOTHING if one.memory_bytes is None else f"{one.memory_bytes / _MEGABYTE:.0f} MB",
-            one.note or _doing(one.doing) or (one.address if one.port is None else ""),
+            value_text(one.pid),
+            value_text(one.port),
+            value_text(one.version),
+            MISSING if one.memory_bytes is None else size_text(one.memory_bytes),
+            one.note or _activity(one.doing) or (one.address if one.port is None else ""),
         )
-    plain_console().print(listing)
+    table.print()
 
 
-def _advised(part: Part) -> Part:
-    """Return a part of ours that is gone with what to do about it."""
-    if part.is_healthy or not part.is_ours or part.note:
-        return part
-    return replace(part, note="run `longline up`")
-
-
-def _state(part: Part) -> str:
-    health = "healthy" if part.is_healthy else "not healthy"
-    return health if part.is_ours else f"{health}, not ours"
-
-
-def _doing(told: dict[str, str] | None) -> str:
-    if told is None:
+def _activity(worker: dict[str, str] | None) -> str:
+    if worker is None:
         return ""
-    taken = told.get("last_taken_at")
-    last = f", the last {_ago(float(taken))} ago" if taken else ""
-    return f"{_many(told, 'processes', 'process')}, {_many(told, 'chunks', 'chunk')}{last}"
+    taken = worker.get("last_taken_at")
+    last = f", last {_ago(float(taken))} ago" if taken else ""
+    processes = count_text(int(worker.get("processes", "0")), "process", "processes")
+    return f"{processes}, {count_text(int(worker.get('chunks', '0')), 'chunk')}{last}"
 
 
-def _many(told: dict[str, str], plural: str, singular: str) -> str:
-    number = told.get(plural, "0")
-    return f"{number} {singular if number == '1' else plural}"
-
-
-def _ago(moment: float | None) -> str:
-    return NOTHING if moment is None else duration(max(0.0, time.time() - moment))
+def _ago(at: float | None) -> str:
+    return MISSING if at is None else duration_text(max(0.0, time.time() - at))

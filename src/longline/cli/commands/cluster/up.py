@@ -7,27 +7,30 @@ from pathlib import Path
 
 import click
 
-from longline.cli.closed_pipe import reader_may_leave
-from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.services.needed import check_extra
+from longline.cli.options import UP_TO_1000, Number, home_option, json_option, settings_of
+from longline.cli.output import print_json
+from longline.core.output import closed_stdout_ignored
+from longline.services.base import OnStep, check_extra
 
 
 @click.command("up")
 @click.option(
     "--workers",
-    type=click.IntRange(0, 1000),
-    help="How many are to run [as many as before, or 1]; 0: servers only. None is taken away.",
+    type=Number(int, 0, 1000),
+    show_default="as before, or 1",
+    help="Number of workers; 0 starts only the servers. Running workers are never stopped.",
 )
 @click.option(
     "--processes",
-    type=click.IntRange(1, 1000),
-    help="Processes of each worker that is started [as it had, or one a core].",
+    type=UP_TO_1000,
+    show_default="as before, or one per core",
+    help="Processes of each worker that is started.",
 )
 @click.option(
     "--postgres",
     "with_postgres",
     is_flag=True,
-    help="Keep jobs and records in a PostgreSQL of this home; afterwards that goes without saying.",
+    help="Store jobs and records in a PostgreSQL server managed by this home (remembered).",
 )
 @home_option
 @json_option
@@ -39,33 +42,35 @@ def command(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Start what a cluster on this machine needs: Redis, PostgreSQL, workers.
+    """Start Redis, PostgreSQL and workers on this machine.
 
-    What is healthy is left alone. When a part fails, or on Ctrl-C, all that this call has started
-    is stopped again. Servers that the settings name are used, never started or stopped.
+    Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
+    this command started is stopped again. Servers that the settings name are used, but never
+    started or stopped.
     """
     check_extra("longline up")
-    from longline.services.status import status  # noqa: PLC0415  # the same
-    from longline.services.up import Wish, up  # noqa: PLC0415  # needs optional packages
+    # Needs optional packages.
+    from longline.services.cluster import ClusterOptions, status, up  # noqa: PLC0415
 
     settings = settings_of(home)
-    wish = Wish(workers, processes, with_postgres)
-    started = up(settings, wish, say_nothing if as_json else say)
+    options = ClusterOptions(workers, processes, with_postgres)
+    started = up(settings, options, step_printer(is_quiet=as_json))
     parts = [asdict(one) for one in status(settings)] if as_json else []
-    with reader_may_leave():
+    with closed_stdout_ignored():
         if as_json:
             print_json({"started": [one.name for one in started.processes], "parts": parts})
         elif started.workers:
-            click.echo("ready: longline run SOURCE --engine celery")
+            click.echo("Ready. Run: longline run SOURCE --engine celery")
         else:
-            click.echo("the servers are ready, and nobody works yet: longline up --workers 1")
+            click.echo("The servers are ready. Start a worker with: longline up --workers 1")
 
 
-def say(part: str, what: str) -> None:
-    """Print one step, if anybody reads it."""
-    with reader_may_leave():
-        click.echo(f"{part:10} {what}")
+def step_printer(*, is_quiet: bool) -> OnStep:
+    """Return what prints each step of `up` and `down`; nothing when it is quiet."""
 
+    def print_step(service: str, step: str) -> None:
+        if not is_quiet:
+            with closed_stdout_ignored():
+                click.echo(f"{service:10} {step}")
 
-def say_nothing(_part: str, _what: str) -> None:
-    """Print nothing: whoever reads JSON wants one line."""
+    return print_step

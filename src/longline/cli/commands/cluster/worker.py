@@ -1,4 +1,4 @@
-"""longline worker: work on the jobs of a cluster until told to stop."""
+"""longline worker: run a cluster worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import home_option, settings_of
+from longline.cli.options import UP_TO_1000, home_option, settings_of
 from longline.config.settings import prepare_home
 from longline.core.errors import MissingExtra
 from longline.engine.owner import this_host
@@ -18,10 +18,10 @@ from longline.engine.owner import this_host
 _QUEUES = ("fetch", "process", "output")
 
 
-class _Names(click.ParamType[tuple[str, ...]]):
-    """Names of queues with commas between."""
+class _QueueNames(click.ParamType[tuple[str, ...]]):
+    """Names of queues, separated by commas."""
 
-    name = "names"
+    name = "NAMES"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -29,7 +29,7 @@ class _Names(click.ParamType[tuple[str, ...]]):
         names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",")))
         for name in names:
             if name not in _QUEUES:
-                self.fail(f"{name!r} is no queue; there are {', '.join(_QUEUES)}", param, ctx)
+                self.fail(f"{name!r} is not a queue; queues: {', '.join(_QUEUES)}", param, ctx)
         return names
 
 
@@ -37,24 +37,25 @@ class _Names(click.ParamType[tuple[str, ...]]):
 @click.option(
     "-n",
     "--processes",
-    type=click.IntRange(1, 1000),
+    type=UP_TO_1000,
     default=lambda: os.cpu_count() or 1,
-    show_default="one a core",
-    help="Processes that work at the same time.",
+    show_default="one per core",
+    help="Number of child processes.",
 )
 @click.option(
     "--queues",
-    type=_Names(),
+    type=_QueueNames(),
     default=",".join(_QUEUES),
     show_default=True,
-    help="Kinds of work to do: fetching, ending jobs, writing exports.",
+    help="Queues to serve: fetch items, process ended jobs, output exports.",
 )
 @click.option(
     "--items",
-    type=click.IntRange(1, 1000),
-    help="Items at once in each process, of jobs that do not say [LONGLINE_CONCURRENCY].",
+    type=UP_TO_1000,
+    show_default="LONGLINE_CONCURRENCY",
+    help="Concurrent items per process, for jobs that do not set it.",
 )
-@click.option("--name", help="What others see it by [host and process].")
+@click.option("--name", metavar="NAME", show_default="host and process id", help="Worker name.")
 @home_option
 def command(
     *,
@@ -64,11 +65,11 @@ def command(
     name: str | None,
     home: Path | None,
 ) -> None:
-    """Work on the jobs of a cluster until told to stop.
+    """Run a cluster worker.
 
-    Takes what `longline run --engine celery` hands over, with as many other workers as there are,
-    on any number of machines that share a database and a Redis. The first ctrl-c finishes what is
-    in flight and hands back the rest; a second one ends at once, which loses nothing either.
+    The worker executes jobs submitted with `longline run --engine celery`, together with other
+    workers on any machine that shares the database and Redis. The first Ctrl-C finishes items in
+    flight and releases the others; a second one exits immediately, which loses no data.
     """
     try:
         from longline.distributed.celery_process import WorkerOptions  # noqa: PLC0415  # an optional part
@@ -79,10 +80,9 @@ def command(
     if items is not None:
         settings = settings.model_copy(update={"concurrency": items})
     prepare_home(settings)
-    name = name or f"{this_host()}-{os.getpid()}"
-    options = WorkerOptions(name, processes, queues)
-    sys.exit(asyncio.run(run_worker(settings, options, _say)))
+    options = WorkerOptions(name or f"{this_host()}-{os.getpid()}", processes, queues)
+    sys.exit(asyncio.run(run_worker(settings, options, _print_message)))
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)

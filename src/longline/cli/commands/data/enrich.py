@@ -1,57 +1,73 @@
-"""longline enrich: ask a language model or an enricher about records, in a phase of its own."""
+"""longline enrich: run enrichment tasks over records and inspect the answers."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.spinner import Spinner
+from rich.text import Text
 
-from longline.cli.commands.data.enrich_shown import (
-    PhaseDisplay,
-    print_report,
-    print_shown,
-    print_standing,
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import COUNT, home_option, json_option, key_options, settings_of
+from longline.cli.output import (
+    count_text,
+    duration_text,
+    iso_time,
+    one_line,
+    print_json,
+    stdout_console,
+    value_text,
 )
-from longline.cli.opening import found_record, with_store
-from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
+from longline.cli.progress import STOPPED, LiveDisplay
+from longline.cli.queries import find_record, with_store
+from longline.cli.table import Table
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
+from longline.core.model import QuestionState
 from longline.engine.owner import dead_among, handling_signals, this_run
-from longline.engine.report import INTERRUPTED
-from longline.enrichment.phase import Phase, PhaseReport
+from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport, PhaseState
 from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.library import SUFFIXES
-from longline.storage.records.enrichment import Questions
+from longline.storage.records.enrichment import Questions, maker_of
 from longline.storage.records.records import Row
 from longline.storage.store import Store, open_store
 from longline.wiring import open_limit_backends
 
-_FILE = click.Path(path_type=Path)
+_STOPPING = "Waiting for responses in flight. Press Ctrl-C again to stop immediately."
+_VALUE = 300  # characters of a value
+_COLOURS = {
+    PhaseState.COMPLETE: "green",
+    PhaseState.PARTIAL: "yellow",
+    PhaseState.PAUSED: "yellow",
+    PhaseState.INTERRUPTED: "yellow",
+}
 
 
 @click.group("enrich")
 def command() -> None:
-    """Ask a language model, or an enricher here, about records; look at the answers."""
+    """Enrich records with a language model or a local enricher."""
 
 
 @command.command("run")
-@click.argument("file", type=_FILE, metavar="TASK.yaml")
-@click.option("--limit", type=COUNT, help="End after this many questions.")
+@click.argument("file", type=click.Path(path_type=Path), metavar="TASK.yaml")
+@click.option("--limit", type=COUNT, help="Maximum number of questions.")
 @home_option
 @json_option
 def run(file: Path, *, limit: int | None, home: Path | None, as_json: bool) -> None:
-    """Ask what TASK.yaml asks about every record that has something new; goes on where it was."""
+    """Run TASK.yaml over all new and changed records; resumes where it stopped."""
     task = read_task(file)
-    queries_of(task)  # a wrong condition is told before anything is opened
+    queries_of(task)  # reports a wrong condition before anything is opened
     settings = settings_of(home)
     prepare_home(settings)
-    sys.exit(asyncio.run(_run_shown(task, settings, limit, is_quiet=as_json)))
+    sys.exit(asyncio.run(_run_task(task, settings, limit, as_json=as_json)))
 
 
 @command.command("status")
@@ -59,27 +75,35 @@ def run(file: Path, *, limit: int | None, home: Path | None, as_json: bool) -> N
 @home_option
 @json_option
 def status(task: str | None, *, home: Path | None, as_json: bool) -> None:
-    """Show how far the tasks are, or one with its reasons; TASK is its name or its file."""
-    name = None if task is None else _name(task)
-    rows = with_store(home, lambda store: _standing(store.questions, name))
+    """Show the progress of all tasks, or of one with its failure reasons.
+
+    TASK is a task's name or its file.
+    """
+    name = None if task is None else _task_name(task)
+    rows = with_store(home, lambda store: _status_rows(store.questions, name))
     if as_json:
         print_json(rows)
     else:
-        print_standing(rows)
+        _print_status(rows)
 
 
 @command.command("show")
-@click.argument("key")
-@click.option("--source", help="The source, when several have such a key.")
+@key_options
 @home_option
 @json_option
 def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
-    """Show what machines have said about the record KEY, with model, version and moment."""
-    record, rows = with_store(home, lambda store: _shown(store, key, source))
+    """Show the enrichments of the record KEY, with model, version and time."""
+
+    async def enrichments(store: Store) -> tuple[Row, list[Row]]:
+        record = await find_record(store, key, source)
+        found = await store.questions.of_records([record["id"]])
+        return record, found.get(record["id"], [])
+
+    record, rows = with_store(home, enrichments)
     if as_json:
         print_json({"source": record["source"], "key": record["key"], "enrichments": rows})
     else:
-        print_shown(record, rows)
+        _print_enrichments(record, rows)
 
 
 @command.command("retry")
@@ -87,38 +111,57 @@ def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> N
 @home_option
 @json_option
 def retry(task: str, *, home: Path | None, as_json: bool) -> None:
-    """Queue the failed questions of TASK, its name or its file, to be asked in the next run."""
-    name = _name(task)
-    count = with_store(home, lambda store: _retried(store.questions, name))
+    """Requeue the failed questions of TASK for its next run.
+
+    TASK is a task's name or its file.
+    """
+    name = _task_name(task)
+
+    async def requeue(store: Store) -> int:
+        await _check_task(store.questions, name)
+        return await store.questions.retry(name)
+
+    count = with_store(home, requeue)
     if as_json:
         print_json({"task": name, "queued": count})
     else:
-        click.echo(f"{count:,} questions of {name} are queued again")
+        click.echo(f"requeued {count_text(count, 'question')} of {name}")
 
 
-async def _run_shown(
-    task: AnyTask, settings: Settings, limit: int | None, *, is_quiet: bool
-) -> int:
-    display = PhaseDisplay(is_quiet=is_quiet)
+# ---------------- Running a task
+
+
+class _TaskDisplay(LiveDisplay):
+    """Shows the progress of one task."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        super().__init__(is_quiet=is_quiet)
+        self._spinner = Spinner("dots", Text("queueing"))
+
+    def update(self, progress: PhaseProgress) -> None:
+        """Show the progress of the task."""
+        line = _progress_line(progress)
+        self._spinner.update(text=Text(line))
+        self.show(progress.seconds, lambda: self._spinner, lambda: line, progress.task)
+
+
+async def _run_task(task: AnyTask, settings: Settings, limit: int | None, *, as_json: bool) -> int:
+    display = _TaskDisplay(is_quiet=as_json)
     try:
         with open_store(settings.database) as store, display:
-            report = await _run(task, settings, store, limit, display)
+            report = await _run_phase(task, settings, store, limit, display)
     except asyncio.CancelledError:
-        click.echo("stopped at once; run the same command again to go on", err=True)
-        return INTERRUPTED
-    if is_quiet:
+        click.echo(STOPPED, err=True)
+        return ExitCode.INTERRUPTED
+    if as_json:
         print_json(report.as_dict())
     else:
-        print_report(report)
+        _print_report(report)
     return report.exit_code
 
 
-async def _run(
-    task: AnyTask,
-    settings: Settings,
-    store: Store,
-    limit: int | None,
-    display: PhaseDisplay,
+async def _run_phase(
+    task: AnyTask, settings: Settings, store: Store, limit: int | None, display: _TaskDisplay
 ) -> PhaseReport:
     clock, questions = SystemClock(), store.questions
     async with open_limit_backends(settings, clock) as backends:
@@ -134,21 +177,44 @@ async def _run(
                 dead_among=dead_among,
                 on_progress=display.update,
             )
-            with handling_signals(phase.stop, display.stopping):
+            with handling_signals(phase.stop, lambda: display.say(_STOPPING)):
                 queued = await queue_records(task, store.records, questions, clock)
-                display.warn(queued.warnings)
+                for warning in queued.warnings:
+                    display.warn(f"warning: {one_line(warning, _VALUE)}")
                 display.say(
-                    f"{task.enrich}: {queued.records:,} records, {queued.asking:,} with something "
-                    f"new to ask, {queued.questions:,} new questions, {queued.dropped:,} no longer "
-                    "asked (ctrl-c stops it safely)"
+                    f"{task.enrich}: {queued.records:,} records, {queued.asking:,} of them new or "
+                    f"changed; {queued.questions:,} questions added, {queued.dropped:,} removed "
+                    "(Ctrl-C stops safely)"
                 )
                 return await phase.run(limit)
 
 
-async def _standing(questions: Questions, name: str | None) -> list[dict[str, Any]]:
-    counts = await questions.counts(name)
-    if name is not None and not counts:
-        raise _unknown(name)
+def _progress_line(progress: PhaseProgress) -> str:
+    counts = progress.records
+    states = ", ".join(f"{counts[one]:,} {one}" for one in QuestionState if counts.get(one))
+    return (
+        f"{progress.task}: {progress.total:,} records ({states or 'none'}), "
+        f"{progress.requests:,} requests, {progress.tokens:,} tokens, "
+        f"{duration_text(progress.seconds)}"
+    )
+
+
+def _print_report(report: PhaseReport) -> None:
+    console = stdout_console()
+    console.print(Text(report.state.value, style=_COLOURS.get(report.state, "")), end="  ")
+    console.print(_progress_line(report.progress), soft_wrap=True)
+    if report.reason:
+        console.print(one_line(report.reason, _VALUE), soft_wrap=True)
+    if report.progress.records.get(QuestionState.FAILED):
+        console.print(f"failure reasons: longline enrich status {report.progress.task}")
+
+
+# ---------------- Tasks and answers in the database
+
+
+async def _status_rows(questions: Questions, name: str | None) -> list[dict[str, Any]]:
+    if name is not None:
+        await _check_task(questions, name)
     return [
         {
             "task": task,
@@ -156,27 +222,56 @@ async def _standing(questions: Questions, name: str | None) -> list[dict[str, An
             **await questions.figures(task),
             "reasons": await questions.reasons(task) if name else [],
         }
-        for task, states in counts.items()
+        for task, states in (await questions.counts(name)).items()
     ]
 
 
-async def _shown(store: Store, key: str, source: str | None) -> tuple[Row, list[Row]]:
-    record = await found_record(store, key, source)
-    said = await store.questions.of_records([record["id"]])
-    return record, said.get(record["id"], [])
-
-
-async def _retried(questions: Questions, name: str) -> int:
+async def _check_task(questions: Questions, name: str) -> None:
     if not await questions.counts(name):
-        raise _unknown(name)
-    return await questions.retry(name)
+        raise BadOption(
+            "TASK", f"task {name!r} was never run here; `longline enrich status` lists the tasks"
+        )
 
 
-def _name(task: str) -> str:
-    """Return the name of a task, which may be given by its file."""
+def _task_name(task: str) -> str:
     return read_task(Path(task)).enrich if task.endswith(SUFFIXES) else task
 
 
-def _unknown(name: str) -> BadOption:
-    problem = f"no task {name!r} was run here; `longline enrich status` lists those that were"
-    return BadOption("TASK", problem)
+def _print_status(rows: Sequence[dict[str, Any]]) -> None:
+    if not rows:
+        click.echo("no task was run yet; see docs/enrichment.md")
+        return
+    states = list(QuestionState)
+    numbers = (*(state.value for state in states), "questions", "tokens")
+    table = Table("task", *numbers, right=numbers)
+    for row in rows:
+        found = row["states"]
+        table.add(
+            row["task"],
+            *(f"{found[state]['records']:,}" if state in found else "" for state in states),
+            f"{sum(one['questions'] for one in found.values()):,}",
+            f"{row['tokens']:,}",
+        )
+    table.print()
+    for row in rows:
+        for one in row["reasons"]:
+            click.echo(f"  {one['records']:,} {one['state']}: {one_line(one['reason'], _VALUE)}")
+
+
+def _print_enrichments(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+    console = stdout_console()
+    name = one_line(f"{record['source']}/{record['key']}", _VALUE)
+    console.print(name, style="bold", soft_wrap=True)
+    if not rows:
+        console.print("no enrichments")
+    for row in rows:
+        old = "" if row["is_current"] else f" (for version {row['record_version']}, now outdated)"
+        console.print(f"\n{row['task']}: {row['state']}{old}", style="bold")
+        at = f", {iso_time(row['answered_at'])}" if row["answered_at"] else ""
+        console.print(f"  machine-made: {one_line(maker_of(row), _VALUE)}{at}", soft_wrap=True)
+        if row["reason"]:
+            console.print(f"  {one_line(row['reason'], _VALUE)}", soft_wrap=True)
+        answer = row["answer"] if isinstance(row["answer"], dict) else {"answer": row["answer"]}
+        for field, value in answer.items() if row["answer"] is not None else ():
+            text = one_line(value_text(value), _VALUE)
+            console.print(f"  {one_line(field, _VALUE)}: {text}", soft_wrap=True)

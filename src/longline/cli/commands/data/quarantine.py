@@ -1,4 +1,4 @@
-"""longline quarantine: data that did not fit, and its way into the records without a request."""
+"""longline quarantine: items that failed validation, and their reprocessing without requests."""
 
 from __future__ import annotations
 
@@ -10,55 +10,68 @@ from typing import Any
 
 import click
 import orjson
-from rich.table import Column, Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from longline.analysis.quarantine import Replay, replay, source_now
 from longline.analysis.reextract import copy_notice
-from longline.cli.format import cleaned, echo_line, note, plain_console
-from longline.cli.opening import with_store
-from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
-from longline.core.clock import SystemClock, utc_datetime
+from longline.cli.options import JOB, home_option, json_option, settings_of
+from longline.cli.output import (
+    count_text,
+    iso_time,
+    print_json,
+    print_line,
+    print_note,
+    stdout_console,
+    value_text,
+)
+from longline.cli.queries import with_store
+from longline.cli.table import Table
+from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
+from longline.core.output import sanitize
 from longline.pipeline.material import unpack_material
 from longline.storage.queue.quarantine import Group, Held
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
 _KINDS = [FailureKind.INVALID.value, FailureKind.BUG.value]
-_SHOWN = 20  # items; --json has them all
+_SHOWN = 20  # items; --json has all
 
 
 @click.group("quarantine")
 def command() -> None:
-    """Show quarantined items, or process them again without a request."""
+    """Inspect quarantined items and reprocess them offline."""
 
 
 @command.command("list")
 @click.argument("job", type=JOB, required=False)
-@click.option("--kind", type=click.Choice(_KINDS), help="Only what failed in this way.")
-@click.option("--reason", default="", help="Only reasons that hold this text.")
+@click.option("--kind", type=click.Choice(_KINDS), help="Only items with this kind of failure.")
+@click.option("--reason", default="", metavar="TEXT", help="Only reasons that contain TEXT.")
 @home_option
 @json_option
 def list_groups(
     job: str | None, *, kind: str | None, reason: str, home: Path | None, as_json: bool
 ) -> None:
-    """List why items are in quarantine, with how many there are of each reason."""
+    """List the reasons for quarantine with the number of items, of JOB or of all jobs."""
 
-    async def look(store: Store) -> list[Group]:
+    async def reasons(store: Store) -> list[Group]:
         name = (await store.jobs.get(job)).id if job else None
         chosen = FailureKind(kind) if kind else None
         return await store.quarantine.groups(name, kind=chosen, text=reason)
 
-    groups = with_store(home, look)
+    groups = with_store(home, reasons)
     if as_json:
         print_json([asdict(group) for group in groups])
         return
-    table = Table(Column("items", justify="right"), "job", "reason", "such as", box=None)
+    if not groups:
+        click.echo("no quarantined items")
+        return
+    wrap = ("reason", "examples")
+    table = Table("items", "job", *wrap, right=("items",), wrap=wrap)
     for one in groups:
-        texts = (str(one.count), one.job, one.reason, ", ".join(one.keys))
-        table.add_row(*(Text(cleaned(text)) for text in texts))
-    plain_console().print(table if groups else "nothing is in quarantine")
+        table.add(one.count, one.job, one.reason, ", ".join(one.keys))
+    table.print()
 
 
 @command.command("show")
@@ -67,25 +80,28 @@ def list_groups(
 @home_option
 @json_option
 def show(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
-    """Show why an item is in quarantine, all that is wrong with it, and what it was made of."""
+    """Show a quarantined item: its problems and the data of its layers."""
 
-    async def look(store: Store) -> Held:
+    async def held(store: Store) -> Held:
         return await store.quarantine.get((await store.jobs.get(job)).id, key)
 
-    held = with_store(home, look)
-    told = _told(held)
+    item = _item_json(with_store(home, held))
     if as_json:
-        # What no database could hold, no line of UTF-8 can either: escapes can.
-        click.echo(orjson.dumps(told).decode())
+        # Escapes can show characters that UTF-8 cannot.
+        click.echo(orjson.dumps(item).decode())
         return
-    _print(told)
+    _print_item(item)
 
 
 @command.command("replay")
 @click.argument("job", type=JOB)
-@click.option("--source", help="The mended source: FILE.yaml, FILE.py, a name, or mod:Class.")
-@click.option("--key", "keys", multiple=True, help="Only this item; may be given several times.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would come of it.")
+@click.option(
+    "--source",
+    metavar="SOURCE",
+    help="The corrected source: FILE.yaml, FILE.py, a name, or module:Class.",
+)
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this item. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print the result without storing it.")
 @home_option
 @json_option
 def replay_items(
@@ -97,30 +113,30 @@ def replay_items(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Make records of the quarantined items of JOB with its source as it is now.
+    """Reprocess the quarantined items of JOB with its source as it is now.
 
-    Not one request is made. If JOB was run with --archive, a manifest is applied again to the
-    archived pages, from discovery on. Otherwise compose and pipeline run again on what the layers
-    left, and items that a changed manifest would read differently are left as they are.
+    Sends no requests. If JOB was run with --archive, a manifest is applied again to the archived
+    pages, including discovery. Otherwise compose and pipeline run again on the stored results of
+    the layers, and items that a changed manifest would extract differently stay in quarantine.
 
-    Exits as a run of JOB would: 0 when it is complete now, 3 when it is partial, 1 when it failed.
-    With --dry-run, 3 when something would still be in quarantine.
+    Exits as a run of JOB would: 0 complete, 3 partial, 1 failed. With --dry-run, 3 if an item
+    would stay in quarantine.
     """
 
-    async def again(store: Store) -> Replay:
+    async def replayed(store: Store) -> Replay:
         found = await store.jobs.get(job)
         if source is None and (notice := copy_notice(found)):
-            note(notice)
+            print_note(notice)
         made, settings = source_now(found, source), settings_of(home)
-        async with AsyncExitStack() as ends:
+        async with AsyncExitStack() as stack:
             archive = None
             if settings.archive.is_dir():
-                archive = await ends.enter_async_context(open_archive(settings))
+                archive = await stack.enter_async_context(open_archive(settings))
             return await replay(
                 store, found, made, SystemClock(), archive=archive, keys=keys, dry_run=dry_run
             )
 
-    result = with_store(home, again)
+    result = with_store(home, replayed)
     if as_json:
         print_json(result.as_dict())
     else:
@@ -128,7 +144,7 @@ def replay_items(
     sys.exit(result.exit_code)
 
 
-def _told(held: Held) -> dict[str, Any]:
+def _item_json(held: Held) -> dict[str, Any]:
     material = unpack_material(held.raw)
     return {
         "job": held.job,
@@ -137,51 +153,49 @@ def _told(held: Held) -> dict[str, Any]:
         "kind": held.kind,
         "reason": held.reason,
         "problems": list(material.problems) or [held.reason],
-        "at": utc_datetime(held.finished_at).isoformat(timespec="seconds"),
+        "at": iso_time(held.finished_at),
         "layers": dict(material.layers),
         "notes": [asdict(one) for one in material.notes],
-        "raw": _storable(material.results),
+        "raw": _as_json_value(material.results),
     }
 
 
-def _storable(value: Any) -> Any:
-    """Return a value as JSON can show it: half a surrogate pair as its escape."""
+def _as_json_value(value: Any) -> Any:
+    """Return a value that JSON can hold: half a surrogate pair as its escape."""
     if isinstance(value, dict):
-        return {_storable(name): _storable(one) for name, one in value.items()}
+        return {_as_json_value(name): _as_json_value(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_storable(one) for one in value]
+        return [_as_json_value(one) for one in value]
     if isinstance(value, int) and value.bit_length() > 63:  # noqa: PLR2004  # orjson's largest
         return str(value)
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
-def _print(told: dict[str, Any]) -> None:
-    console = plain_console()
-    console.print(cleaned(f"{told['job']} {told['key']}"), style="bold", end=" ", soft_wrap=True)
-    console.print(cleaned(told["url"]), soft_wrap=True)
-    for problem in told["problems"]:
-        console.print(f"  {cleaned(problem)}", soft_wrap=True)
-    for layer, fields in told["raw"].items():
-        console.print(f"\n{cleaned(layer)} found", style="bold")
-        table = Table.grid(padding=(0, 2))
+def _print_item(item: dict[str, Any]) -> None:
+    console = stdout_console()
+    console.print(sanitize(f"{item['job']} {item['key']}"), style="bold", end=" ", soft_wrap=True)
+    console.print(sanitize(item["url"]), soft_wrap=True)
+    for problem in item["problems"]:
+        console.print(f"  {sanitize(problem)}", soft_wrap=True)
+    for layer, fields in item["raw"].items():
+        console.print(f"\nlayer {sanitize(layer)}", style="bold")
+        grid = Grid.grid(padding=(0, 2))
         for name, value in fields.items():
-            text = value if isinstance(value, str) else orjson.dumps(value).decode()
-            table.add_row(Text(f"  {cleaned(name)}"), Text(cleaned(text)))
-        console.print(table)
-    for one in told["notes"]:
-        console.print(cleaned(f"  note on {one['field']}: {one['text']}"), soft_wrap=True)
+            grid.add_row(Text(f"  {sanitize(name)}"), Text(sanitize(value_text(value))))
+        console.print(grid)
+    for one in item["notes"]:
+        console.print(sanitize(f"  note on {one['field']}: {one['text']}"), soft_wrap=True)
 
 
 def _print_replay(result: Replay) -> None:
-    told = result.as_dict()
     would = "would be " if result.is_dry else ""
     parts = [f"{count} {would}{state}" for state, count in result.ends.items()]
-    parts += [f"{result.others} settled by another replay"] if result.others else []
-    counts = ", ".join(parts)
-    click.echo(f"{result.items} items of {result.job}: {counts or 'nothing done'}; no request")
+    parts += [f"{result.others} replayed by another process"] if result.others else []
+    counts = ", ".join(parts) or "nothing to do"
+    click.echo(f"{count_text(result.items, 'item')} of {result.job}: {counts}")
     for key, reason in [*result.still.items(), *result.left.items()][:_SHOWN]:
-        echo_line(f"still in quarantine {key}: {reason}")
+        print_line(f"still in quarantine {key}: {reason}")
     if (more := len(result.still) + len(result.left) - _SHOWN) > 0:
-        click.echo(f"and {more} items more; --json shows them all")
+        click.echo(f"and {more} more; --json shows all")
     if not result.is_dry:
-        click.echo(f"the job is {told['state']}")
+        click.echo(f"the job is {result.as_dict()['state']}")

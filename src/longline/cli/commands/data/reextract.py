@@ -1,4 +1,4 @@
-"""longline reextract: run layers and pipeline again on archived answers."""
+"""longline reextract: run layers and pipeline again on archived responses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
-from rich.table import Column, Table
 
 from longline.analysis.reextract import (
     Change,
@@ -18,26 +16,29 @@ from longline.analysis.reextract import (
     reextract,
     source_for,
 )
-from longline.cli.format import echo_line, note, plain_console
-from longline.cli.opening import with_store
-from longline.cli.options import COUNT, JOB, Pair, home_option, json_option, print_json, settings_of
+from longline.cli.options import COUNT, JOB, home_option, json_option, set_option, settings_of
+from longline.cli.output import print_json, print_line, print_note, value_text
+from longline.cli.queries import with_store
+from longline.cli.table import Table
 from longline.core.clock import SystemClock
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
-_SHOWN = 20  # items of each kind; --json has them all
-_LONGEST = 60  # characters of a value
-_WORDS = {Finding.NEW: "newly possible", Finding.REMOVED: "not found any more"}
+_SHOWN = 20  # items of each kind; --json has all
+_VALUE = 60  # characters
+_WORDS = {Finding.NEW: "newly extracted", Finding.REMOVED: "no longer discovered"}
 
 
 @click.command("reextract")
 @click.argument("job", type=JOB)
 @click.option(
-    "--source", help="Extract with this source instead: a name, .py, .yaml, or mod:Class."
+    "--source",
+    metavar="SOURCE",
+    help="Extract with another source: a name, FILE.py, FILE.yaml, or module:Class.",
 )
-@click.option("--set", "options", type=Pair(), multiple=True, help="A setting that differs.")
-@click.option("--limit", type=COUNT, help="Extract only the first N items of the job.")
-@click.option("--write", is_flag=True, help="Store what is new or changed as new versions.")
+@set_option
+@click.option("--limit", type=COUNT, help="Maximum number of items.")
+@click.option("--write", is_flag=True, help="Store new and changed records as new versions.")
 @home_option
 @json_option
 def command(
@@ -50,83 +51,81 @@ def command(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Extract a job's items again from archived answers, and compare.
+    """Extract the items of JOB again from archived responses.
 
-    Not one request is made. The job must have been run with --archive. Without --source, a
-    manifest is read again from its file. Discovery is repeated on the archived pages, too. Exits
-    with 3 when an item could not be extracted or compared, or is not found any more.
+    Compares the result with the stored records. Sends no requests; JOB must have been run with
+    --archive. Without --source, a manifest is read again from its file. Discovery is repeated on
+    the archived pages. Exits with 3 if an item could not be extracted or compared, or is no longer
+    discovered.
     """
 
-    async def again(store: Store) -> Reextraction:
+    async def extracted(store: Store) -> Reextraction:
         found = await store.jobs.get(job)
         if source is None and (notice := copy_notice(found)):
-            note(notice)
+            print_note(notice)
         made = source_for(found, source, dict(options))
         async with open_archive(settings_of(home)) as archive:
             return await reextract(
                 store, archive, found, made, SystemClock(), limit=limit, write=write
             )
 
-    result = with_store(home, again)
+    result = with_store(home, extracted)
     if as_json:
         print_json(result.as_dict())
     else:
-        _show(result, is_written=write)
+        _print_result(result, is_written=write)
     sys.exit(result.exit_code)
 
 
-def _show(result: Reextraction, *, is_written: bool) -> None:
-    told = result.as_dict()  # its counts add up to the number of items
-    counts = ", ".join(f"{told[one.value]} {_WORDS.get(one, one.value)}" for one in Finding)
-    click.echo(f"{told['items']} items of {result.job}: {counts}; {told['requests']} requests")
-    _show_notices(result)
-    _show_changes(result)
+def _print_result(result: Reextraction, *, is_written: bool) -> None:
+    counts = result.as_dict()  # they add up to the number of items
+    parts = ", ".join(f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in Finding)
+    click.echo(f"{counts['items']} items of {result.job}: {parts}; {counts['requests']} requests")
+    _print_notices(result, counts)
+    _print_changes(result)
     for finding in (Finding.FAILED, Finding.REMOVED):
         for one in result.of(finding)[:_SHOWN]:
-            echo_line(f"{finding.value} {one.key}: {one.reason}")
+            print_line(f"{finding.value} {one.key}: {one.reason}")
         if (more := len(result.of(finding)) - _SHOWN) > 0:
-            click.echo(f"and {more} {finding.value} more; --json shows them all")
+            click.echo(f"and {more} more {finding.value}; --json shows all")
     if is_written:
-        click.echo(f"{result.written} written")
-    elif told["changed"] or told["new"]:
-        click.echo("nothing was written; --write stores what is new or changed")
+        click.echo(f"{result.written} records written")
+    elif counts["changed"] or counts["new"]:
+        click.echo("nothing was written; --write stores new and changed records")
 
 
-def _show_notices(result: Reextraction) -> None:
-    told = result.as_dict()
-    if told["superseded"]:
-        click.echo(f"{told['superseded']} were seen by a later job since and are never replaced")
+def _print_notices(result: Reextraction, counts: dict[str, Any]) -> None:
+    if counts["superseded"]:
+        click.echo(f"{counts['superseded']} were updated by a later job and are not replaced")
     if result.unfinished:
         click.echo(f"{result.unfinished} items were never finished and are not compared")
     if not result.is_discovery_repeated:
-        click.echo("discovery was not repeated: whether the source finds other items is unknown")
+        click.echo("discovery was not repeated: new and removed items are unknown")
     if result.discovery_problem:
-        echo_line(f"discovery did not find everything: {result.discovery_problem}")
-    if told["renamed"]:
+        print_line(f"discovery is incomplete: {result.discovery_problem}")
+    if counts["renamed"]:
         click.echo(
-            f"{len(told['renamed'])} have another key now; records under their old keys stay"
+            f"{len(counts['renamed'])} items have a new key; records under old keys are kept"
         )
 
 
-def _show_changes(result: Reextraction) -> None:
+def _print_changes(result: Reextraction) -> None:
     changed = result.of(Finding.CHANGED)
     if not changed:
         return
-    table = Table(Column("item", no_wrap=True), "field", "before", "now", box=None)
+    table = Table("item", "field", "before", "after", wrap=("item", "field", "before", "after"))
     for one in changed[:_SHOWN]:
         if one.new_key:
-            table.add_row(one.key, "(key)", one.key, one.new_key)
+            table.add(one.key, "(key)", one.key, one.new_key)
         for change in one.changes:
-            values = (_shown(change, side) for side in ("old", "new"))
-            table.add_row(one.key, change.field, *values)
-    plain_console().print(table)
+            table.add(one.key, change.field, _side(change, "old"), _side(change, "new"))
+    table.print()
     if len(changed) > _SHOWN:
-        click.echo(f"and {len(changed) - _SHOWN} items more; --json shows them all")
+        click.echo(f"and {len(changed) - _SHOWN} more items; --json shows all")
 
 
-def _shown(change: Change, side: str) -> str:
+def _side(change: Change, side: str) -> str:
     if side not in change.values:
         return "(no such field)"
-    value: Any = change.values[side]
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    text = value_text(change.values[side])
+    return text if len(text) <= _VALUE else f"{text[:_VALUE]}…"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from longline.cli.options import JOB, home_option, json_option, print_json, settings_of
+from longline.cli.options import JOB, home_option, json_option, settings_of
+from longline.cli.output import print_json
 from longline.engine.checkpoints import Checkpoints
 
 
@@ -15,9 +16,12 @@ from longline.engine.checkpoints import Checkpoints
 @home_option
 @json_option
 def command(job: str | None, *, home: Path | None, as_json: bool) -> None:
-    """List checkpoint documents, of all jobs or of one."""
+    """List checkpoint documents.
+
+    With JOB, only those of one job.
+    """
     documents = Checkpoints(settings_of(home).checkpoints).list()
-    if job is not None:  # the beginning of its id is enough, as elsewhere
+    if job is not None:  # the beginning of its id is enough
         documents = [one for one in documents if one["job"].startswith(job)]
     if as_json:
         print_json(documents)

@@ -1,4 +1,4 @@
-"""longline failures: what went wrong in a job, attempt by attempt."""
+"""longline failures: failed items of a job, attempt by attempt."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from longline.cli.format import cleaned, plain_console
-from longline.cli.opening import with_store
-from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
-from longline.core.clock import utc_datetime
+from longline.cli.options import COUNT, JOB, home_option, json_option
+from longline.cli.output import count_text, print_json, stdout_console, time_text
+from longline.cli.queries import with_store
+from longline.cli.table import Table
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
+from longline.core.output import sanitize
 from longline.storage.queue.failures import FailedItem, FailureQuery
 from longline.storage.store import Store
 
@@ -24,11 +24,11 @@ _STATES = ["failed", "quarantined", "skipped", "queued"]
 
 @click.command("failures")
 @click.argument("job", type=JOB)
-@click.option("--kind", type=click.Choice(_KINDS), help="Only failures of this kind.")
+@click.option("--kind", type=click.Choice(_KINDS), help="Only this kind of failure.")
 @click.option("--state", type=click.Choice(_STATES), help="Only items in this state.")
-@click.option("--key", help="Only this item.")
-@click.option("--limit", type=COUNT, default=50, show_default=True)
-@click.option("--attempts", is_flag=True, help="Show every attempt, with its time and answer.")
+@click.option("--key", metavar="KEY", help="Only this item.")
+@click.option("--limit", type=COUNT, default=50, show_default=True, help="Maximum number of items.")
+@click.option("--attempts", is_flag=True, help="Show every attempt with its time and status.")
 @home_option
 @json_option
 def command(
@@ -42,9 +42,9 @@ def command(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what went wrong in JOB: items, kinds, reasons, attempts.
+    """List failed items of JOB, with failure kinds and attempts.
 
-    Mend what you can, then `longline retry JOB --kind KIND` tries exactly those again.
+    After fixing the cause, attempt them again with `longline retry JOB --kind KIND`.
     """
     wanted = {
         "kind": FailureKind(kind) if kind else None,
@@ -52,15 +52,15 @@ def command(
         "key": key,
         "limit": limit,
     }
-    told = with_store(home, lambda store: _look(store, job, wanted))
+    found = with_store(home, lambda store: _failures(store, job, wanted))
     if as_json:
-        print_json({**told, "items": [asdict(one) for one in told["items"]]})
+        print_json({**found, "items": [asdict(one) for one in found["items"]]})
         return
-    _print_kinds(told["kinds"])
-    _print_items(told["items"], has_attempts=attempts)
+    _print_kinds(found["kinds"])
+    _print_items(found["items"], has_attempts=attempts)
 
 
-async def _look(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+async def _failures(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
     job = (await store.jobs.get(name)).id
     return {
         "job": job,
@@ -70,25 +70,27 @@ async def _look(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, An
 
 
 def _print_kinds(kinds: dict[str, dict[str, int]]) -> None:
+    if not kinds:
+        click.echo("no failures in this job")
+        return
     columns = ("attempts", *_STATES)
-    table = Table("kind", *columns, box=None)
+    table = Table("kind", *columns, right=columns)
     for kind, counts in kinds.items():
-        table.add_row(kind, *(str(counts.get(name, 0) or "") for name in columns))
-    plain_console().print(table if kinds else "nothing has failed in this job")
+        table.add(kind, *(counts.get(name, 0) or "" for name in columns))
+    table.print()
 
 
 def _print_items(items: list[FailedItem], *, has_attempts: bool) -> None:
-    console = plain_console()
+    console = stdout_console()
     for one in items:
-        answer = f", last answer {one.status}" if one.status else ""
-        told = f"{one.state}, {one.kind}, {one.tries} tries, {one.requests} requests{answer}"
-        console.print(cleaned(one.key, is_line=True), style="bold", end=" ", soft_wrap=True)
-        console.print(told, soft_wrap=True)
-        console.print(f"  {cleaned(one.reason or '', is_line=True)}")
+        status = f", last status {one.status}" if one.status else ""
+        attempts = f"{count_text(one.tries, 'attempt')}, {count_text(one.requests, 'request')}"
+        console.print(sanitize(one.key, is_line=True), style="bold", end=" ", soft_wrap=True)
+        console.print(f"{one.state}, {one.kind}, {attempts}{status}", soft_wrap=True)
+        console.print(f"  {sanitize(one.reason or '', is_line=True)}")
         for attempt in one.attempts if has_attempts else ():
-            status = attempt["status"] or "no answer"
             console.print(
-                f"    {utc_datetime(attempt['at']):%F %T}  {attempt['kind']}  {status}  "
-                f"{attempt['seconds']:.2f} s  {attempt['step']}: "
-                f"{attempt['reason']}",
+                f"    {time_text(attempt['at'], seconds=True)}  {attempt['kind']}  "
+                f"{attempt['status'] or 'no response'}  {attempt['seconds']:.2f} s  "
+                f"{attempt['step']}: {attempt['reason']}",
             )

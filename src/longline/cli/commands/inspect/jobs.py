@@ -2,57 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from longline.cli.format import cleaned, plain_console
-from longline.cli.opening import with_store
-from longline.cli.options import COUNT, JOB, home_option, json_option, print_json
-from longline.cli.tables import Fitting
-from longline.cli.tasks_shown import orders_of, print_orders
-from longline.core.clock import SystemClock, utc_datetime
-from longline.core.model import ItemState, Job
-from longline.engine.owner import is_abandoned
+from longline.cli.options import COUNT, JOB, home_option, json_option
+from longline.cli.output import iso_time, one_line, print_json, time_text
+from longline.cli.queries import with_store
+from longline.cli.table import Table
+from longline.core.clock import SystemClock
+from longline.core.model import OPEN_STATES, ItemState, Job
+from longline.core.output import sanitize
+from longline.engine.owner import in_words, is_abandoned
+from longline.engine.tasks import holder_of
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
-# Kinds of events; those of items are too many.
-_SHOWN = ("job.", "lease", "checkpoint.", "export.", "source.", "discovery.")
-_NOBODY = "nobody works on it"
+_SHOWN = ("job.", "lease", "checkpoint.", "export.", "source.", "discovery.")  # not those of items
+_ABANDONED = "no process runs this job; resume it"
 
 
 @click.command("jobs")
 @click.argument("job", type=JOB, required=False)
-@click.option("--limit", type=COUNT, default=20, show_default=True)
+@click.option("--limit", type=COUNT, default=20, show_default=True, help="Maximum number of jobs.")
 @home_option
 @json_option
 def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) -> None:
     """List jobs, or show one with its settings, counts and events.
 
-    With them, the exports and other orders of a job that are still to be carried out.
+    Pending tasks of the job, such as exports, are shown with it.
     """
     if job is None:
-        rows = with_store(home, lambda store: _all(store, limit))
-        _print_all(rows, as_json=as_json)
+        rows = with_store(home, lambda store: _list_jobs(store, limit))
+        _print_jobs(rows, as_json=as_json)
         return
-    told = with_store(home, lambda store: _one(store, job))
+    found = with_store(home, lambda store: _job(store, job))
     if as_json:
-        print_json(told)
+        print_json(found)
         return
-    note = f" ({_NOBODY})" if told["is_abandoned"] else ""
-    shown = told | {"state": f"{state_of(told)}{note}"}
+    note = f" ({_ABANDONED})" if found["is_abandoned"] else ""
+    shown = found | {"state": f"{shown_state(found)}{note}"}
     for name, value in shown.items():
-        if name not in {"events", "is_abandoned", "orders"}:
-            click.echo(cleaned(f"{name:12} {value}", is_line=True))
-    for event in told["events"]:
-        said = cleaned(str(event["data"]), is_line=True)
-        click.echo(f"  {utc_datetime(event['at']):%Y-%m-%d %H:%M:%S}  {event['kind']}  {said}")
-    print_orders(told["orders"])
+        if name not in {"events", "is_abandoned", "tasks"}:
+            click.echo(sanitize(f"{name:12} {value}", is_line=True))
+    for event in found["events"]:
+        data = sanitize(str(event["data"]), is_line=True)
+        click.echo(f"  {time_text(event['at'], seconds=True)}  {event['kind']}  {data}")
+    _print_tasks(found["tasks"])
 
 
-async def _all(store: Store, limit: int) -> list[dict[str, Any]]:
+async def _list_jobs(store: Store, limit: int) -> list[dict[str, Any]]:
     return [await _row(store, job) for job in await store.jobs.list(limit=limit)]
 
 
@@ -63,32 +65,57 @@ async def _row(store: Store, job: Job) -> dict[str, Any]:
         "source": job.source,
         "state": job.state.value,
         "is_abandoned": await is_abandoned(store, job, SystemClock().now()),
-        "created_at": utc_datetime(job.created_at).isoformat(timespec="seconds"),
+        "created_at": iso_time(job.created_at),
         "discovered": sum(counts.values()),
         **{state.value: counts[state] for state in ItemState},
         "reason": job.reason,
     }
 
 
-async def _one(store: Store, name: str) -> dict[str, Any]:
+async def _job(store: Store, name: str) -> dict[str, Any]:
     job = await store.jobs.get(name)
     events = await store.event_log.events(job.id, with_items=False)
+    now = await store.now()
     return {
         **await _row(store, job),
         **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
         "statistics": await store.event_log.statistics(job.id),
-        "orders": await orders_of(store, job),
+        "tasks": [_task_json(task, job, now) for task in await store.orders.of(job.id)],
         "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN)],
     }
 
 
-def state_of(row: dict[str, Any]) -> str:
-    """Return the state of a job as people are told it: whoever was killed could not write it."""
+def _task_json(task: Task, job: Job, now: float) -> dict[str, Any]:
+    held_by = holder_of(task, now)
+    is_early = task.is_after_end and job.state in OPEN_STATES
+    return {
+        "task": task.name,
+        "kind": task.kind.value,
+        "output": task.what.get("output"),
+        "placed_at": iso_time(task.placed_at),
+        "held_by": held_by,
+        "waits_for": None if held_by else "the end of the job" if is_early else "a worker",
+    }
+
+
+def _print_tasks(tasks: Sequence[Mapping[str, Any]]) -> None:
+    if tasks:
+        click.echo("pending tasks")
+    for task in tasks:
+        is_export = task["kind"] == TaskKind.EXPORT
+        what = f"export to {task['output']}" if is_export else "call Source.finished"
+        held_by = task["held_by"]
+        state = f"held by {in_words(held_by)}" if held_by else f"waits for {task['waits_for']}"
+        click.echo(f"  {task['placed_at'][:19].replace('T', ' ')}  {one_line(f'{what}: {state}')}")
+
+
+def shown_state(row: dict[str, Any]) -> str:
+    """Return the state of a job as people see it: `abandoned` if its process was killed."""
     return "abandoned" if row["is_abandoned"] else str(row["state"])
 
 
-def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+def _print_jobs(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
@@ -96,24 +123,25 @@ def _print_all(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         click.echo("no jobs yet; try: longline demo")
         return
     numbers = ("items", "ok", "failed")
-    listing = Fitting(
+    table = Table(
         "job",
         "state",
         "created (UTC)",
         *numbers,
         "reason",
         right=numbers,
-        least=("created (UTC)", "ok", "items", "failed"),
+        drop=("created (UTC)", "ok", "items", "failed"),
         note="reason",
+        wrap=("job",),
     )
     for row in rows:
-        listing.add(
+        table.add(
             row["job"],
-            state_of(row),
+            shown_state(row),
             row["created_at"][:16],
-            str(row["discovered"]),
-            str(row["stored"] + row["unchanged"]),
-            str(row["failed"] + row["quarantined"]),
-            row["reason"] or (_NOBODY if row["is_abandoned"] else ""),
+            row["discovered"],
+            row["stored"] + row["unchanged"],
+            row["failed"] + row["quarantined"],
+            row["reason"] or (_ABANDONED if row["is_abandoned"] else ""),
         )
-    plain_console().print(listing)
+    table.print()

@@ -1,4 +1,4 @@
-"""longline report: write a performance and validation report of a job."""
+"""longline report: the performance and validation of a job."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from longline.analysis.job_report import Audit, as_markdown, audit
-from longline.cli.opening import with_store
-from longline.cli.options import JOB, home_option, json_option, print_json
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import JOB, home_option, json_option
+from longline.cli.output import print_json
+from longline.cli.queries import with_store
 from longline.core.clock import SystemClock
 from longline.core.errors import NoJobsYet
 from longline.engine.progress import ProgressTracker
@@ -20,14 +22,18 @@ from longline.storage.store import Store
 @click.command("report")
 @click.argument("job", type=JOB, required=False)
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write Markdown there."
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report to a Markdown file.",
 )
 @home_option
 @json_option
 def command(job: str | None, *, output: Path | None, home: Path | None, as_json: bool) -> None:
-    """Write a performance and validation report of a job.
+    """Report the performance and validation of a job.
 
-    Without JOB, of the newest one. Exits with 3 when a check does not hold.
+    JOB is by default the newest one. Exits with 3 when a check fails.
     """
     result = with_store(home, lambda store: _audit(store, job))
     if output:
@@ -36,10 +42,10 @@ def command(job: str | None, *, output: Path | None, home: Path | None, as_json:
     if as_json:
         print_json(result.as_dict())
     elif output:
-        click.echo(f"report of {result.job} written to {output}")
+        click.echo(f"wrote the report of {result.job} to {output}")
     else:
         click.echo(as_markdown(result, SystemClock().now()), nl=False)
-    sys.exit(0 if result.is_good else 3)
+    sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
 
 
 async def _audit(store: Store, name: str | None) -> Audit:

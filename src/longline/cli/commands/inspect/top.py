@@ -16,11 +16,20 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from longline.cli.format import SafeConsole, SafeLive, cleaned, plain_console
-from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.cli.tables import Fitting, row_of, sites_table
+from longline.cli.options import Number, home_option, json_option, settings_of
+from longline.cli.output import (
+    SafeConsole,
+    SafeLive,
+    duration_text,
+    one_line,
+    print_json,
+    stdout_console,
+    time_text,
+)
+from longline.cli.progress import SiteRow, sites_table
+from longline.cli.table import Table
 from longline.config.settings import Settings
-from longline.core.clock import SystemClock, utc_datetime
+from longline.core.clock import SystemClock
 from longline.core.errors import LonglineError
 from longline.engine.owner import is_abandoned
 from longline.engine.progress import rest_after
@@ -29,30 +38,39 @@ from longline.storage.database import open_database
 from longline.storage.errors import StoreGone
 from longline.storage.store import Store, open_store
 
-_RECENT = 5  # jobs that have ended are shown as well, so many at most
-_AN_HOUR = 3600.0
-_PATIENCE = 2.0  # seconds for a server that is away, before people are told
-_MARK = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # of a host, see jobs/owner.py
+_RECENT = 5  # ended jobs that are shown at most
+_RECENT_SECONDS = 3600.0
+_PATIENCE = 2.0  # seconds for a stopped server, before the display says so
+_HOST_ID = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # part of a host name, see engine/owner.py
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Show one picture and end; so it is without a terminal.")
 @click.option(
-    "--every", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds."
+    "--once",
+    is_flag=True,
+    help="Print one snapshot and exit (default when stdout is not a terminal).",
+)
+@click.option(
+    "--every",
+    type=Number(float, 0.2),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Refresh interval in seconds.",
 )
 @home_option
 @json_option
 def command(*, once: bool, every: float, home: Path | None, as_json: bool) -> None:
-    """Watch all jobs and workers live; ctrl-c ends it and nothing else.
+    """Show live progress of all jobs and workers.
 
-    With --json it is one picture, as with --once.
+    Ctrl-C ends the display; jobs continue. --json prints one snapshot.
     """
     settings = settings_of(home)
-    console = plain_console()
+    console = stdout_console()
     if as_json:
-        print_json(asyncio.run(_one(settings)).as_dict())
+        print_json(asyncio.run(_read_snapshot(settings)).as_dict())
     elif once or not console.is_terminal:
-        console.print(shown(asyncio.run(_one(settings))))
+        console.print(snapshot_view(asyncio.run(_read_snapshot(settings))))
     else:
         try:
             asyncio.run(_watch(settings, console, every))
@@ -61,11 +79,8 @@ def command(*, once: bool, every: float, home: Path | None, as_json: bool) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What happens at one moment; `speeds` are items a minute by job.
-
-    On jobs that are `abandoned` nobody works, whatever their state says.
-    """
+class Snapshot:
+    """Jobs and workers at one time; `speeds` are items per minute by job."""
 
     at: float
     jobs: Sequence[SiteProgress]
@@ -75,7 +90,7 @@ class Picture:
     abandoned: frozenset[str] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the snapshot for JSON."""
         return {
             "jobs": [
                 job.as_dict() | {"is_abandoned": job.job in self.abandoned} for job in self.jobs
@@ -85,48 +100,47 @@ class Picture:
         }
 
 
-async def _one(settings: Settings) -> Picture:
+async def _read_snapshot(settings: Settings) -> Snapshot:
     with open_store(settings.database) as store:
-        return await picture(settings, store)
+        return await take_snapshot(settings, store)
 
 
 async def _watch(settings: Settings, console: SafeConsole, every: float) -> None:
-    before: Picture | None = None
+    last: Snapshot | None = None
     with (
         Store(open_database(settings.database, patience=_PATIENCE)) as store,
         SafeLive(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            begun, pause = time.monotonic(), every
+            started, pause = time.monotonic(), every
             try:
-                before = await picture(settings, store, before)
-                pause = rest_after(time.monotonic() - begun, every=every)
-                live.update(shown(before), refresh=True)
+                last = await take_snapshot(settings, store, last)
+                pause = rest_after(time.monotonic() - started, every=every)
+                live.update(snapshot_view(last), refresh=True)
             except StoreGone as error:
-                live.update(_waiting(error, before), refresh=True)
+                live.update(_disconnected_view(error, last), refresh=True)
             await asyncio.sleep(pause)
 
 
-def _waiting(error: StoreGone, before: Picture | None) -> RenderableType:
-    """Return that the database is away, below what was last seen."""
-    problem = cleaned(f"the database does not answer ({error.problem}); waiting for it")
+def _disconnected_view(error: StoreGone, last: Snapshot | None) -> RenderableType:
+    problem = one_line(f"The database does not respond ({error.problem}). Reconnecting.")
     trouble = Text(problem, style="red")
-    return Group(shown(before), Text(""), trouble) if before else trouble
+    return Group(snapshot_view(last), Text(""), trouble) if last else trouble
 
 
-async def picture(settings: Settings, store: Store, before: Picture | None = None) -> Picture:
-    """Look at all open jobs, the newest that have ended, and the workers."""
+async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None = None) -> Snapshot:
+    """Return all open jobs, those that ended recently, and the workers."""
     now = SystemClock().now()
-    opened = await store.jobs.list(limit=None, is_open=True)
+    unfinished = await store.jobs.list(limit=None, is_open=True)
     ended = [
         job
         for job in await store.jobs.list(limit=_RECENT)
-        if job.finished_at is not None and job.finished_at > now - _AN_HOUR
+        if job.finished_at is not None and job.finished_at > now - _RECENT_SECONDS
     ]
-    jobs = [await progress_of(store, job) for job in [*opened, *ended]]
+    jobs = [await progress_of(store, job) for job in [*unfinished, *ended]]
     workers, trouble = await _workers(settings)
-    left = frozenset([job.id for job in opened if await is_abandoned(store, job, now)])
-    return Picture(now, jobs, workers, trouble, _speeds(jobs, now, before), left)
+    abandoned = [job.id for job in unfinished if await is_abandoned(store, job, now)]
+    return Snapshot(now, jobs, workers, trouble, _speeds(jobs, now, last), frozenset(abandoned))
 
 
 async def _workers(settings: Settings) -> tuple[Sequence[Any], str | None]:
@@ -141,77 +155,78 @@ async def _workers(settings: Settings) -> tuple[Sequence[Any], str | None]:
         return (), str(error)
 
 
-def _speeds(jobs: Sequence[SiteProgress], now: float, before: Picture | None) -> dict[str, float]:
-    if before is None or now <= before.at:
+def _speeds(jobs: Sequence[SiteProgress], now: float, last: Snapshot | None) -> dict[str, float]:
+    if last is None or now <= last.at:
         return {}
-    then = {job.job: job.completed_items for job in before.jobs}
-    passed = now - before.at
+    before = {job.job: job.completed_items for job in last.jobs}
     return {
-        job.job: (job.completed_items - then[job.job]) * 60 / passed
+        job.job: (job.completed_items - before[job.job]) * 60 / (now - last.at)
         for job in jobs
-        if job.job in then
+        if job.job in before
     }
 
 
-def shown(picture: Picture) -> RenderableType:
-    """Return a picture as people see it."""
+def snapshot_view(snapshot: Snapshot) -> RenderableType:
+    """Return a snapshot as people see it."""
     parts: list[RenderableType] = [
-        Text(f"longline, {utc_datetime(picture.at):%Y-%m-%d %H:%M:%S} UTC", style="bold"),
+        Text(f"longline, {time_text(snapshot.at, seconds=True)} UTC", style="bold"),
         Text(""),
     ]
-    if picture.jobs:
+    if snapshot.jobs:
         rows = [
-            row_of(job, picture.speeds.get(job.job), is_abandoned=job.job in picture.abandoned)
-            for job in picture.jobs
+            SiteRow.of_job(
+                job, snapshot.speeds.get(job.job), is_abandoned=job.job in snapshot.abandoned
+            )
+            for job in snapshot.jobs
         ]
         parts.append(sites_table(rows, first="job"))
         parts += [
-            Text(cleaned(f"{job.job}: {job.reason}"), style="yellow")
-            for job in picture.jobs
+            Text(one_line(f"{job.job}: {job.reason}"), style="yellow")
+            for job in snapshot.jobs
             if job.reason
         ]
     else:
-        parts.append(Text("no job is open, and none has ended within the last hour"))
-    if picture.trouble:
-        parts += [Text(""), Text(picture.trouble, style="red")]
-    if picture.workers:
-        parts += [Text(""), _worker_table(picture)]
+        parts.append(Text("no open jobs, and none ended within the last hour"))
+    if snapshot.trouble:
+        parts += [Text(""), Text(snapshot.trouble, style="red")]
+    if snapshot.workers:
+        parts += [Text(""), _worker_table(snapshot)]
     return Group(*parts)
 
 
-def _worker_table(picture: Picture) -> Fitting:
-    numbers = ("pid", "processes", "chunks")
-    table = Fitting(
+def _worker_table(snapshot: Snapshot) -> Table:
+    table = Table(
         "worker",
         "host",
         "pid",
         "processes",
         "queues",
         "chunks",
-        "last one",
-        "up",
-        right=numbers,
-        least=("host", "queues", "pid", "up", "processes"),
+        "last chunk",
+        "up for",
+        right=("pid", "processes", "chunks"),
+        drop=("host", "queues", "pid", "up for", "processes"),
+        wrap=("worker",),
     )
-    names = short_names(worker.name for worker in picture.workers)
-    hosts = short_names(worker.host for worker in picture.workers)
-    for worker in picture.workers:
+    names = short_names(worker.name for worker in snapshot.workers)
+    hosts = short_names(worker.host for worker in snapshot.workers)
+    for worker in snapshot.workers:
         last = worker.last_taken_at
         table.add(
             names[worker.name],
             hosts[worker.host],
-            str(worker.pid),
-            str(worker.processes),
+            worker.pid,
+            worker.processes,
             ", ".join(worker.queues),
             f"{worker.chunks:,}",
-            "none yet" if last is None else f"{max(0.0, picture.at - last):.0f} s ago",
-            f"{max(0.0, picture.at - worker.started_at) / 60:.0f} min",
+            "none yet" if last is None else f"{duration_text(max(0.0, snapshot.at - last))} ago",
+            duration_text(max(0.0, snapshot.at - worker.started_at)),
         )
     return table
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return names without the mark of their host, but for those that would be the same then."""
-    short = {name: _MARK.sub("", name) for name in names}
-    often = Counter(short.values())
-    return {name: one if often[one] == 1 else name for name, one in short.items()}
+    """Return names without the id of their host, unless two would be the same then."""
+    short = {name: _HOST_ID.sub("", name) for name in names}
+    counts = Counter(short.values())
+    return {name: one if counts[one] == 1 else name for name, one in short.items()}

@@ -1,4 +1,4 @@
-"""longline cancel: end a job for good."""
+"""longline cancel: end a job permanently."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from longline.cli.commands.run.pause import stop_job
 from longline.cli.options import JOB, home_option, json_option
-from longline.cli.stopping import stop
 from longline.orchestrator import Orchestrator
 
 
@@ -16,10 +16,10 @@ from longline.orchestrator import Orchestrator
 @home_option
 @json_option
 def command(job: str, *, home: Path | None, as_json: bool) -> None:
-    """End JOB for good, wherever it is worked on.
+    """Cancel JOB on all workers.
 
-    What was stored stays; what was not collected yet never will be. What is in flight is finished
-    and committed; on a cluster it has a minute for that at most. The same command as before starts
-    a new job.
+    Records stay; items that are not finished are never collected. Requests in flight are finished
+    and committed; on a cluster they have up to a minute. A cancelled job cannot be resumed: the
+    same `longline run` starts a new one.
     """
-    stop(home, Orchestrator.cancel, job, as_json=as_json)
+    stop_job(home, Orchestrator.cancel, job, as_json=as_json)

@@ -1,13 +1,16 @@
-"""longline pause: have whoever works on a job stop, for now."""
+"""longline pause: pause a job on all workers."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
 
-from longline.cli.options import JOB, home_option, json_option
-from longline.cli.stopping import stop
+from longline.cli.options import JOB, home_option, json_option, settings_of
+from longline.cli.output import print_json
+from longline.core.model import Job
 from longline.orchestrator import Orchestrator
 
 
@@ -16,9 +19,30 @@ from longline.orchestrator import Orchestrator
 @home_option
 @json_option
 def command(job: str, *, home: Path | None, as_json: bool) -> None:
-    """Have whoever works on JOB stop, on this machine or another.
+    """Pause JOB on all workers.
 
-    What is in flight is finished and committed; on a cluster it has a minute for that at most, and
-    what takes longer is begun anew. `longline resume JOB` goes on.
+    Requests in flight are finished and committed. On a cluster they have up to a minute; items
+    that take longer are attempted again. `longline resume JOB` continues the job.
     """
-    stop(home, Orchestrator.pause, job, as_json=as_json)
+    stop_job(home, Orchestrator.pause, job, as_json=as_json)
+
+
+def stop_job(
+    home: Path | None,
+    stop: Callable[[Orchestrator, str], Awaitable[Job]],
+    name: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Pause or cancel a job, and print its new state."""
+
+    async def stopped() -> tuple[Job, Job]:
+        async with Orchestrator(settings=settings_of(home)) as orchestrator:
+            return await orchestrator.store.jobs.get(name), await stop(orchestrator, name)
+
+    before, job = asyncio.run(stopped())
+    if as_json:
+        print_json({"job": job.id, "state": job.state.value, "reason": job.reason})
+    else:
+        already = "already " if job.state is before.state else ""
+        click.echo(f"{job.id} is {already}{job.state.value}")

@@ -1,4 +1,4 @@
-"""longline resume: go on with an unfinished job."""
+"""longline resume: continue an unfinished job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from longline.cli.job_runs import run_shown
 from longline.cli.options import (
     JOB,
     engine_option,
@@ -17,14 +16,15 @@ from longline.cli.options import (
     json_option,
     settings_of,
 )
+from longline.cli.progress import run_job
 from longline.orchestrator import EngineName, Orchestrator
 
 
 @click.command("resume")
 @click.argument("job", type=JOB, required=False)
-@click.option("--checkpoint", help="The job of this checkpoint document, or 'latest'.")
-@click.option("--from-key", help="Leave out unfinished items that were found before this one.")
-@engine_option("as it was run last")
+@click.option("--checkpoint", metavar="ID", help="Resume the job of a checkpoint, or 'latest'.")
+@click.option("--from-key", metavar="KEY", help="Skip unfinished items discovered before KEY.")
+@engine_option("as in its last run")
 @ignore_robots_option
 @home_option
 @json_option
@@ -38,15 +38,14 @@ def command(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Go on with an unfinished job.
+    """Resume an unfinished job.
 
-    Without JOB, the newest unfinished one. The beginning of a job's id is enough. It goes on where
-    it was run last, here or with workers, unless --engine says otherwise.
+    JOB is a job id or the beginning of one; by default the newest unfinished job.
     """
     orchestrator = Orchestrator(settings=settings_of(home))
     sys.exit(
         asyncio.run(
-            run_shown(
+            run_job(
                 orchestrator,
                 lambda hooks: orchestrator.resume(
                     job,

@@ -1,4 +1,4 @@
-"""longline retry: try the items again that failed in a certain way."""
+"""longline retry: attempt failed items of a job again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from longline.cli.job_runs import run_shown
 from longline.cli.options import (
     JOB,
     engine_option,
@@ -17,6 +16,7 @@ from longline.cli.options import (
     json_option,
     settings_of,
 )
+from longline.cli.progress import run_job
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
 from longline.orchestrator import EngineName, Orchestrator
@@ -26,14 +26,14 @@ _KINDS = [kind.value for kind in FailureKind]
 
 @click.command("retry")
 @click.argument("job", type=JOB)
-@click.option("--kind", type=click.Choice(_KINDS), help="Only what failed in this way.")
+@click.option("--kind", type=click.Choice(_KINDS), help="Only items with this kind of failure.")
 @click.option(
     "--state",
     type=click.Choice(["failed", "quarantined", "skipped"]),
     help="Only items in this state.",
 )
-@click.option("--key", help="Only this item.")
-@engine_option("as it was run last")
+@click.option("--key", metavar="KEY", help="Only this item.")
+@engine_option("as in its last run")
 @ignore_robots_option
 @home_option
 @json_option
@@ -48,14 +48,15 @@ def command(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Queue failed items of JOB again, exactly those that fit, and run it.
+    """Requeue failed items of JOB and run it.
 
-    Without --kind, --state and --key: all that failed or were quarantined or skipped for a reason.
+    Without --kind, --state and --key, all failed and quarantined items are requeued, and those
+    that were skipped because of a failure.
     """
     orchestrator = Orchestrator(settings=settings_of(home))
     sys.exit(
         asyncio.run(
-            run_shown(
+            run_job(
                 orchestrator,
                 lambda hooks: orchestrator.retry(
                     job,

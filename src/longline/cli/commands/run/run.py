@@ -1,27 +1,42 @@
-"""longline run: collect from a source."""
+"""longline run: run one source, several, or all."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from longline.cli.job_runs import run_shown
+from longline.cli.exit_codes import ExitCode, worst_exit_code
 from longline.cli.options import (
     COUNT,
+    SECONDS,
     engine_option,
+    given_values,
     home_option,
     ignore_robots_option,
     json_option,
     settings_of,
     source_options,
-    values_of,
+    typed_values,
 )
-from longline.cli.site_runs import leave, run_many_shown
-from longline.orchestrator import EngineName, Orchestrator
+from longline.cli.output import print_json, print_line, print_note
+from longline.cli.progress import (
+    STOPPED,
+    STOPPING,
+    SiteRow,
+    SitesDisplay,
+    run_job,
+    short_source,
+    sites_table,
+    with_source,
+)
+from longline.core.errors import BadOption, LonglineError, Unexpected
+from longline.core.threads import use_daemon_threads
+from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
 
 
 @click.command("run")
@@ -30,32 +45,38 @@ from longline.orchestrator import EngineName, Orchestrator
     "--all",
     "is_all",
     is_flag=True,
-    help="Every manifest and job file of the folders in the setting `sources`.",
+    help="Run every manifest and job file in the folders of the setting `sources`.",
 )
 @click.option(
-    "--parallel/--sequential", default=None, help="Several side by side [default], or one by one."
+    "--parallel/--sequential",
+    default=None,
+    help="Run sources in parallel (default) or one after another.",
 )
-@click.option("--limit", type=COUNT, help="Collect at most this many items.")
+@click.option("--limit", type=COUNT, help="Maximum number of items.")
 @source_options
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds an answer.")
-@click.option("--cache/--no-cache", default=None, help="Keep and validate answers as HTTP says.")
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Response timeout in seconds.")
+@click.option("--cache/--no-cache", default=None, help="Use the HTTP cache.")
 @click.option(
     "--archive/--no-archive",
     default=None,
-    help="Keep every answer (WARC) to extract from it again.",
+    help="Archive every response (WARC), for `longline reextract`.",
 )
-@click.option("--max-requests", type=COUNT, help="End after so many requests.")
-@click.option("--max-bytes", help="End after so much was received, for example 50MB.")
-@click.option("--max-seconds", type=float, help="End after so long.")
-@engine_option("the setting `engine`, which is local")
-@click.option("--detach", is_flag=True, help="Leave it to the workers; needs --engine celery.")
+@click.option("--max-requests", type=COUNT, help="Pause after this many requests.")
+@click.option("--max-bytes", metavar="SIZE", help="Pause after receiving this much: 50MB.")
+@click.option("--max-seconds", type=float, metavar="SECONDS", help="Pause after this many seconds.")
+@engine_option("setting `engine`, or local")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Submit the job to workers and exit (requires --engine celery).",
+)
 @click.option(
     "--export",
     metavar="FILE",
-    help="Write its records there once it has ended; with --engine celery, a worker does.",
+    help="Export the records of the job when it ends; on a cluster, a worker writes FILE.",
 )
 @ignore_robots_option
-@click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one is there.")
+@click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one exists.")
 @home_option
 @json_option
 def command(
@@ -73,45 +94,148 @@ def command(
     params: tuple[tuple[str, str], ...],
     **given: Any,
 ) -> None:
-    """Collect from SOURCE; run the same command again to resume it.
+    """Run SOURCE, or resume its unfinished job.
 
-    SOURCE is a name (longline sources), a manifest or a job file (YAML), a Python file with a
-    Source in it, or a class, function or Scrapy spider: package.module:Name or file.py:name.
-    Several run side by side, each with its own limits; none holds up or fails another.
+    SOURCE is a name (see `longline sources`), a manifest or job file (YAML), a Python file with a
+    Source class, or a class, function or Scrapy spider: package.module:Name or file.py:name.
+
+    Several sources run in parallel. Each has its own limits, and the failure of one does not
+    affect the others.
     """
-    values = {name: value for name, value in given.items() if value not in (None, ())}
+    if is_all == bool(sources):
+        raise click.UsageError("Name at least one SOURCE, or use --all.")
+    if export is not None and (is_all or len(sources) > 1):
+        raise click.UsageError("--export requires a single SOURCE.")
+    values = _job_values(given, options, params)
+    settings = settings_of(home)
+    orchestrator = Orchestrator(settings=settings)
+    is_on_workers = (engine or settings.engine) == "celery"
+    names = list(sources) or None
+    how: dict[str, Any]
+    if detach:
+        if not is_on_workers:
+            raise click.UsageError("--detach requires --engine celery.")
+        how = {"fresh": fresh, "export": export}
+        running = _submit(orchestrator, names, values, how, as_json=as_json)
+    elif is_all or len(sources) > 1:
+        how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
+        running = _run_sites(orchestrator, names, how, as_json=as_json)
+    else:
+        running = run_job(
+            orchestrator,
+            lambda hooks: orchestrator.execute(
+                sources[0], values, fresh=fresh, engine=engine, export=export, **hooks
+            ),
+            as_json=as_json,
+            is_on_workers=is_on_workers,
+        )
+    sys.exit(asyncio.run(running))
+
+
+def _job_values(
+    given: dict[str, Any],
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+) -> dict[str, Any]:
+    """Return the fields of JobSpec that the options set."""
+    values = given_values(given)
     budget = {name: values.pop(f"max_{name}", None) for name in ("requests", "bytes", "seconds")}
     if any(budget.values()):
         values["budget"] = {name: value for name, value in budget.items() if value is not None}
     if options:
         values["set"] = dict(options)  # as text: the source's own model knows the types
     if params:
-        values["params"] = values_of(params)
-    settings = settings_of(home)
-    orchestrator = Orchestrator(settings=settings)
-    if is_all == bool(sources):
-        raise click.UsageError("name a SOURCE, or several, or say --all")
-    if export is not None and (is_all or len(sources) > 1):
-        raise click.UsageError("--export is for one SOURCE: the next would replace its records")
-    if detach:
-        if (engine or settings.engine) != "celery":
-            raise click.UsageError("--detach leaves it to workers: say --engine celery, too")
-        names = list(sources) or None
-        left = {"fresh": fresh, "export": export}
-        sys.exit(asyncio.run(leave(orchestrator, names, values, left, as_json=as_json)))
-    if is_all or len(sources) > 1:
-        how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
-        names = list(sources) or None
-        sys.exit(asyncio.run(run_many_shown(orchestrator, names, how, as_json=as_json)))
-    sys.exit(
-        asyncio.run(
-            run_shown(
-                orchestrator,
-                lambda hooks: orchestrator.execute(
-                    sources[0], values, fresh=fresh, engine=engine, export=export, **hooks
-                ),
-                as_json=as_json,
-                is_left=(engine or settings.engine) == "celery",
-            )
+        values["params"] = typed_values(params)
+    return values
+
+
+async def _run_sites(
+    orchestrator: Orchestrator,
+    sources: Sequence[str] | None,
+    how: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Run several sources with live progress; return the exit code. None: all known sources."""
+    use_daemon_threads()
+    names = orchestrator.known_sites() if sources is None else sources
+    display = SitesDisplay(names, is_quiet=as_json)
+    for end in orchestrator.broken_sites() if sources is None else ():
+        display.warn(str(end.error))
+    try:
+        async with orchestrator:
+            with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
+                ends = await orchestrator.scrape_all_sites(
+                    sources, hooks_of=display.hooks_of, **how
+                )
+    except asyncio.CancelledError:
+        click.echo(STOPPED, err=True)
+        return ExitCode.INTERRUPTED
+    code = worst_exit_code(end.exit_code for end in ends)
+    if as_json:
+        print_json({"sites": [_site_json(end) for end in ends], "exit_code": code})
+    else:
+        _print_sites(ends)
+    return code
+
+
+async def _submit(
+    orchestrator: Orchestrator,
+    sources: Sequence[str] | None,
+    values: Mapping[str, Any],
+    how: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Submit sources to workers; return the exit code. None: all known sources."""
+    names = orchestrator.known_sites() if sources is None else sources
+    failed = orchestrator.broken_sites() if sources is None else []
+    if not names and not failed:
+        raise BadOption(
+            "--all", "the folders of the setting `sources` have no manifest or job file"
         )
-    )
+    submitted: list[dict[str, Any]] = []
+    async with orchestrator:
+        for source in names:
+            try:
+                job = await orchestrator.submit(source, values, on_trouble=print_note, **how)
+            except LonglineError as error:
+                failed.append(SiteEnd(source, error=error))
+            except Exception as error:  # noqa: BLE001  # the code of a source may raise anything
+                failed.append(SiteEnd(source, error=Unexpected(repr(error))))
+            else:
+                submitted.append({"job": job.id, "source": job.source, "state": job.state.value})
+    if as_json:
+        rows = submitted + [_site_json(end) for end in failed]
+        print_json(rows[0] if len(rows) == 1 else {"sites": rows})
+    else:
+        for row in submitted:
+            click.echo(f"submitted {row['job']}")
+        for end in failed:
+            click.echo(f"longline: {end.error}", err=True)
+        if submitted:
+            click.echo("Watch progress with: longline top")
+    return worst_exit_code(end.exit_code for end in failed)
+
+
+def _site_json(end: SiteEnd) -> dict[str, Any]:
+    if end.report is not None:
+        return end.report.as_dict()
+    return {"source": short_source(end.source), "state": "failed", "error": str(end.error)}
+
+
+def _print_sites(ends: Sequence[SiteEnd]) -> None:
+    problems: dict[str, list[str]] = {}
+    rows = []
+    for end in ends:
+        name = short_source(end.source)
+        if end.report is None and not isinstance(end.error, NotStarted):
+            rows.append(SiteRow(name, "failed"))
+        else:
+            rows.append(SiteRow.of_run(name, end.report.progress if end.report else None))
+        if problem := end.error or (end.report and end.report.reason):
+            problems.setdefault(str(problem), []).append(name)
+    sites_table(rows).print()
+    for problem, names in problems.items():
+        is_one = len(names) == 1
+        print_line(with_source(names[0], problem) if is_one else f"{', '.join(names)}: {problem}")

@@ -1,4 +1,4 @@
-"""longline archive: look at the answers that jobs have kept."""
+"""longline archive: responses that jobs have archived."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import click
 
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.output import print_json
 from longline.config.settings import prepare_home
 from longline.http.archive.base import Archive
 from longline.wiring import open_archive
@@ -21,14 +23,14 @@ T = TypeVar("T")
 
 @click.group("archive")
 def command() -> None:
-    """Look at the answers that jobs have kept."""
+    """Inspect and verify archived responses."""
 
 
 @command.command("stats")
 @home_option
 @json_option
 def stats(*, home: Path | None, as_json: bool) -> None:
-    """Say how much the archive holds."""
+    """Show the number and size of archived responses."""
     totals = asdict(_with_archive(home, lambda archive: archive.totals()))
     if as_json:
         print_json(totals)
@@ -41,25 +43,26 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def verify(*, home: Path | None, as_json: bool) -> None:
-    """Read every record and check its digest; exit with 3 when something is wrong or gone.
+    """Check the digest of every archived response; exit with 3 if one is damaged or missing.
 
-    What is gone is told until index.sqlite is deleted, which is made anew from the files.
+    Missing responses are reported until index.sqlite is deleted; it is then rebuilt from the
+    files.
     """
     found = _with_archive(home, lambda archive: archive.verify())
     if as_json:
         print_json(asdict(found))
     else:
-        lines = found.problems or ("everything is as it was written",)
+        lines = found.problems or ("all archived responses are intact",)
         click.echo("\n".join([*lines, *(f"note: {note}" for note in found.notes)]))
-    sys.exit(3 if found.problems else 0)
+    sys.exit(ExitCode.PARTIAL if found.problems else ExitCode.OK)
 
 
 def _with_archive(home: Path | None, use: Callable[[Archive], Awaitable[T]]) -> T:
     settings = settings_of(home)
     prepare_home(settings)
 
-    async def look() -> T:
+    async def opened() -> T:
         async with open_archive(settings) as archive:
             return await use(archive)
 
-    return asyncio.run(look())
+    return asyncio.run(opened())

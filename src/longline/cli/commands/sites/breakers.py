@@ -1,31 +1,21 @@
-"""longline breakers: which sites are left alone, why, and until when."""
+"""longline breakers: circuit breakers of domains."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-from rich.table import Table
 
-from longline.cli.format import echo_line, plain_console
-from longline.cli.opening import with_store
-from longline.cli.options import home_option, json_option, print_json, settings_of
-from longline.config.settings import prepare_home
-from longline.core.clock import SystemClock, utc_datetime
+from longline.cli.commands.sites.limits import with_limit_backends
+from longline.cli.options import home_option, json_option
+from longline.cli.output import iso_time, print_json, print_line
+from longline.cli.queries import with_store
+from longline.cli.table import Table
+from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
-from longline.limits.breaker import (
-    BreakerBackend,
-    BreakerPolicy,
-    BreakerState,
-    status_of_breaker,
-)
-from longline.wiring import open_limit_backends
-
-T = TypeVar("T")
+from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, status_of_breaker
 
 
 @click.group("breakers", invoke_without_command=True)
@@ -33,17 +23,33 @@ T = TypeVar("T")
 @json_option
 @click.pass_context
 def command(context: click.Context, *, home: Path | None, as_json: bool) -> None:
-    """Show which sites are left alone, why and until when, or ask one again now."""
+    """List circuit breakers and reset them."""
     if context.invoked_subcommand is not None:
         return
-    rows = [_row(*one) for one in sorted(_with_breakers(home, _all).items())]
+    known = with_limit_backends(home, lambda backends: backends.breakers.all())
+    rows = [_row(domain, state) for domain, state in sorted(known.items())]
     if as_json:
         print_json(rows)
         return
-    table = Table("domain", "phase", "failures", "rate", "trips", "until (UTC)", "reason", box=None)
+    if not rows:
+        click.echo("no domain has failed so far")
+        return
+    numbers = ("failures", "rate", "trips")
+    table = Table(
+        "domain", "phase", *numbers, "until (UTC)", "reason", right=numbers, note="reason"
+    )
     for row in rows:
-        table.add_row(*_words(row))
-    plain_console().print(table if rows else "no site has failed so far")
+        until = (row["until"] or "")[:19]
+        table.add(
+            row["domain"],
+            f"{row['phase']}{' (banned)' if row['is_ban'] and until else ''}",
+            row["failures"],
+            "" if row["rate"] is None else f"{row['rate']:.0%}",
+            row["trips"],
+            until,
+            row["reason"],
+        )
+    table.print()
 
 
 @command.command("show")
@@ -51,16 +57,16 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
 @home_option
 @json_option
 def show(domain: str, *, home: Path | None, as_json: bool) -> None:
-    """Show how the breaker of DOMAIN stands, and its last changes."""
-    row = _row(domain, _with_breakers(home, lambda backend: _one(backend, domain)))
+    """Show the circuit breaker of DOMAIN and its recent changes."""
+    row = _row(domain, with_limit_backends(home, lambda one: _breaker(one.breakers, domain)))
     if as_json:
         print_json(row)
         return
     for name, value in row.items():
         if name != "history":
-            echo_line(f"{name:10} {'' if value is None else value}")
+            print_line(f"{name:10} {'' if value is None else value}")
     for change in row["history"]:
-        echo_line(f"  {change['at']}  {change['old']} -> {change['new']}  {change['reason']}")
+        print_line(f"  {change['at']}  {change['old']} -> {change['new']}  {change['reason']}")
 
 
 @command.command("reset")
@@ -68,57 +74,30 @@ def show(domain: str, *, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def reset(domain: str, *, home: Path | None, as_json: bool) -> None:
-    """Close the breaker of DOMAIN by hand, so that it is asked again."""
+    """Close the circuit breaker of DOMAIN and make its deferred items due."""
 
     async def closed(backend: BreakerBackend) -> BreakerState:
-        await _one(backend, domain)
+        await _breaker(backend, domain)
         return await backend.reset(domain)
 
-    row = _row(domain, _with_breakers(home, closed))
-    hurried = with_store(home, lambda store: store.queue.hurry(domain))
+    row = _row(domain, with_limit_backends(home, lambda backends: closed(backends.breakers)))
+    due = with_store(home, lambda store: store.queue.hurry(domain))
     if as_json:
-        print_json({**row, "items": hurried})
+        print_json({**row, "items": due})
         return
-    click.echo(f"{domain} is {row['phase']} and asked again; {hurried} parked items are due now")
+    click.echo(f"the breaker of {domain} is {row['phase']}; {due} deferred items are due now")
 
 
-def _with_breakers(home: Path | None, use: Callable[[BreakerBackend], Awaitable[T]]) -> T:
-    settings = settings_of(home)
-    prepare_home(settings)
-
-    async def look() -> T:
-        async with open_limit_backends(settings, SystemClock()) as backends:
-            return await use(backends.breakers)
-
-    return asyncio.run(look())
-
-
-async def _all(backend: BreakerBackend) -> dict[str, BreakerState]:
-    return await backend.all()
-
-
-async def _one(backend: BreakerBackend, domain: str) -> BreakerState:
+async def _breaker(backend: BreakerBackend, domain: str) -> BreakerState:
     known = await backend.all()
     if domain not in known:
         listed = ", ".join(sorted(known)) or "none"
-        raise BadOption("DOMAIN", f"nothing is known of {domain!r}; known are: {listed}")
+        raise BadOption("DOMAIN", f"{domain!r} has no breaker; known domains: {listed}")
     return known[domain]
 
 
 def _row(domain: str, state: BreakerState) -> dict[str, Any]:
-    told = asdict(status_of_breaker(state, BreakerPolicy(), SystemClock().now()))
-    history = [{**change, "at": _moment(change["at"])} for change in told.pop("history")]
-    moments = {name: _moment(told[name]) for name in ("opened_at", "until")}
-    return {"domain": domain, **told, **moments, "history": history}
-
-
-def _moment(at: float | None) -> str | None:
-    return None if at is None else utc_datetime(at).isoformat(timespec="seconds")
-
-
-def _words(row: dict[str, Any]) -> list[str]:
-    rate = "" if row["rate"] is None else f"{row['rate']:.0%}"
-    until = (row["until"] or "")[:19]
-    phase = f"{row['phase']}{' (banned)' if row['is_ban'] and until else ''}"
-    trips = str(row["trips"])
-    return [row["domain"], phase, str(row["failures"]), rate, trips, until, row["reason"]]
+    row = asdict(status_of_breaker(state, BreakerPolicy(), SystemClock().now()))
+    history = [{**change, "at": iso_time(change["at"])} for change in row.pop("history")]
+    times = {name: iso_time(row[name]) for name in ("opened_at", "until")}
+    return {"domain": domain, **row, **times, "history": history}

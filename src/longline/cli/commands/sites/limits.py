@@ -1,4 +1,4 @@
-"""longline limits: how fast each domain may be asked, and who says so."""
+"""longline limits: rate limits of domains, pinned, published or learned."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.table import Table
 
-from longline.cli.format import plain_console
-from longline.cli.options import home_option, json_option, print_json, settings_of
+from longline.cli.options import home_option, json_option, settings_of
+from longline.cli.output import iso_time, print_json
+from longline.cli.table import Table
 from longline.config.settings import prepare_home
-from longline.core.clock import SystemClock, utc_datetime
+from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.http.messages import origin_of
 from longline.limits import learning
-from longline.limits.backends.base import StateBackend
 from longline.limits.learning import Learned
-from longline.wiring import open_limit_backends
+from longline.wiring import LimitBackends, open_limit_backends
 
 T = TypeVar("T")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w([\w.-]*\w)?\.?)(:[0-9]{1,5})?")
@@ -31,35 +30,37 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|\w([\w.-]*\w)?\.?)(:[0-9]{1,5})?")
 @json_option
 @click.pass_context
 def command(context: click.Context, *, home: Path | None, as_json: bool) -> None:
-    """List the limits that are known of domains; pin one, or forget it."""
+    """List the rate limits of domains; pin or forget one."""
     context.obj = home
     if context.invoked_subcommand is None:
-        known = _with_limits(home, lambda limits: limits.all())
-        _show({name: _row(state) for name, state in known.items()}, as_json=as_json)
+        known = with_limit_backends(home, lambda backends: backends.limits.all())
+        _print_limits({name: _row(state) for name, state in known.items()}, as_json=as_json)
 
 
 @command.command("pin")
 @click.argument("domain")
-@click.option("--rate", type=float, required=True, help="Requests a second.")
-@click.option("--burst", type=int, default=1, show_default=True, help="Requests at once.")
+@click.option("--rate", type=float, required=True, metavar="N", help="Maximum requests per second.")
+@click.option(
+    "--burst", type=int, default=1, show_default=True, metavar="N", help="Requests in a burst."
+)
 @home_option
 @json_option
 @click.pass_obj
 def pin(
     outer: Path | None, *, domain: str, rate: float, burst: int, home: Path | None, as_json: bool
 ) -> None:
-    """Have DOMAIN asked at exactly this pace; nothing is learned over it."""
+    """Set the rate limit of DOMAIN; learning does not change it."""
 
     def step(state: Learned | None, now: float) -> tuple[Learned, Learned]:
         pinned = learning.pin(state, rate, burst, now)
         return pinned, pinned
 
-    name = _domain(domain)
+    name = _parse_domain(domain)
     if not _HOST.fullmatch(name):
         raise BadOption("DOMAIN", f"must be a host like shop.example:8080, not {domain!r}")
-    learning.pin(None, rate, burst, 0.0)  # a figure that makes no sense is refused here
-    state = _with_limits(home or outer, lambda limits: limits.change(name, step))
-    _show({name: _row(state)}, as_json=as_json)
+    learning.pin(None, rate, burst, 0.0)  # refuses numbers that make no sense
+    state = with_limit_backends(home or outer, lambda backends: backends.limits.change(name, step))
+    _print_limits({name: _row(state)}, as_json=as_json)
 
 
 @command.command("forget")
@@ -68,36 +69,34 @@ def pin(
 @json_option
 @click.pass_obj
 def forget(outer: Path | None, *, domain: str, home: Path | None, as_json: bool) -> None:
-    """Forget what is known of DOMAIN, a pin included; it is learned anew."""
-    name = _domain(domain)
-    if not _with_limits(home or outer, lambda limits: limits.forget(name)):
+    """Forget the rate limit of DOMAIN, pinned or learned."""
+    name = _parse_domain(domain)
+    if not with_limit_backends(home or outer, lambda backends: backends.limits.forget(name)):
         raise BadOption("DOMAIN", f"no limit of {name} is known")
     if as_json:
         print_json({"forgotten": name})
     else:
-        click.echo(f"the limit of {name} is forgotten")
+        click.echo(f"forgot the limit of {name}")
 
 
-def _with_limits(home: Path | None, use: Callable[[StateBackend[Learned]], Awaitable[T]]) -> T:
+def with_limit_backends(home: Path | None, use: Callable[[LimitBackends], Awaitable[T]]) -> T:
+    """Open the shared state of limits and breakers of a home, use it, close it."""
     settings = settings_of(home)
     prepare_home(settings)
 
-    async def look() -> T:
+    async def opened() -> T:
         async with open_limit_backends(settings, SystemClock()) as backends:
-            return await use(backends.limits)
+            return await use(backends)
 
-    return asyncio.run(look())
+    return asyncio.run(opened())
 
 
-def _domain(text: str) -> str:
-    """Return host and port as requests name them; a whole address will do."""
+def _parse_domain(text: str) -> str:
+    """Return host and port of a domain or a URL."""
     return origin_of(text if "://" in text else f"http://{text}")[1]
 
 
 def _row(state: Learned) -> dict[str, Any]:
-    changed = (
-        utc_datetime(state.changed_at).isoformat(timespec="seconds") if state.changed_at else None
-    )
     return {
         "rate": learning.displayed_rate(state),
         "burst": learning.limit_of(state).capacity,
@@ -107,38 +106,44 @@ def _row(state: Learned) -> dict[str, Any]:
         "ceiling": state.ceiling,
         "published": state.published,
         "robots": state.restraint,
-        "changed_at": changed,
+        "changed_at": iso_time(state.changed_at or None),
     }
 
 
-def _show(rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+def _print_limits(rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json([{"domain": name, **row} for name, row in rows.items()])
         return
+    if not rows:
+        click.echo("no limits are known yet")
+        return
+    numbers = ("rate", "burst", "proven", "refusals", "ceiling")
     table = Table(
         "domain",
         "rate",
         "burst",
-        "known",
+        "origin",
         "proven",
         "refusals",
         "ceiling",
         "changed (UTC)",
-        box=None,
+        right=numbers,
+        drop=("changed (UTC)", "ceiling", "refusals", "proven"),
+        wrap=("domain",),
     )
     for name, row in rows.items():
-        table.add_row(
+        table.add(
             name,
-            _figure(row["rate"]),
-            str(row["burst"]),
+            _per_second(row["rate"]),
+            row["burst"],
             row["known"],
-            _figure(row["proven"]),
-            str(row["refusals"]),
-            _figure(row["ceiling"]),
+            _per_second(row["proven"]),
+            row["refusals"],
+            _per_second(row["ceiling"]),
             (row["changed_at"] or "")[:16],
         )
-    plain_console().print(table if rows else "no limits are known yet")
+    table.print()
 
 
-def _figure(value: float | None) -> str:
+def _per_second(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}/s"

@@ -1,4 +1,4 @@
-"""longline shell: one page, and a Python prompt to look at it with."""
+"""longline shell: a Python prompt with a fetched page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from longline.cli.options import Pair, home_option, ignore_robots_option, settings_of
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import home_option, ignore_robots_option, set_option, settings_of
 from longline.config.job_spec import make_spec
 from longline.core.errors import LonglineError
 from longline.core.files import make_private_file
@@ -24,14 +25,16 @@ from longline.devtools.shell import Help, PageShell
 from longline.http.messages import Page
 
 _HISTORY = "shell_history"
-_MOST_LINES = 1000
+_HISTORY_LINES = 1000
 
 
 @click.command("shell")
 @click.argument("url")
-@click.option("--source", help="Ask as this source does: its headers, login, pace.")
-@click.option("--set", "options", type=Pair(), multiple=True, help="A setting of the source.")
-@click.option("-c", "code_text", metavar="CODE", help="Run this and print it, without a prompt.")
+@click.option(
+    "--source", metavar="SOURCE", help="Use the headers, login and limits of this source."
+)
+@set_option
+@click.option("-c", "code_text", metavar="CODE", help="Run CODE and print its value; no prompt.")
 @ignore_robots_option
 @home_option
 def command(
@@ -43,25 +46,28 @@ def command(
     ignore_robots: tuple[str, ...],
     home: Path | None,
 ) -> None:
-    """Fetch URL politely and open a Python prompt on it: page, fetch, css, text, json."""
-    told: dict[str, Any] = {"set": dict(options)}
-    if ignore_robots:  # else what a job file says of it counts
-        told["ignore_robots"] = ignore_robots
-    spec = session_spec(source, told) if source else make_spec({"source": NO_SOURCE, **told})
+    """Fetch URL and open a Python prompt with the page.
+
+    The request obeys robots.txt and rate limits. The prompt has page, fetch, css, text and json.
+    """
+    values: dict[str, Any] = {"set": dict(options)}
+    if ignore_robots:  # otherwise the job file decides
+        values["ignore_robots"] = ignore_robots
+    spec = session_spec(source, values) if source else make_spec({"source": NO_SOURCE, **values})
     settings = settings_of(home)
     with PageShell(settings, spec) as shell:
         shell.fetch(url)
         if code_text is not None:
-            _run(code_text, shell.names)
+            _run_code(code_text, shell.names)
         else:
             _prompt(shell, settings.home)
 
 
-def _run(text: str, names: dict[str, Any]) -> None:
-    """Run code of the command line; print the value of an expression.
+def _run_code(text: str, names: dict[str, Any]) -> None:
+    """Run the code of `-c`; print the value of an expression.
 
     Raises:
-        SystemExit: it raised something, which is printed as one line.
+        SystemExit: the code raised an error, which is printed as one line.
     """
     try:
         try:
@@ -72,19 +78,16 @@ def _run(text: str, names: dict[str, Any]) -> None:
         value = eval(compiled, names)  # noqa: S307  # the user's own code
     except LonglineError:
         raise
-    except Exception as error:  # noqa: BLE001  # the user's own code, which may raise anything
-        click.echo(f"longline: {_one_line(error)}", err=True)
-        sys.exit(1)
+    except Exception as error:  # noqa: BLE001  # the user's own code may raise anything
+        line = traceback.format_exception_only(error)[-1].strip()
+        click.echo(f"longline: {line}", err=True)
+        sys.exit(ExitCode.FAILED)
     if value is not None:
         click.echo(value if isinstance(value, str) else repr(value))
 
 
-def _one_line(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip()
-
-
 class _Console(code.InteractiveConsole):
-    """A prompt that answers an error of ours with its sentence, and no traceback."""
+    """A prompt that prints errors of longline without a traceback."""
 
     def showtraceback(self) -> None:
         error = sys.exc_info()[1]
@@ -98,19 +101,18 @@ def _prompt(shell: PageShell, home: Path) -> None:
     banner = f"{_summary(shell.page)}\n\n{Help()}"
     if importlib.util.find_spec("IPython") is not None:
         click.echo(banner)
-        better = importlib.import_module("IPython")  # nicer where it is, and not missed where not
-        better.start_ipython(argv=["--no-banner"], user_ns=shell.names)
+        importlib.import_module("IPython").start_ipython(argv=["--no-banner"], user_ns=shell.names)
         return
-    usual, sys.displayhook = sys.displayhook, _show
+    displayhook, sys.displayhook = sys.displayhook, _display
     try:
         with _history(home / _HISTORY, shell.names):
             _Console(shell.names).interact(banner=banner, exitmsg="")
     finally:
-        sys.displayhook = usual
+        sys.displayhook = displayhook
 
 
-def _show(value: object) -> None:
-    """Print what a line at the prompt gave: of a page its address and size, not its body."""
+def _display(value: object) -> None:
+    """Print the value of a line at the prompt; of a page, its URL and size."""
     if isinstance(value, Page):
         click.echo(_summary(value))
     else:
@@ -123,21 +125,21 @@ def _summary(page: Page) -> str:
 
 @contextmanager
 def _history(file: Path, names: dict[str, Any]) -> Iterator[None]:
-    """Keep the lines of a prompt in a file for the next one, and complete names with tab."""
+    """Keep the history of the prompt in a file, and complete names with tab."""
     if not sys.stdin.isatty() or importlib.util.find_spec("readline") is None:
         yield
         return
-    import readline  # noqa: PLC0415  # it changes how a terminal is read, and Windows has none
+    import readline  # noqa: PLC0415  # changes the terminal; missing on Windows
 
     readline.set_completer(rlcompleter.Completer(names).complete)
     readline.parse_and_bind("tab: complete")
     readline.clear_history()
-    readline.set_history_length(_MOST_LINES)
-    with suppress(OSError):  # the first time there is none
+    readline.set_history_length(_HISTORY_LINES)
+    with suppress(OSError):  # no history yet
         readline.read_history_file(file)
     try:
         yield
     finally:
-        with suppress(OSError):  # a home that cannot be written to is no reason to lose the prompt
+        with suppress(OSError):  # the home may be read-only
             make_private_file(file)
             readline.write_history_file(file)

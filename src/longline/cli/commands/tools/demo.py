@@ -1,4 +1,4 @@
-"""longline demo: see it all work against a practice web."""
+"""longline demo: scrape the practice site."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 
 import click
 
-from longline.cli.display import Display, print_summary
-from longline.cli.options import COUNT, home_option, json_option, print_json, settings_of
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import COUNT, SHARE, home_option, json_option, settings_of
+from longline.cli.output import print_json
+from longline.cli.progress import STOPPED, STOPPING, JobDisplay, print_summary
 from longline.config.settings import Settings, prepare_home
-from longline.engine.report import INTERRUPTED, JobReport
+from longline.engine.report import JobReport
 from longline.export.export import export
 from longline.export.request import ExportRequest
 from longline.orchestrator import Orchestrator
@@ -23,22 +25,32 @@ from longline.storage.records.records import RecordQuery
 
 _RATE = 50.0
 _BURST = 10
-_PORT = 8765  # a fixed one, so that a second demo finds the records of the first
-_TIMEOUT = 5.0  # seconds; the practice web's slow drips would take minutes
+_PORT = 8765  # fixed, so that a second demo finds the records of the first
+_TIMEOUT = 5.0  # seconds; slow responses of the practice site would take minutes
 
 
 @click.command("demo")
-@click.option("--items", type=COUNT, default=500, show_default=True)
-@click.option("--faults", type=click.FloatRange(0, 1), default=0.15, show_default=True)
-@click.option("--missing", type=click.FloatRange(0, 1), default=0.01, show_default=True)
-@click.option("--seed", type=int, default=7, show_default=True)
+@click.option("--items", type=COUNT, default=500, show_default=True, help="Number of templates.")
+@click.option(
+    "--faults",
+    type=SHARE,
+    default=0.15,
+    show_default=True,
+    help="Share of URLs that fail at first.",
+)
+@click.option(
+    "--missing", type=SHARE, default=0.01, show_default=True, help="Share of URLs that return 404."
+)
+@click.option(
+    "--seed", type=int, default=7, show_default=True, metavar="N", help="Seed of the random faults."
+)
 @home_option
 @json_option
 def command(*, home: Path | None, as_json: bool, **web: Any) -> None:
-    """See it all work: collect 500 templates from a practice web with faults.
+    """Scrape 500 templates from a local practice site with faults.
 
-    The practice web runs on this machine, allows 50 requests a second, and misbehaves as real
-    sites do. Data goes to the folder demo in the home.
+    The practice site runs on this machine, allows 50 requests per second, and fails as real sites
+    do. Data is stored in the folder `demo` of the home.
     """
     settings = settings_of(home)
     prepare_home(settings)
@@ -48,22 +60,22 @@ def command(*, home: Path | None, as_json: bool, **web: Any) -> None:
 
 
 async def _demo(settings: Settings, options: WebOptions, *, as_json: bool) -> int:
-    display = Display(is_quiet=as_json)
+    display = JobDisplay(is_quiet=as_json)
     async with _serving(options) as web:
         display.say(
-            f"A practice web of {options.items} templates is at {web.url}: at most {_RATE:g} "
-            f"requests a second, {options.faults:.0%} of its addresses misbehave at first.\n"
+            f"The practice site at {web.url} has {options.items} templates, allows {_RATE:g} "
+            f"requests per second, and {options.faults:.0%} of its URLs fail at first.\n"
         )
         try:
             report, records = await _collect(settings, web, display)
         except asyncio.CancelledError:
-            click.echo("stopped at once; run longline demo again to go on", err=True)
-            return INTERRUPTED
+            click.echo(STOPPED, err=True)
+            return ExitCode.INTERRUPTED
     if as_json:
         print_json(report.as_dict())
     else:
         print_summary(report)
-        _tell_more(web, report, records, settings)
+        _print_more(web, report, records, settings)
     return report.exit_code
 
 
@@ -73,7 +85,7 @@ async def _serving(options: WebOptions) -> AsyncIterator[PracticeWeb]:
     try:
         await web.start()
     except OSError:
-        web = PracticeWeb(options)  # the port is taken: any free one will do
+        web = PracticeWeb(options)  # the port is taken: use any free one
         await web.start()
     try:
         yield web
@@ -81,7 +93,9 @@ async def _serving(options: WebOptions) -> AsyncIterator[PracticeWeb]:
         await web.stop()
 
 
-async def _collect(settings: Settings, web: PracticeWeb, display: Display) -> tuple[JobReport, int]:
+async def _collect(
+    settings: Settings, web: PracticeWeb, display: JobDisplay
+) -> tuple[JobReport, int]:
     addresses = {
         "site_url": web.site_url,
         "api_url": web.api_url,
@@ -97,11 +111,8 @@ async def _collect(settings: Settings, web: PracticeWeb, display: Display) -> tu
         timeout=_TIMEOUT,
     )
 
-    def told_to_stop() -> None:
-        display.say("finishing what is in flight; press ctrl-c again to stop at once")
-
     async with orchestrator:
-        with orchestrator.handling_signals(told_to_stop), display:
+        with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
             report = await orchestrator.execute(on_progress=display.update)
         path = settings.home / "templates.jsonl"
         query = RecordQuery(job=report.job)
@@ -110,28 +121,25 @@ async def _collect(settings: Settings, web: PracticeWeb, display: Display) -> tu
     return report.with_output(done.path), done.records
 
 
-def _tell_more(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
+def _print_more(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
     tally = web.tally
-    faults = ", ".join(f"{kind} {_times(count)}" for kind, count in sorted(tally.faults.items()))
-    click.echo(f"  the site  saw {tally.requests + tally.youtube} requests and sent")
-    click.echo(f"            {tally.rate_limited} answers of 429; faults: {faults or 'none'}")
+    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(tally.faults.items()))
+    requests = tally.requests + tally.youtube
+    click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
+    click.echo(f"            and these faults: {faults or 'none'}")
     click.echo(f"  export    {records} records in {report.output}")
-    click.echo("\nWhat to try next:")
+    click.echo("\nNext steps:")
     for command_line, purpose in _next_steps(settings.home):
         click.echo(f"  {command_line:<50} {purpose}")
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
 def _next_steps(home: Path) -> list[tuple[str, str]]:
     return [
-        (f"longline records list --home {home}", "what was collected"),
-        (f"longline records show KEY --home {home}", "one record, its quality explained"),
-        (f"longline export -o t.csv --home {home}", "the same as a spreadsheet"),
-        (f"longline report --home {home}", "figures and checks of the run"),
-        ("longline demo", "again: now it says unchanged"),
-        ("longline sandbox --faults 0.3 --rate 2", "a harsher web to collect from"),
-        ("longline run --help", "a source of your own is 20 lines: README"),
+        (f"longline records list --home {home}", "list the records"),
+        (f"longline records show KEY --home {home}", "show one with its quality"),
+        (f"longline export -o t.csv --home {home}", "export to a spreadsheet"),
+        (f"longline report --home {home}", "report on the run"),
+        ("longline demo", "run again: records are unchanged"),
+        ("longline sandbox --faults 0.3 --rate 2", "serve a site with more faults"),
+        ("longline run --help", "run your own source"),
     ]

@@ -1,0 +1,384 @@
+"""Progress of running jobs: live displays on a terminal, plain lines elsewhere, and summaries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import click
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table as Grid
+from rich.text import Text
+
+from longline.cli.output import (
+    SafeLive,
+    duration_text,
+    print_json,
+    stderr_console,
+    stdout_console,
+)
+from longline.cli.table import Table
+from longline.core.clock import utc_datetime
+from longline.core.model import ItemState, Job, JobState
+from longline.core.threads import use_daemon_threads
+from longline.engine.progress import PaceStatus, Progress
+from longline.engine.report import INTERRUPTED, JobReport
+from longline.engine.sites import SiteProgress
+from longline.orchestrator import Orchestrator
+
+STOPPING = "Finishing requests in flight. Press Ctrl-C again to stop immediately."
+STOPPED = "Stopped. Run the same command again to resume."
+_LINE_INTERVAL = 5.0  # seconds between plain progress lines
+_COLOURS = {
+    "complete": "green",
+    "running": "cyan",
+    "partial": "yellow",
+    "paused": "yellow",
+    "abandoned": "yellow",
+    "failed": "red",
+    "cancelled": "red",
+}
+
+
+class LiveDisplay:
+    """Shows something that changes on stderr: live on a terminal, else a line now and then.
+
+    With `is_quiet`, only warnings are shown.
+    """
+
+    def __init__(self, *, is_quiet: bool = False, line_interval: float = _LINE_INTERVAL) -> None:
+        self.is_quiet = is_quiet
+        self._console = stderr_console()
+        self._line_interval = line_interval
+        self._last_lines: dict[str, float] = {}
+        self._live: SafeLive | None = None
+        if self._console.is_terminal and not is_quiet:
+            self._live = SafeLive(console=self._console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def show(
+        self, elapsed: float, live: Callable[[], RenderableType], line: Callable[[], str], of: str
+    ) -> None:
+        """Show the state after `elapsed` seconds of `of`, which limits its plain lines."""
+        if self._live is not None:
+            self._live.update(live(), refresh=True)
+            return
+        last = self._last_lines.get(of)
+        if self.is_quiet or (last is not None and elapsed - last < self._line_interval):
+            return
+        self._last_lines[of] = elapsed
+        self.say(line())
+
+    def say(self, text: str) -> None:
+        """Print a message above the display, unless it is quiet."""
+        if not self.is_quiet:
+            self._console.print(text, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Print a warning above the display, even when it is quiet."""
+        self._console.print(text, soft_wrap=True)
+
+
+class JobDisplay(LiveDisplay):
+    """Shows the progress of one job."""
+
+    def update(self, progress: Progress) -> None:
+        """Show the progress of the job."""
+        self.show(
+            progress.elapsed,
+            lambda: job_panel(progress),
+            lambda: progress_line(progress),
+            progress.job,
+        )
+
+
+class SitesDisplay(LiveDisplay):
+    """Shows the progress of several sources: a table, or a line for each."""
+
+    def __init__(self, sources: Sequence[str], *, is_quiet: bool) -> None:
+        super().__init__(is_quiet=is_quiet, line_interval=10.0)
+        self._progress: dict[str, Progress | None] = dict.fromkeys(sources)
+        self._warned: dict[str, set[str]] = {}
+
+    def hooks_of(self, source: str) -> Mapping[str, Any]:
+        """Return the callbacks of the orchestrator for one source."""
+        hooks: dict[str, Any] = {"on_trouble": lambda text: self._warn_once(source, text)}
+        if not self.is_quiet:
+            hooks["on_progress"] = lambda progress: self._update(source, progress)
+        return hooks
+
+    def _warn_once(self, source: str, text: str) -> None:
+        """Print a warning of several sources once; again when the same source repeats it."""
+        sources = self._warned.setdefault(text, set())
+        if sources and source not in sources:
+            sources.add(source)
+            return
+        self._warned[text] = {source}
+        self.warn(with_source(source, text))
+
+    def _update(self, source: str, progress: Progress) -> None:
+        self._progress[source] = progress
+        self.show(
+            progress.elapsed,
+            self._table,
+            lambda: with_source(source, progress_line(progress)),
+            source,
+        )
+
+    def _table(self) -> Table:
+        return sites_table(
+            [
+                SiteRow.of_run(short_source(source), progress)
+                for source, progress in self._progress.items()
+            ]
+        )
+
+
+async def run_job(
+    orchestrator: Orchestrator,
+    start: Callable[[dict[str, Any]], Awaitable[JobReport]],
+    *,
+    as_json: bool,
+    is_on_workers: bool = False,
+) -> int:
+    """Run a job with live progress, safe interruption and a summary; return the exit code.
+
+    With `is_on_workers`, a worker writes the export of the job.
+    """
+    use_daemon_threads()
+    display = JobDisplay(is_quiet=as_json)
+
+    def announce(job: Job, is_new: bool) -> None:  # noqa: FBT001  # called by the orchestrator
+        display.say(f"{'Started' if is_new else 'Resumed'} job {job.id} (Ctrl-C stops it safely)")
+
+    hooks = {
+        "on_progress": None if as_json else display.update,
+        "on_start": announce,
+        "on_trouble": display.warn,
+    }
+    try:
+        async with orchestrator:
+            with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
+                report = await start(hooks)
+    except asyncio.CancelledError:
+        click.echo(STOPPED, err=True)
+        return INTERRUPTED
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        print_summary(report)
+        _print_export(report, is_on_workers=is_on_workers)
+    return report.exit_code
+
+
+def _print_export(report: JobReport, *, is_on_workers: bool) -> None:
+    if report.unwritten:
+        click.echo(f"  export    failed: {report.unwritten}")
+    elif report.output:
+        by_worker = f" (written by a worker; see longline jobs {report.job})"
+        click.echo(f"  export    {report.output}{by_worker if is_on_workers else ''}")
+
+
+def print_summary(report: JobReport, *, echo: Callable[[str], None] = click.echo) -> None:
+    """Print the final state of a run, counts that add up, and what to do next."""
+    console = stdout_console(soft_wrap=True)
+    values = report.as_dict()
+    reason = f" — {report.reason}" if report.reason else ""
+    console.print(report.state.value, style=f"bold {_colour(report.state)}", end="")
+    echo(f"{reason}  ({report.job}, {duration_text(report.seconds)})")
+    names = ("stored", "unchanged", "skipped", "failed", "quarantined", "remaining")
+    parts = [f"{values[name]} {name}" for name in names if values[name] or name == "stored"]
+    echo(f"  items     {values['discovered']} discovered = {' + '.join(parts)}")
+    echo(
+        f"  requests  {values['requests']}, including {values['retries']} retries; "
+        f"{values['rate_limited']} responses with status 429"
+    )
+    rate = values["success_rate"]
+    echo(f"  success   {'no items processed' if rate is None else format(rate, '.1%')}")
+    if values["failed"]:
+        echo(f"  failures  longline failures {report.job}")
+    if report.state not in {JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED}:
+        host = report.closed_host
+        override = f" --ignore-robots {host}  (only if you are permitted to)" if host else ""
+        echo(f"  resume    longline resume {report.job}{override}")
+
+
+# ---------------- One job
+
+
+def job_panel(progress: Progress) -> Group:
+    """Return the live display of a job."""
+    bar = ProgressBar(total=max(progress.total, 1), completed=progress.processed, width=40)
+    head = Grid.grid(padding=(0, 2))
+    head.add_row(
+        Text(progress.source, style="bold"),
+        bar,
+        Text(f"{progress.processed:,} of {progress.total:,}{_more(progress)}"),
+        Text(f"ETA {eta_text(progress)}", style="cyan"),
+    )
+    body = Grid.grid(padding=(0, 2))
+    for name, text in _facts(progress):
+        body.add_row(Text(name, style="dim"), Text(text))
+    return Group(head, body)
+
+
+def _facts(progress: Progress) -> list[tuple[str, str]]:
+    counts, mean = progress.counts, progress.mean_seconds
+    states = [f"{counts[state]:,} {state.value}" for state in ItemState if counts[state]]
+    speed = [f"{progress.items_per_minute:,.0f} items/min"]
+    speed += [] if mean is None else [f"{mean:.2f} s per item"]
+    speed += [f"{duration_text(progress.elapsed)} elapsed"]
+    retries, rate_limited = progress.figure("retries"), progress.figure("rate_limited")
+    at = progress.last_checkpoint_at
+    return [
+        ("items", "  ".join(states) or "none yet"),
+        ("speed", "  ".join(speed)),
+        (
+            "requests",
+            f"{progress.figure('requests'):,}  retries {retries:,}  429s {rate_limited:,}",
+        ),
+        *(("rate", rate_limit_text(one)) for one in progress.pace),
+        ("checkpoint", f"{utc_datetime(at).astimezone():%H:%M:%S}" if at else "none yet"),
+    ]
+
+
+def rate_limit_text(limit: PaceStatus) -> str:
+    """Return the state of a domain's rate limit."""
+    if limit.rate is None or limit.tokens is None:
+        return f"{limit.domain}  unlimited"
+    return (
+        f"{limit.domain}  {limit.rate:g}/s  burst {limit.capacity}  "
+        f"tokens {max(limit.tokens, 0):.1f}  waited {duration_text(limit.waited)} "
+        f"in {limit.waits:,} waits"
+    )
+
+
+def progress_line(progress: Progress) -> str:
+    """Return the progress of a job as one line."""
+    rate = progress.success_rate
+    parts = [
+        f"{progress.processed}/{progress.total}{_more(progress)} items",
+        f"{progress.successful} ok",
+        f"{progress.failed} failed",
+        *([] if rate is None else [f"{rate:.1%}"]),
+        f"{progress.items_per_minute:.0f}/min",
+        f"{progress.figure('requests')} requests",
+        f"{progress.figure('rate_limited')} 429s",
+        f"ETA {eta_text(progress)}",
+    ]
+    return f"{progress.source}: {', '.join(parts)}"
+
+
+def eta_text(progress: Progress) -> str:
+    """Return the remaining time; a lower bound while discovery continues."""
+    if progress.eta is None:
+        return "unknown"
+    return f"{'' if progress.is_discovered else 'over '}{duration_text(progress.eta)}"
+
+
+def _more(progress: Progress) -> str:
+    return "" if progress.is_discovered else "+"
+
+
+# ---------------- Many jobs
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """One row of the table of sites; None is unknown."""
+
+    name: str
+    state: str
+    done: int = 0
+    total: int = 0
+    records: int = 0
+    failed: int = 0
+    per_minute: float | None = None
+    eta: float | None = None
+
+    @classmethod
+    def of_run(cls, name: str, progress: Progress | None) -> SiteRow:
+        """Return the row of a job of this command; None: it has not started."""
+        if progress is None:
+            return cls(name, "waiting")
+        return cls(
+            name,
+            progress.state.value,
+            progress.processed,
+            progress.total,
+            progress.successful,
+            progress.failed,
+            progress.items_per_minute,
+            progress.eta,
+        )
+
+    @classmethod
+    def of_job(
+        cls, progress: SiteProgress, per_minute: float | None, *, is_abandoned: bool
+    ) -> SiteRow:
+        """Return the row of a job of any process."""
+        remaining = progress.total_items - progress.completed_items
+        return cls(
+            progress.job,
+            "abandoned" if is_abandoned else progress.state.value,
+            progress.completed_items,
+            progress.total_items,
+            progress.result_count,
+            progress.failed_items,
+            per_minute,
+            remaining * 60 / per_minute if per_minute and not progress.is_over else None,
+        )
+
+
+def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> Table:
+    """Return the progress of several jobs as a table."""
+    numbers = ("done", "found", "records", "failed", "per minute", "ETA")
+    drop = ("", "per minute", "found", "ETA", "records", "failed")
+    table = Table(first, "state", "", *numbers, right=numbers, drop=drop, wrap=(first,))
+    for row in rows:
+        table.add(
+            row.name,
+            Text(row.state, style=_colour(row.state)),
+            ProgressBar(total=max(row.total, 1), completed=row.done, width=12),
+            f"{row.done:,}",
+            f"{row.total:,}",
+            f"{row.records:,}",
+            Text(f"{row.failed:,}", style="red" if row.failed else ""),
+            "" if row.per_minute is None else f"{row.per_minute:,.0f}",
+            "" if row.eta is None else duration_text(row.eta),
+        )
+    return table
+
+
+def with_source(source: str, text: str) -> str:
+    """Return a line that begins with the name of its source, once."""
+    name = short_source(source)
+    return text if text.startswith((f"{name} ", f"{name}: ")) else f"{name}: {text}"
+
+
+def short_source(source: str) -> str:
+    """Return a source as tables show it: a file by its name without the suffix."""
+    path = Path(source)
+    return path.stem if path.suffix in (".yaml", ".yml", ".py") else source
+
+
+def _colour(state: str) -> str:
+    return _COLOURS.get(state, "dim")

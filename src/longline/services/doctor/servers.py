@@ -1,0 +1,339 @@
+"""Checks of the database and of Redis."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import psutil
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from longline.config.settings import is_read_only
+from longline.core.errors import MissingExtra
+from longline.core.redaction import redact_server_url, redact_url
+from longline.core.sqlite_files import undecodable_is_damage
+from longline.services.advisories import advisories_for
+from longline.services.doctor.base import CheckContext, Finding, ok, problem, warning
+from longline.storage.migrate import NEWEST
+from longline.storage.postgres import OLDEST, explained
+from longline.storage.schema import metadata
+
+T = TypeVar("T")
+_RESPONSE_TIMEOUT = 3  # seconds
+_NETWORK_FILE_SYSTEMS = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smbfs",
+    "smb3",
+    "afs",
+    "9p",
+    "glusterfs",
+    "ceph",
+    "fuse.sshfs",
+}
+_DISK_FULL_TEXTS = ("disk I/O error", "disk is full")
+_SCHEMA_VERSION = "SELECT version_num FROM alembic_version"
+_FACTS = """SELECT pg_database_size(current_database()), pg_is_in_recovery(),
+    has_schema_privilege(current_schema(), 'CREATE'), to_regclass('alembic_version') IS NOT NULL"""
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())"
+_WRITABLE = """SELECT bool_and(has_table_privilege(oid, 'INSERT')
+    AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')) FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s)"""
+
+
+def database(context: CheckContext) -> Iterator[Finding]:
+    """Check that the database can be used, and the version of its schema."""
+    url = _parse_url(context)
+    if url is None:
+        sentence = "the database URL is invalid"
+        yield problem("database", sentence, "fix LONGLINE_DATABASE_URL, or unset it to use SQLite")
+    elif url.drivername.startswith("sqlite"):
+        yield from _check_sqlite(Path(url.database or ""))
+    else:
+        is_ours = context.settings.database_url is None
+        remedy = "run `longline up`" if is_ours else "start it, or fix LONGLINE_DATABASE_URL"
+        yield from _check_postgres(url, remedy)
+
+
+def network_files(context: CheckContext) -> Iterator[Finding]:
+    """Check that SQLite files are not on a network file system."""
+    mounts = {one.mountpoint: one.fstype for one in psutil.disk_partitions(all=True)}
+    kind = file_system(context.settings.home.absolute(), mounts)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        sentence = f"the home is on {kind}, where SQLite locks often fail"
+        yield warning(
+            "file system", sentence, "move LONGLINE_HOME to a local disk, or use PostgreSQL"
+        )
+    else:
+        yield ok("file system", f"the home is on {kind or 'a local disk'}")
+
+
+def file_system(folder: Path, mounts: dict[str, str]) -> str | None:
+    """Return the type of the file system that a folder is on, by mount point."""
+    above = (str(one) for one in (folder.resolve(), *folder.resolve().parents))
+    return next((mounts[one] for one in above if one in mounts), None)
+
+
+def schema_version(context: CheckContext) -> str | None:
+    """Return the version of the schema without creating it; None: there is none."""
+    url = _parse_url(context)
+    if url is None:
+        return None
+    if url.drivername.startswith("sqlite"):
+        file = Path(url.database or "")
+        if not file.exists():
+            return None
+        try:
+            return _sqlite_schema_version(file)
+        except sqlite3.Error:
+            return None  # the check of the database reports it
+    return _ask(url, _postgres_schema_version)
+
+
+def database_time(context: CheckContext) -> float | None:
+    """Return the time of the database server; None for SQLite, or when it does not respond."""
+    url = _parse_url(context)
+    if url is None or url.drivername.startswith("sqlite"):
+        return None
+    return _ask(url, lambda one: float(one.execute(_CLOCK).fetchone()[0]))
+
+
+def connect_postgres(url: URL) -> Any:
+    """Return a connection to PostgreSQL that fails fast.
+
+    Raises:
+        MissingExtra: its driver is not installed.
+    """
+    try:
+        import psycopg  # noqa: PLC0415  # an optional part
+    except ImportError as error:
+        raise MissingExtra("postgres", "PostgreSQL as the database") from error
+    address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(address, connect_timeout=_RESPONSE_TIMEOUT, autocommit=True)
+
+
+def _ask(url: URL, query: Callable[[Any], T]) -> T | None:
+    """Return the result of a query; None on errors, which the check of the database reports."""
+    try:
+        with connect_postgres(url) as connection:
+            return query(connection)
+    except Exception:  # noqa: BLE001  # errors of psycopg, which is optional
+        return None
+
+
+def _postgres_schema_version(connection: Any) -> str | None:
+    has_tables = connection.execute(_FACTS).fetchone()[3]
+    return str(connection.execute(_SCHEMA_VERSION).fetchone()[0]) if has_tables else None
+
+
+def _parse_url(context: CheckContext) -> URL | None:
+    try:
+        return make_url(context.settings.database)
+    except (ArgumentError, ValueError):
+        return None
+
+
+def _check_sqlite(file: Path) -> Iterator[Finding]:
+    if not file.exists():
+        yield ok("database", f"SQLite {sqlite3.sqlite_version}; no job was run yet")
+        return
+    if is_read_only(file):
+        sentence = f"{file} is on a read-only file system"
+        yield problem(
+            "database", sentence, "mount it for writing; until then data can only be read"
+        )
+        return
+    if not os.access(file, os.R_OK | os.W_OK):
+        yield problem("database", f"{file} is not writable", f"chown $USER {file}")
+        return
+    try:
+        version = _sqlite_schema_version(file)
+    except sqlite3.Error as error:
+        sentence = f"{file} cannot be read ({error})"
+        remedy = "restore a backup, or move the file away"
+        if any(text in str(error) for text in _DISK_FULL_TEXTS):
+            remedy = "free disk space, which SQLite needs for reading too"
+        yield problem("database", sentence, remedy)
+        return
+    about = f"SQLite {sqlite3.sqlite_version}, {file.stat().st_size / 1e6:.1f} MB"
+    yield _schema_finding(about, version)
+
+
+def _sqlite_schema_version(file: Path) -> str | None:
+    address = f"file:{quote(str(file.absolute()))}?mode=ro"
+    with (
+        undecodable_is_damage(),
+        closing(sqlite3.connect(address, uri=True, timeout=_RESPONSE_TIMEOUT)) as connection,
+    ):
+        names = "SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'"
+        if not connection.execute(names).fetchone()[0]:
+            return None
+        return str(connection.execute(_SCHEMA_VERSION).fetchone()[0])
+
+
+def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
+    shown = redact_url(url.render_as_string(hide_password=True))
+    try:
+        with connect_postgres(url) as connection:
+            yield from _check_server(connection, shown)
+    except MissingExtra:
+        raise
+    except Exception as error:  # noqa: BLE001  # errors of psycopg, which is optional
+        cause = explained(str(error), getattr(error, "sqlstate", None), url)
+        yield problem("database", f"{shown} cannot be used: {cause}", remedy)
+
+
+def _check_server(connection: Any, shown: str) -> Iterator[Finding]:
+    major = connection.info.server_version // 10000
+    if major < OLDEST:
+        sentence = f"PostgreSQL {major} at {shown} is too old; {OLDEST} or newer is required"
+        yield problem("database", sentence, "upgrade the server")
+        return
+    size, is_standby, may_create, has_tables = connection.execute(_FACTS).fetchone()
+    if is_standby:
+        sentence = f"{shown} is a read-only standby"
+        yield problem("database", sentence, "use the address of the primary")
+        return
+    version = connection.execute(_SCHEMA_VERSION).fetchone()[0] if has_tables else None
+    if version != NEWEST and not may_create:
+        sentence = f"{connection.info.user} has no permission to create tables at {shown}"
+        grant = f"GRANT CREATE, USAGE ON SCHEMA public TO {connection.info.user}"
+        yield problem("database", sentence, grant)
+        return
+    if (
+        has_tables
+        and not connection.execute(
+            _WRITABLE, [[str(table.name) for table in metadata.sorted_tables]]
+        ).fetchone()[0]
+    ):
+        sentence = f"{connection.info.user} has no permission to write all tables at {shown}"
+        grant = f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {connection.info.user}"
+        yield problem("database", sentence, grant)
+        return
+    yield _schema_finding(f"PostgreSQL {major} at {shown}, {size / 1e6:.1f} MB", version)
+
+
+def _schema_finding(about: str, version: str | None) -> Finding:
+    if version is None:
+        return ok("database", f"{about}; tables are created on first use")
+    if version > NEWEST:
+        sentence = f"{about}: schema version {version} is newer than this longline ({NEWEST})"
+        return problem("database", sentence, "upgrade longline")
+    if version < NEWEST:
+        sentence = f"{about}: schema version {version}; {NEWEST} is the newest"
+        return warning("database", sentence, "the next command upgrades it; make a backup first")
+    return ok("database", f"{about}, schema up to date ({version})")
+
+
+# ---------------- Redis
+
+_OLDEST_REDIS = 6
+
+
+def redis(context: CheckContext) -> Iterator[Finding]:
+    """Check the Redis that holds shared limits."""
+    if context.settings.redis is None:
+        yield ok("redis", "not used; processes share limits in a file of the home")
+        return
+    yield from _check_redis("redis", context.settings.redis, "LONGLINE_REDIS_URL")
+
+
+def broker(context: CheckContext) -> Iterator[Finding]:
+    """Check the Redis that holds messages, if it is another one."""
+    address = context.settings.broker
+    if address is None or address == context.settings.redis:
+        return
+    yield from _check_redis("broker", address, "LONGLINE_BROKER_URL")
+
+
+def redis_time(context: CheckContext) -> float | None:
+    """Return the time of Redis; None when there is none, or it does not respond."""
+    address = context.settings.redis
+    if address is None:
+        return None
+    try:
+        connect, errors = _redis_library()
+    except MissingExtra:
+        return None  # another check reports it
+    try:
+        with connect(address) as server:
+            seconds, microseconds = server.time()
+    except errors:
+        return None  # another check reports it
+    return float(seconds) + float(microseconds) / 1e6
+
+
+def _check_redis(about: str, address: str, variable: str) -> Iterator[Finding]:
+    if urlsplit(address).scheme not in ("redis", "rediss", "unix"):
+        sentence = "the Redis URL is invalid"
+        yield problem(about, sentence, f"set it like {variable}=redis://127.0.0.1:6379/0")
+        return
+    connect, errors = _redis_library()
+    from longline.limits.backends.redis_connection import permanent_cause  # noqa: PLC0415
+
+    try:
+        with connect(address) as server:
+            found = server.info("everything")
+    except errors as error:
+        is_malformed = isinstance(error, ValueError)  # its text may repeat the password
+        cause = "invalid URL" if is_malformed else permanent_cause(error, variable)
+        text = cause or f"no response ({' '.join(str(error).split())})"
+        sentence = f"Redis at {redact_server_url(address)} cannot be used: {text}"
+        yield problem(about, sentence, f"start it with `longline up`, or fix {variable}")
+        return
+    yield from _check_info(about, redact_server_url(address), found, variable)
+
+
+def _check_info(
+    about: str, where: str, found: Mapping[str, Any], variable: str
+) -> Iterator[Finding]:
+    version = str(found.get("redis_version", ""))
+    major = version.partition(".")[0]
+    if not major.isdigit() or int(major) < _OLDEST_REDIS:
+        sentence = f"Redis at {where} has version {version}; {_OLDEST_REDIS} or newer is required"
+        yield problem(about, sentence, f"upgrade it, or name another in {variable}")
+        return
+    if found.get("role") == "slave":
+        sentence = f"Redis at {where} is a read-only replica"
+        yield problem(about, sentence, f"set {variable} to its primary")
+        return
+    policy = found.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        sentence = f"Redis at {where} evicts keys when memory is short ({policy})"
+        remedy = "set maxmemory-policy noeviction"
+        yield warning(about, sentence, remedy)
+    product = "valkey" if "valkey_version" in found else "redis"
+    version = str(found.get(f"{product}_version", ""))
+    for one in advisories_for(product, version):
+        sentence = f"{product} {version} at {where} has {one.name}: {one.summary}"
+        versions = ", ".join(one.fixed[product])
+        remedy = (
+            f"upgrade it ({versions} or newer), or put a newer redis-server or valkey-server on "
+            "PATH for `longline up`"
+        )
+        yield warning(about, sentence, remedy)
+    if found.get("rdb_last_bgsave_status", "ok") != "ok":
+        sentence = f"Redis at {where} could not save to disk and may refuse writes"
+        yield warning(about, sentence, "free disk space, or disable saving: save ''")
+    persistence = "persistent" if found.get("aof_enabled") else "not persistent, which is fine"
+    yield ok(about, f"{product.capitalize()} {version} at {where}, {persistence}")
+
+
+def _redis_library() -> tuple[Callable[[str], Any], Any]:
+    """Return the function that connects to Redis, and the errors that it may raise."""
+    try:
+        from redis.exceptions import RedisError  # noqa: PLC0415  # an optional part
+
+        from longline.services.redis import connect_redis  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtra("cluster", "Redis") from error
+    # Protocol 2, so that an old server can report its version.
+    return partial(connect_redis, protocol=2), (RedisError, OSError, ValueError)
