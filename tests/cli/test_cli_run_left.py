@@ -29,7 +29,7 @@ def test_a_job_begins_later_when_redis_is_only_away(
     assert (answer.code, job["state"]) == (0, "running")
     assert job["job"] in answer.out.splitlines()[0]
     assert answer.err.count("\n") == 1
-    assert f"redis://***@{away}/0" in answer.err
+    assert away in answer.err
     assert job["job"] in answer.err
 
 
@@ -51,7 +51,7 @@ def test_an_export_is_written_later_when_redis_is_only_away(
 
     (order,) = longline("jobs", job, "--json").last["tasks"]
     assert (answer.code, answer.err.count("\n")) == (0, 1)
-    assert f"redis://***@{away}/0" in answer.err
+    assert away in answer.err
     assert (order["kind"], Path(order["output"]).name) == ("export", "a.csv")
 
 

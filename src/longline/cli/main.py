@@ -59,8 +59,8 @@ GROUPS = {  # the folder of each group in commands/, and the first sentence of e
         "db": "Inspect the database, or copy it to another one.",
     },
     "tools": {
-        "demo": "Scrape 500 templates from a local practice site with faults.",
-        "sandbox": "Serve the practice site.",
+        "demo": "Scrape 500 templates from a local practice web with faults.",
+        "sandbox": "Serve the practice web.",
         "doctor": "Check this installation and suggest fixes.",
     },
 }

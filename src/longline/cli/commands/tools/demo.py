@@ -1,4 +1,4 @@
-"""longline demo: scrape the practice site."""
+"""longline demo: scrape the practice web."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from longline.storage.records.records import RecordQuery
 _RATE = 50.0
 _BURST = 10
 _PORT = 8765  # fixed, so that a second demo finds the records of the first
-_TIMEOUT = 5.0  # seconds; slow responses of the practice site would take minutes
+_TIMEOUT = 5.0  # seconds; slow responses of the practice web would take minutes
 
 
 @click.command("demo")
@@ -47,9 +47,9 @@ _TIMEOUT = 5.0  # seconds; slow responses of the practice site would take minute
 @home_option
 @json_option
 def command(*, home: Path | None, as_json: bool, **web: Any) -> None:
-    """Scrape 500 templates from a local practice site with faults.
+    """Scrape 500 templates from a local practice web with faults.
 
-    The practice site runs on this machine, allows 50 requests per second, and fails as real sites
+    The practice web runs on this machine, allows 50 requests per second, and fails as real sites
     do. Data is stored in the folder `demo` of the home.
     """
     settings = settings_of(home)
@@ -63,7 +63,7 @@ async def _demo(settings: Settings, options: WebOptions, *, as_json: bool) -> in
     display = JobDisplay(is_quiet=as_json)
     async with _serving(options) as web:
         display.say(
-            f"The practice site at {web.url} has {options.items} templates, allows {_RATE:g} "
+            f"The practice web at {web.url} has {options.items} templates, allows {_RATE:g} "
             f"requests per second, and {options.faults:.0%} of its URLs fail at first.\n"
         )
         try:
@@ -123,7 +123,7 @@ async def _collect(
 
 def _print_more(web: PracticeWeb, report: JobReport, records: int, settings: Settings) -> None:
     tally = web.tally
-    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(tally.faults.items()))
+    faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(tally.faults.items()))
     requests = tally.requests + tally.youtube
     click.echo(f"  the site  received {requests} requests, returned {tally.rate_limited} 429s")
     click.echo(f"            and these faults: {faults or 'none'}")

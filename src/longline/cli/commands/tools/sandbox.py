@@ -1,4 +1,4 @@
-"""longline sandbox: serve the practice site."""
+"""longline sandbox: serve the practice web."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from longline.sandbox.web import PracticeWeb, WebOptions
     help="Serve the real templates of this file (JSON Lines, may be gzipped).",
 )
 def command(*, host: str, port: int, rate: float | str, **options: object) -> None:
-    """Serve the practice site.
+    """Serve the practice web.
 
     Serves a catalogue of n8n templates (generated, or real ones with --corpus) with rate limits
     and seeded faults, until Ctrl-C. It also serves small sites to write manifests for:
@@ -96,7 +96,7 @@ async def _serve(web: PracticeWeb) -> None:
         await web.start()
     except OSError as error:
         raise BadOption("--port", f"cannot listen there ({error.strerror})") from error
-    click.echo(f"The practice site is at {web.url} with {len(web.catalogue.ids):,} templates. Try:")
+    click.echo(f"The practice web is at {web.url} with {len(web.catalogue.ids):,} templates. Try:")
     click.echo(
         f"  longline run n8n --set site_url={web.site_url} --set api_url={web.api_url} "
         f"--set youtube_url={web.youtube_url}"
