@@ -53,8 +53,13 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
     "playwright": "src/longline/http/transports/browser/",
     "psycopg": ("src/longline/export/destinations/postgres", "src/longline/services/"),
     "pyarrow": "src/longline/export/",
+    "requests": (
+        "src/longline/sources/adapters/requests_session",
+        "src/longline/sources/catalogue/n8n/transcripts",
+    ),
     "scrapy": "src/longline/sources/adapters/scrapy",
     "xlsxwriter": "src/longline/export/formats/excel",
+    "youtube_transcript_api": "src/longline/sources/catalogue/n8n/transcripts",
 }
 OPTIONAL = {
     "apprise",
@@ -70,10 +75,12 @@ OPTIONAL = {
     "psycopg",
     "pyarrow",
     "redis",
+    "requests",
     "scrapy",
     "uvicorn",
     "warcio",
     "xlsxwriter",
+    "youtube_transcript_api",
 }
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))

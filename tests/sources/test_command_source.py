@@ -24,7 +24,6 @@ from longline.sources.adapters.command import (
     Overlong,
     command_source,
     lines_of,
-    source_of_command,
 )
 from longline.sources.base import Source
 from longline.sources.visit import Visit
@@ -44,8 +43,12 @@ fields: {article: sku, place: n.at, colour: n.colour}
 """
 
 
-def printing(code: str, **said: Any) -> Source:
-    return source_of_command([sys.executable, "-c", code], name="printing", **said)()
+def source_of(*argv: str, name: str = "printing", **settings: Any) -> type[Source]:
+    return command_source(CommandManifest(name=name, command=argv, **settings))
+
+
+def printing(code: str, **settings: Any) -> Source:
+    return source_of(sys.executable, "-c", code, **settings)()
 
 
 async def found(source: Source) -> list[Item]:
@@ -133,7 +136,7 @@ async def test_a_command_that_prints_nothing_is_a_failure_unless_it_may() -> Non
 def test_a_command_that_cannot_be_started_is_refused_before_there_is_a_job(
     argv: list[str], folder: str | None, culprit: str
 ) -> None:
-    kind = source_of_command(argv, name="none", folder=folder)
+    kind = source_of(*argv, name="none", folder=folder)
 
     with pytest.raises(BadSource) as raised:
         kind()
@@ -146,7 +149,7 @@ def test_a_program_in_the_folder_where_it_runs_can_be_started(tmp_path: Path) ->
     (tmp_path / "lines.sh").write_text("#!/bin/sh\n")
     (tmp_path / "lines.sh").chmod(0o700)
 
-    source = source_of_command(["./lines.sh"], name="lines", folder=str(tmp_path))()
+    source = source_of("./lines.sh", name="lines", folder=str(tmp_path))()
 
     assert source.name == "lines"
 
@@ -259,8 +262,9 @@ async def test_a_whole_run_quarantines_what_it_cannot_use(tmp_path: Path) -> Non
     code = "print('{\"id\": 1}'); print('Loading...'); print('{\"id\": 2}')"
     path = tmp_path / "lines.py"
     path.write_text(
-        "from longline.sources.adapters.command import source_of_command\n"
-        f"lines = source_of_command([{sys.executable!r}, '-c', {code!r}], name='lines')\n"
+        "from longline.sources.adapters.command import CommandManifest, command_source\n"
+        f"argv = ({sys.executable!r}, '-c', {code!r})\n"
+        "lines = command_source(CommandManifest(name='lines', command=argv))\n"
     )
     async with Orchestrator(home=tmp_path) as longline:
         report = await longline.execute(f"{path}:lines")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import threading
 import time
 from collections import deque
@@ -20,24 +19,13 @@ from collections.abc import (
 )
 from typing import Any
 
-import requests
-from requests.adapters import BaseAdapter
-from requests.structures import CaseInsensitiveDict
-
 from longline.core.errors import UnexpectedShape
 from longline.core.threads import Threads
 from longline.http.messages import Page
-from longline.limits.retry import RETRIED_STATUSES
 from longline.sources.visit import Visit
 
 _MAX_BATCH_SECONDS = 0.1
 _MAX_BATCH_RECORDS = 100
-_CHAIN_HEADERS = frozenset(
-    {"user-agent", "accept-encoding", "connection", "content-length", "host"}
-)
-"""Headers that the request chain sets itself."""
-# The caller sees permanent error statuses; the chain retries transient ones.
-_RETURNED_STATUSES = frozenset(range(400, 600)) - RETRIED_STATUSES
 
 
 async def stream_from_thread(
@@ -181,76 +169,10 @@ class ThreadFetch:
         """Return the response; the options are those of `Visit.fetch`."""
         if self._is_stopped.is_set():
             # A thread cannot be cancelled, only kept from the network.
-            raise requests.ConnectionError("the run is over; nothing more is sent")
+            raise ConnectionError("the run is over; nothing more is sent")
         fetching = self._visit.fetch(url, **options)
         return asyncio.run_coroutine_threadsafe(fetching, self._loop).result()
 
     def stop(self) -> None:
         """Send no further requests."""
         self._is_stopped.set()
-
-
-def chained_session(
-    fetch: ThreadFetch,
-    *,
-    returned: frozenset[int] = _RETURNED_STATUSES,
-    rewrite_url: Callable[[str], str] = str,
-) -> requests.Session:
-    """Return a `requests` session whose requests all go through the request chain.
-
-    Args:
-        fetch: sends the requests.
-        returned: error statuses that the session returns; the chain handles the others.
-        rewrite_url: changes the URL of each request.
-    """
-    session = requests.Session()
-    session.trust_env = False  # proxies and passwords are the concern of the chain
-    adapter = _ChainAdapter(fetch, returned, rewrite_url)
-    session.mount("https://", adapter)
-    session.mount("http://", adapter)
-    return session
-
-
-class _ChainAdapter(BaseAdapter):
-    def __init__(
-        self, fetch: ThreadFetch, returned: frozenset[int], rewrite_url: Callable[[str], str]
-    ) -> None:
-        super().__init__()
-        self._fetch = fetch
-        self._returned = returned
-        self._rewrite_url = rewrite_url
-
-    def send(
-        self, request: requests.PreparedRequest, *_args: object, **options: Any
-    ) -> requests.Response:
-        body = request.body.encode() if isinstance(request.body, str) else request.body
-        timeout = options.get("timeout")
-        page = self._fetch(
-            self._rewrite_url(request.url or ""),
-            method=request.method or "GET",
-            headers=_chain_headers(request.headers),
-            body=body if isinstance(body, bytes) else None,
-            accept=self._returned,
-            timeout=timeout if isinstance(timeout, int | float) else None,
-        )
-        return _as_response(page, request)
-
-    def close(self) -> None:
-        """Do nothing: the chain owns the connections."""
-
-
-def _chain_headers(headers: Mapping[str, Any]) -> dict[str, str]:
-    pairs = ((name, v.decode() if isinstance(v, bytes) else str(v)) for name, v in headers.items())
-    return {name: value for name, value in pairs if name.lower() not in _CHAIN_HEADERS}
-
-
-def _as_response(page: Page, request: requests.PreparedRequest) -> requests.Response:
-    response = requests.Response()
-    response.status_code = page.status
-    response.headers = CaseInsensitiveDict(page.headers)
-    response.headers.pop("content-encoding", None)  # the body is decompressed already
-    response.raw = io.BytesIO(page.body)
-    response.encoding = requests.utils.get_encoding_from_headers(response.headers)
-    response.url = page.url
-    response.request = request
-    return response

@@ -1,4 +1,4 @@
-"""A function that is there already as a source: one that gives records, or one of an item."""
+"""An existing function as a source: one that returns all records, or one that handles an item."""
 
 from __future__ import annotations
 
@@ -20,87 +20,83 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
-from longline.core.errors import BadSource, NothingToStore
+from longline.core.errors import BadSource, MissingExtra, NothingToStore
 from longline.core.model import Cursor, Item
 from longline.limits.retry import RetryHandler, translate_error
-from longline.sources.adapters.blocking import (
-    ThreadFetch,
-    chained_session,
-    stream,
-    stream_from_thread,
-)
-from longline.sources.adapters.records import Key, Keying, RecordSource
+from longline.sources.adapters.blocking import ThreadFetch, stream, stream_from_thread
+from longline.sources.adapters.records import KeyFunction, RecordItems, RecordSource
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
 
-_GIVEN = ("fetch", "session")
-_OF_AN_ITEM = ("item", "url")
-_OPEN_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_INJECTED = ("fetch", "session")
+_ITEM_PARAMETERS = ("item", "url")
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 Items = Iterable[Any] | Callable[[], Any]
-"""Items, addresses, or pairs of key and address; or a function that gives them."""
+"""Items, URLs, or pairs of key and URL; or a function that returns them."""
 
 
 def function_source(
     function: Callable[..., Any],
     *,
     name: str | None = None,
-    key: str | Key | None = None,
+    key: str | KeyFunction | None = None,
     items: Items | None = None,
     rate: float | Literal["auto"] | None = 2.0,
     burst: int = 5,
     attempts: int = 3,
     timeout: float | None = None,
 ) -> type[Source]:
-    """Make a source of a function, async or not; one that blocks runs in a thread.
+    """Return the source of a function, async or not; a blocking one runs in a thread.
 
-    One whose first parameter is called `item` or `url` is called for each item, and returns its
+    A function whose first parameter is `item` or `url` is called for each item, and returns its
     record, several, or None. Any other is called once, and returns or yields records. A parameter
-    called `fetch` is given what `Visit.fetch` is; `session`, in code that blocks, a session of
-    `requests`: both ask through our chain. All other parameters are settings of the source.
+    `fetch` receives `Visit.fetch`; `session`, in blocking code, a session of `requests`: both send
+    their requests through the request chain. All other parameters are options of the source.
 
     Args:
-        function: what to call.
-        name: what records are kept under; the function's own name by default.
-        key: the field that names a record, or a function of it; else `id`, `key` or `url`, and
-            what has none of them is told apart by its content.
-        items: what a function of an item is called for; else the user says so with `--set items`.
-        rate: requests a second and domain, for what asks through our chain.
-        burst: how many of them may go at once.
-        attempts: how often a function of an item is tried that makes its own requests.
+        function: the function to call.
+        name: name of the source; default: the name of the function.
+        key: the field that identifies a record, or a function of it; default: `id`, `key` or
+            `url`, else a hash of the content.
+        items: what a function of an item is called for; default: `--set items`.
+        rate: maximum requests per second per domain, for requests through the chain.
+        burst: number of those requests that may be sent at once.
+        attempts: attempts of a function of an item that sends its own requests.
         timeout: seconds for one call of a function of an item.
 
     Raises:
-        BadSource: its parameters cannot be filled.
+        BadSource: its parameters are not supported.
     """
-    called = name or getattr(function, "__name__", type(function).__name__).strip("<>")
-    signature = _Signature(called, function)
-    base: type[_FunctionSource] = _ItemFunction if signature.of_item else _RecordFunction
+    source = name or getattr(function, "__name__", type(function).__name__).strip("<>")
+    signature = _Signature(source, function)
+    base: type[_FunctionSource] = _ItemFunction if signature.item_parameter else _RecordFunction
+    has_items = signature.item_parameter is not None and items is None
     values = {
-        "name": called,
+        "name": source,
         "kind": "function",
-        "__doc__": inspect.getdoc(function) or f"The function {called}.",
+        "__doc__": inspect.getdoc(function) or f"The function {source}.",
         "__module__": getattr(function, "__module__", __name__),
-        "Options": signature.options(has_items=signature.of_item is not None and items is None),
+        "Options": signature.options_model(has_items=has_items),
         "rate": rate,
         "burst": burst,
         "_signature": signature,
-        "_said": _Said(key, items, attempts, timeout),
+        "_calls": _CallOptions(key, items, attempts, timeout),
     }
-    return type(called, (base,), values)
+    return type(source, (base,), values)
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """How whoever made a source of a function wants it called."""
+class _CallOptions:
+    """How a function is called."""
 
-    key: str | Key | None
+    key: str | KeyFunction | None
     items: Items | None
     attempts: int
     timeout: float | None
 
 
 class _Signature:
-    """What a function wants to be given."""
+    """The parameters of a function."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.function = function
@@ -108,88 +104,101 @@ class _Signature:
             parameters = [
                 one
                 for one in inspect.signature(function, eval_str=True).parameters.values()
-                if one.kind not in _OPEN_KINDS
+                if one.kind not in _VARIADIC
             ]
         except (TypeError, ValueError, NameError) as error:
             raise BadSource(name, f"its parameters cannot be read: {error}") from error
         names = [one.name for one in parameters]
-        self.of_item = names[0] if names and names[0] in _OF_AN_ITEM else None
-        self.given = [one for one in names if one in _GIVEN]
-        self.settings = [one for one in parameters if one.name not in (*_GIVEN, self.of_item)]
+        self.item_parameter = names[0] if names and names[0] in _ITEM_PARAMETERS else None
+        self.injected = [one for one in names if one in _INJECTED]
+        self.settings = [
+            one for one in parameters if one.name not in (*_INJECTED, self.item_parameter)
+        ]
         self.is_async = _is_async(function)
         if any(one.kind is one.POSITIONAL_ONLY for one in parameters):
-            raise BadSource(name, "a parameter before `/` cannot be given by its name")
-        if self.is_async and "session" in self.given:
-            raise BadSource(name, "an async function is given `fetch`; a session is for others")
+            raise BadSource(name, "positional-only parameters (before `/`) are not supported")
+        if self.is_async and "session" in self.injected:
+            raise BadSource(name, "an async function takes `fetch`; `session` is for blocking code")
 
-    def options(self, *, has_items: bool) -> type[Options]:
-        """Return the model of the settings that the function has as parameters."""
-        fields: dict[str, Any] = {one.name: _field(one) for one in self.settings}
+    def options_model(self, *, has_items: bool) -> type[Options]:
+        """Return the model of the options that the function has as parameters."""
+        fields: dict[str, Any] = {one.name: _model_field(one) for one in self.settings}
         if has_items:
-            fields["items"] = (_Words, Field(description="Addresses or keys, or @file with them."))
+            fields["items"] = (_Words, Field(description="URLs or keys, or @file with them."))
         return create_model("FunctionOptions", __base__=_FunctionOptions, **fields)
 
 
 class _FunctionOptions(Options):
-    # A parameter may be of any type: what is no model of pydantic is taken as it comes.
+    # A parameter may be of any type; pydantic passes what it does not know.
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
 class _FunctionSource(RecordSource):
     _signature: ClassVar[_Signature]
-    _said: ClassVar[_Said]
+    _calls: ClassVar[_CallOptions]
 
     @property
     def place(self) -> str:
-        """The address of records that have none."""
+        """The URL of records that have none."""
         return f"function://{self.name}"
 
-    async def _called(self, visit: Visit, **more: Any) -> AsyncGenerator[Any, None]:
-        """Call the function and yield what it gives."""
+    async def _results(self, visit: Visit, **more: Any) -> AsyncGenerator[Any, None]:
+        """Call the function and yield what it returns or yields."""
         signature = self._signature
-        may_be_none = signature.of_item is not None
+        may_be_none = signature.item_parameter is not None
         values = {one.name: getattr(self.options, one.name) for one in signature.settings}
         values |= more
         if signature.is_async:
-            if "fetch" in signature.given:
+            if "fetch" in signature.injected:
                 values["fetch"] = visit.fetch
             async for one in stream(signature.function(**values), may_be_none=may_be_none):
                 yield one
             return
         fetch = ThreadFetch(visit, asyncio.get_running_loop())
-        handed = {"fetch": fetch, "session": chained_session(fetch)}
-        values |= {name: handed[name] for name in signature.given}
+        if "fetch" in signature.injected:
+            values["fetch"] = fetch
+        if "session" in signature.injected:
+            values["session"] = self._session(fetch)
         try:
             call = partial(signature.function, **values)
-            async with aclosing(stream_from_thread(call, may_be_none=may_be_none)) as them:
-                async for one in them:
+            async with aclosing(stream_from_thread(call, may_be_none=may_be_none)) as results:
+                async for one in results:
                     yield one
         finally:
             fetch.stop()
 
+    def _session(self, fetch: ThreadFetch) -> Any:
+        try:
+            from longline.sources.adapters.requests_session import (  # noqa: PLC0415  # an extra
+                chained_session,
+            )
+        except ImportError as error:
+            raise MissingExtra("requests", f"the function {self.name}") from error
+        return chained_session(fetch)
+
 
 class _RecordFunction(_FunctionSource):
-    """Called once. After a crash it is called anew, and what is already there is not queued."""
+    """Called once; after a crash it is called again, and known records are not queued again."""
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
         """Yield an item for each record."""
-        keying = Keying(self.place, self._said.key, visit)
-        async with aclosing(self._called(visit)) as records:
+        items = RecordItems(self.place, self._calls.key, visit)
+        async with aclosing(self._results(visit)) as records:
             async for one in records:
-                yield keying.item(one)
+                yield items.make(one)
 
 
 class _ItemFunction(_FunctionSource):
     """Called for each item."""
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield the items it is to be called for."""
+        """Yield the items that the function is called for."""
         del visit
-        wanted = self.options.items if self._said.items is None else self._said.items
-        async for one in _all_of(wanted() if callable(wanted) else wanted):
-            yield self._item(one)
+        items = self.options.items if self._calls.items is None else self._calls.items
+        async for one in _iterate(items() if callable(items) else items):
+            yield self._as_item(one)
 
-    def _item(self, one: Any) -> Item:
+    def _as_item(self, one: Any) -> Item:
         if isinstance(one, Item):
             return one
         if isinstance(one, tuple):
@@ -199,36 +208,37 @@ class _ItemFunction(_FunctionSource):
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
-        """Return what the function makes of the item.
+        """Return the record that the function makes of the item.
 
         Raises:
             NothingToStore: it returned nothing, or several records, which become items.
         """
         if "record" in visit.item.data or "problem" in visit.item.data:
             return await super().record(visit)
-        # Our chain tries again by itself; what asks on its own is tried again as a whole.
-        attempts = 1 if self._signature.given else self._said.attempts
+        # The chain retries its requests; a function that sends its own is retried as a whole.
+        attempts = 1 if self._signature.injected else self._calls.attempts
         handler = RetryHandler(attempts, circuit_breaker_threshold=None, clock=visit.clock)
-        records = await handler.execute(lambda: self._try(visit), domain=visit.item.url)
+        records = await handler.execute(lambda: self._call_once(visit), domain=visit.item.url)
         if len(records) == 1 and isinstance(records[0], Mapping):
             only: Mapping[str, Any] = records[0]
             return only
-        keying = Keying(visit.item.url, self._said.key, visit)
+        items = RecordItems(visit.item.url, self._calls.key, visit)
         for one in records:
-            visit.add(keying.item(one))
-        raise NothingToStore(f"{len(records)} records" if records else "the function gave nothing")
+            visit.add(items.make(one))
+        count = len(records)
+        raise NothingToStore(f"{count} records" if records else "the function returned nothing")
 
-    async def _try(self, visit: Visit) -> list[Any]:
+    async def _call_once(self, visit: Visit) -> list[Any]:
         item = visit.item
-        address = item.key if item.url.startswith(self.place) else item.url
-        value = item if self._signature.of_item == "item" else address
-        given = {str(self._signature.of_item): value}
+        url = item.key if item.url.startswith(self.place) else item.url
+        name = self._signature.item_parameter
+        argument = {str(name): item if name == "item" else url}
         try:
             async with (
-                asyncio.timeout(self._said.timeout),
-                aclosing(self._called(visit, **given)) as all_,
+                asyncio.timeout(self._calls.timeout),
+                aclosing(self._results(visit, **argument)) as results,
             ):
-                return [one async for one in all_]
+                return [one async for one in results]
         except Exception as error:
             ours = translate_error(error, item.url, visit.clock.now())
             if ours is error:
@@ -236,7 +246,7 @@ class _ItemFunction(_FunctionSource):
             raise ours from error
 
 
-async def _all_of(items: Any) -> AsyncIterator[Any]:
+async def _iterate(items: Any) -> AsyncIterator[Any]:
     if isinstance(items, AsyncIterable):
         async for one in items:
             yield one
@@ -253,7 +263,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
+def _model_field(parameter: inspect.Parameter) -> tuple[Any, Any]:
     has_default = parameter.default is not parameter.empty
     kind = parameter.annotation
     if kind is parameter.empty:
@@ -261,7 +271,7 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
     return kind, parameter.default if has_default else ...
 
 
-def _words(value: Any) -> Any:
+def _split_words(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.startswith("@"):
@@ -272,4 +282,4 @@ def _words(value: Any) -> Any:
     return value.replace(",", " ").split()
 
 
-_Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+_Words = Annotated[tuple[str, ...], BeforeValidator(_split_words)]

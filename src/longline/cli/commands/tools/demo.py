@@ -21,6 +21,7 @@ from longline.export.export import export
 from longline.export.request import ExportRequest
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
+from longline.sources.catalogue.n8n.source import has_transcript_library
 from longline.storage.records.records import RecordQuery
 
 _RATE = 50.0
@@ -100,6 +101,7 @@ async def _collect(
         "site_url": web.site_url,
         "api_url": web.api_url,
         "youtube_url": web.youtube_url,
+        "transcripts": has_transcript_library(),
     }
     orchestrator = Orchestrator(
         "n8n",

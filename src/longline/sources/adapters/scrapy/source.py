@@ -31,7 +31,7 @@ from longline.core.errors import (
 from longline.core.model import Cursor, Item
 from longline.http.messages import without_userinfo
 from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
-from longline.sources.adapters.records import GUESSED, RecordSource, fingerprint
+from longline.sources.adapters.records import RecordSource, fingerprint, first_key_field
 from longline.sources.adapters.scrapy.messages import (
     outgoing,
     pack,
@@ -294,8 +294,7 @@ class _Emitting:
                 problem = f"an item has no {self._record_key!r}, which was named as its key"
                 raise UnexpectedShape(self.place or self._origin, problem)
             return str(value)
-        named = (str(data[name]) for name in GUESSED if data.get(name) not in (None, "", [], {}))
-        name = next(named, None) or fingerprint(data)[:16]
+        name = first_key_field(data) or fingerprint(data)[:16]
         # Scrapy keeps all that it is given, so two pages that speak of one thing give two records.
         return f"{name} {self._apart(name)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -36,7 +37,16 @@ from longline.sources.visit import Visit
 if TYPE_CHECKING:
     from longline.sources.catalogue.n8n.transcripts import Transcripts
 
-_ANY_ANSWER = frozenset(range(400, 600))
+_ANY_STATUS = frozenset(range(400, 600))
+_NO_LIBRARY = (
+    "transcripts need the extra 'transcripts' (pip install 'longline[transcripts]'); "
+    "--set transcripts=false turns them off"
+)
+
+
+def has_transcript_library() -> bool:
+    """Return whether the extra `transcripts` is installed."""
+    return find_spec("youtube_transcript_api") is not None
 
 
 class N8n(Source):
@@ -72,7 +82,7 @@ class N8n(Source):
         if self.options.detail == "pages" and self.options.inventory == "sitemap":
             return
         try:
-            await visit.fetch(f"{self.options.api_url}/health", accept=_ANY_ANSWER)
+            await visit.fetch(f"{self.options.api_url}/health", accept=_ANY_STATUS)
         except RobotsDisallowed as error:
             advice = "the public pages may be read instead: --set detail=pages"
             if self.options.inventory == "search":
@@ -126,6 +136,10 @@ class N8n(Source):
             visit.note("transcripts", "switched off with transcripts=false")
             return {"transcripts": None}
         videos = visit.results["media"]["videos"]
+        if videos and not has_transcript_library():
+            visit.note("transcripts", _NO_LIBRARY)
+            visit.warn(_NO_LIBRARY)
+            return {"transcripts": None}
         return {"transcripts": [await self._transcripts.fetch(visit, v["id"]) for v in videos]}
 
     @cached_property

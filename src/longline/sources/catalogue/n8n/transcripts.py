@@ -14,7 +14,8 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # sh
 from longline.core.errors import FetchError, LonglineError, Throttled
 from longline.http.errors import RobotsDisallowed
 from longline.limits.errors import CircuitOpen, Deferred
-from longline.sources.adapters.blocking import ThreadFetch, chained_session
+from longline.sources.adapters.blocking import ThreadFetch
+from longline.sources.adapters.requests_session import chained_session
 from longline.sources.catalogue.n8n.record import TranscriptOutcome
 from longline.sources.visit import Visit
 
