@@ -9,7 +9,8 @@ import pytest
 from longline.core.errors import Gone
 from longline.core.model import Usage
 from longline.devtools.propose.fields import fields_of_elements
-from longline.devtools.propose.groups import Group, GroupFinder
+from longline.devtools.propose.group import Group
+from longline.devtools.propose.groups import GroupFinder
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
 from longline.http.messages import Page, Request

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from selectolax.lexbor import LexborNode
 
-from longline.devtools.propose.groups import FEWEST, Group
+from longline.devtools.propose.group import Group
 from longline.devtools.propose.selectors import ancestors, children_of
+from longline.devtools.propose.structure import FEWEST
 from longline.http.messages import Page
 from longline.sources.html.text import text_of
 

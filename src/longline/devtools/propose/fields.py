@@ -33,6 +33,7 @@ from longline.devtools.propose.selectors import (
     place_among,
     unique_selector,
 )
+from longline.devtools.propose.structure import spread_sample
 from longline.devtools.propose.values import field_name, kind_of, last_word
 from longline.sources.html.places import select_following
 from longline.sources.html.text import text_of
@@ -146,7 +147,7 @@ def fields_of_elements(
     nodes: Sequence[LexborNode], locale: str | None, *, has_followers: bool = False
 ) -> list[ProposedField]:
     """Return the fields of the elements of a list, and of the element after each."""
-    sample = _spread(nodes)
+    sample = spread_sample(nodes, _SAMPLED)
     seen = _each_once(
         one for node in sample for one in (*_from_itemprops(node), *_from_labels(node))
     )
@@ -188,12 +189,6 @@ def _first_at(root: Root, selector: str) -> LexborNode | None:
     if selector:
         return root.css_first(selector)
     return root if isinstance(root, LexborNode) else None
-
-
-def _spread(nodes: Sequence[LexborNode]) -> list[LexborNode]:
-    if len(nodes) <= _SAMPLED:
-        return list(nodes)
-    return [nodes[number * len(nodes) // _SAMPLED] for number in range(_SAMPLED)]
 
 
 def _each_once(seen: Iterable[Seen]) -> list[Seen]:
@@ -413,7 +408,7 @@ def _from_itemprops(root: Root) -> Iterator[Seen]:
 def _from_labels(root: Root) -> Iterator[Seen]:
     for label in root.css(_LABELS):
         text = text_of(label)
-        value = _sibling(label)
+        value = _labelled_value(label)
         if not text or len(text) > _LONGEST_LABEL or value is None or not text_of(value):
             continue
         is_labelled = label.tag in {"dt", "th"} or text.rstrip().endswith(":")
@@ -428,10 +423,8 @@ def _from_labels(root: Root) -> Iterator[Seen]:
         yield name, {"css": own or by_label}, Trust.NAMED
 
 
-def _sibling(node: LexborNode) -> LexborNode | None:
-    after = node.next
-    while after is not None and not after.is_element_node:
-        after = after.next
+def _labelled_value(label: LexborNode) -> LexborNode | None:
+    after = following(label)
     return after if after is not None and after.tag in {"dd", "td", "span", "p", "div"} else None
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from longline.core.output import sanitize
 from longline.devtools.propose.fields import ProposedField
-from longline.devtools.propose.groups import Group
+from longline.devtools.propose.group import Group
 from longline.devtools.propose.records import RecordList
 
 _WIDTH = 60

@@ -22,7 +22,8 @@ from longline.devtools.propose.fields import (
     value_at,
     without_clashes,
 )
-from longline.devtools.propose.groups import Group, GroupFinder
+from longline.devtools.propose.group import Group
+from longline.devtools.propose.groups import GroupFinder
 from longline.devtools.propose.pagination import find_pages
 from longline.devtools.propose.proposal import Candidate, ItemKind, Proposal, ProposalWarning
 from longline.devtools.propose.records import (

@@ -15,7 +15,7 @@ from longline.core.clock import Clock
 from longline.core.errors import LonglineError
 from longline.core.model import Item, Usage
 from longline.devtools.propose.fields import value_at
-from longline.devtools.propose.groups import Group
+from longline.devtools.propose.group import Group
 from longline.devtools.propose.proposal import ItemKind, Proposal, ProposalWarning, manifest_text
 from longline.engine.extractor import Collector
 from longline.http.messages import Page, Request
