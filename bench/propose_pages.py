@@ -34,7 +34,8 @@ from selectolax.lexbor import LexborNode
 from longline.core.clock import SystemClock
 from longline.core.errors import Gone, LonglineError
 from longline.core.model import Usage
-from longline.devtools.propose.fields import ProposedField, value_at
+from longline.devtools.propose.fields import ProposedField
+from longline.devtools.propose.places import value_at
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
 from longline.http.messages import Page, Request

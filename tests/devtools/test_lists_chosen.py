@@ -9,10 +9,10 @@ import pytest
 from longline.core.errors import Gone
 from longline.core.model import Usage
 from longline.devtools.propose.fields import fields_of_elements
-from longline.devtools.propose.group import Group
 from longline.devtools.propose.groups import GroupFinder
 from longline.devtools.propose.proposal import Proposal
 from longline.devtools.propose.proposer import Proposer
+from longline.devtools.propose.structure import Group
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.sources.html.text import text_of

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from selectolax.lexbor import LexborNode
 
-from longline.devtools.propose.group import Group
 from longline.devtools.propose.selectors import ancestors, children_of
-from longline.devtools.propose.structure import FEWEST
+from longline.devtools.propose.structure import FEWEST, Group
 from longline.http.messages import Page
 from longline.sources.html.text import text_of
 

@@ -14,7 +14,6 @@ from itertools import islice
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.devtools.propose.group import Group
 from longline.devtools.propose.links import PageLinks, find_link
 from longline.devtools.propose.page_parts import PageParts
 from longline.devtools.propose.ranking import (
@@ -46,6 +45,7 @@ from longline.devtools.propose.structure import (
     MOSTLY,
     SAME_KIND,
     SAMPLED,
+    Group,
     common_paths,
     count_slots,
     has_headings,

@@ -10,13 +10,12 @@ from urllib.parse import urljoin, urlsplit
 
 from selectolax.lexbor import LexborNode
 
-from longline.devtools.propose.group import ItemLink
 from longline.devtools.propose.selectors import (
     children_of,
     classes_of,
     own_selectors,
 )
-from longline.devtools.propose.structure import FEWEST, MOSTLY, SAMPLED, spread_sample
+from longline.devtools.propose.structure import FEWEST, MOSTLY, SAMPLED, ItemLink, spread_sample
 from longline.http.messages import Page, without_userinfo
 from longline.sources.html.text import text_of
 

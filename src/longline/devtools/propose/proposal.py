@@ -13,8 +13,8 @@ import yaml
 
 from longline.core.output import sanitize
 from longline.devtools.propose.fields import ProposedField
-from longline.devtools.propose.group import Group
 from longline.devtools.propose.records import RecordList
+from longline.devtools.propose.structure import Group
 
 _WIDTH = 60
 

@@ -19,12 +19,11 @@ from longline.devtools.propose.fields import (
     ProposedField,
     fields_of_elements,
     fields_of_pages,
-    value_at,
     without_clashes,
 )
-from longline.devtools.propose.group import Group
 from longline.devtools.propose.groups import GroupFinder
 from longline.devtools.propose.pagination import find_pages
+from longline.devtools.propose.places import value_at
 from longline.devtools.propose.proposal import Candidate, ItemKind, Proposal, ProposalWarning
 from longline.devtools.propose.records import (
     RecordList,
@@ -35,6 +34,7 @@ from longline.devtools.propose.records import (
     key_path,
     record_fields,
 )
+from longline.devtools.propose.structure import Group
 from longline.devtools.propose.trial import PageMemory, judge_trial, run_trial
 from longline.devtools.propose.values import source_name
 from longline.http.messages import Page, Request

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 from selectolax.lexbor import LexborNode
 
-from longline.devtools.propose.group import Group
 from longline.devtools.propose.selectors import (
     ancestors,
     is_utility,
 )
-from longline.devtools.propose.structure import AD_CLASS, MIXED, MOSTLY, spread_sample
+from longline.devtools.propose.structure import AD_CLASS, MIXED, MOSTLY, Group, spread_sample
 from longline.sources.html.text import text_of
 
 _COUNTED = re.compile(r"\(\s*\d[\d.,\s]*\)\s*$")

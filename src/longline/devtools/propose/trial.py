@@ -14,9 +14,9 @@ import yaml
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError
 from longline.core.model import Item, Usage
-from longline.devtools.propose.fields import value_at
-from longline.devtools.propose.group import Group
+from longline.devtools.propose.places import value_at
 from longline.devtools.propose.proposal import ItemKind, Proposal, ProposalWarning, manifest_text
+from longline.devtools.propose.structure import Group
 from longline.engine.extractor import Collector
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -165,7 +165,7 @@ def _about_pages(proposal: Proposal, trial: Trial, page: Page) -> list[ProposalW
         return [
             ProposalWarning("second_page", f"The second page could not be read: {trial.problem}")
         ]
-    if proposal.pages is not None and not trial.second and not _is_last(proposal, trial):
+    if proposal.pages is not None and not trial.second and not _is_last(proposal):
         return [ProposalWarning("second_page", "The second page of the list brought no new item.")]
     if proposal.pages is None and _has_pages(page):
         text = "The page seems to have further pages, but no way to them was found."
@@ -173,9 +173,8 @@ def _about_pages(proposal: Proposal, trial: Trial, page: Page) -> list[ProposalW
     return []
 
 
-def _is_last(proposal: Proposal, trial: Trial) -> bool:
+def _is_last(proposal: Proposal) -> bool:
     """Return True if an API says that its first page is all there is."""
-    del trial
     return proposal.candidate.kind is ItemKind.RECORDS and "total_pages" in (proposal.pages or {})
 
 
