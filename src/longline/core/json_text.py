@@ -108,7 +108,7 @@ def as_bytes(value: Any, *, option: int = 0) -> bytes:
     try:
         return orjson.dumps(value, default=str, option=option)
     except TypeError:  # integers of more than 64 bits, or strings that are not UTF-8
-        text = json.dumps(_plain(value), default=str, allow_nan=False)
+        text = json.dumps(_without_nan(value), default=str, allow_nan=False)
         return text.encode() + (b"\n" if option & orjson.OPT_APPEND_NEWLINE else b"")
 
 
@@ -117,10 +117,10 @@ def as_text(value: Any) -> str:
     return as_bytes(value).decode()
 
 
-def _plain(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     """Return a value with None for NaN and infinity, as orjson writes them."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(name): _without_nan(one) for name, one in value.items()}
+    return [_without_nan(one) for one in value] if isinstance(value, list | tuple) else value

@@ -65,7 +65,7 @@ class SqliteFile:
             self.path, timeout=self.timeout, isolation_level=None, check_same_thread=False
         )
         try:
-            self._prepare(connection)
+            self._prepare_connection(connection)
         except BaseException:
             connection.close()
             raise
@@ -98,7 +98,7 @@ class SqliteFile:
             return StoreDamaged(path, str(error), self.remedy)
         return StoreUnreachable(path, str(error))
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _prepare_connection(self, connection: sqlite3.Connection) -> None:
         is_new = self._is_new(connection)
         for pragma in (*(self.creation_pragmas if is_new else ()), *self.pragmas):
             connection.execute(f"PRAGMA {pragma}")

@@ -71,7 +71,7 @@ class Threads(ThreadPoolExecutor):
         self._name = name
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
-        self._begun: list[threading.Thread] = []
+        self._started: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._is_open = True
 
@@ -92,8 +92,8 @@ class Threads(ThreadPoolExecutor):
                 message = "these threads have ended"
                 raise RuntimeError(message)
             self._waiting.put(work)
-            if not self._idle.acquire(blocking=False) and len(self._begun) < self._count:
-                self._begin()
+            if not self._idle.acquire(blocking=False) and len(self._started) < self._count:
+                self._start_thread()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
@@ -102,20 +102,20 @@ class Threads(ThreadPoolExecutor):
         with self._lock:
             if self._is_open:
                 self._is_open = False
-                for _ in self._begun:
+                for _ in self._started:
                     self._waiting.put(None)
 
     def have_ended(self, within: float | None) -> bool:
         """Join all threads; return False if one still runs after `within` seconds."""
-        return have_ended(self._begun, within)
+        return have_ended(self._started, within)
 
-    def _begin(self) -> None:
-        name = f"{self._name}-{len(self._begun)}"
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._begun.append(thread)
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._started)}"
+        thread = threading.Thread(target=self._run_queue, name=name, daemon=True)
+        self._started.append(thread)
         thread.start()
 
-    def _serve(self) -> None:
+    def _run_queue(self) -> None:
         while (work := self._waiting.get()) is not None:
             work()
             del work  # it would keep its arguments alive until the next one

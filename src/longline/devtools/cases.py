@@ -70,9 +70,9 @@ class RecordedResponses(Middleware):
         if "error" in row:
             raise decoded_error(row, request)
         usage.status = row["status"]
-        return self._page(row)
+        return self._recorded_page(row)
 
-    def _page(self, row: Mapping[str, Any]) -> Page:
+    def _recorded_page(self, row: Mapping[str, Any]) -> Page:
         path = self._folder / row["file"]
         try:
             body = path.read_bytes()

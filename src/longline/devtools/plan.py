@@ -196,7 +196,7 @@ async def make_plan(
     known = await _hosts_with_robots(settings, clock)
     found = await _discover(session, requests)
     ran = await _sample_items(session, found.items, samples)
-    spent = sum(one.requests for one in (*found.exchanges, *_all(ran)))
+    spent = sum(one.requests for one in (*found.exchanges, *_exchanges_of(ran)))
     # They are cached now, so a run of the same day does not fetch them again.
     rules = await _hosts_with_robots(settings, clock) - known
     found, ran = _without_robots(found, ran, rules)
@@ -247,7 +247,7 @@ async def _run_item(session: SourceSession, item: Item) -> Sample:
     return Sample(extraction, session.log.take())
 
 
-def _all(samples: Sequence[Sample]) -> Iterator[Exchange]:
+def _exchanges_of(samples: Sequence[Sample]) -> Iterator[Exchange]:
     return (exchange for one in samples for exchange in one.exchanges)
 
 
@@ -319,7 +319,7 @@ class _Estimate:
             concurrency=self._concurrency,
             spent=spent,
             samples=len(counts),
-            notes=list(self._notes()),
+            notes=list(self._plan_notes()),
         )
 
     @property
@@ -373,7 +373,7 @@ class _Estimate:
             "discovery": _service(self._found.exchanges) * self._share,
         }
 
-    def _notes(self) -> Iterator[str]:
+    def _plan_notes(self) -> Iterator[str]:
         if self._certainty is Certainty.AT_LEAST:
             why = "items lead to more items" if self._is_growing else "the list continues"
             yield f"the number of items is unknown: {why}"
@@ -385,7 +385,7 @@ class _Estimate:
             yield "the rate is learned during the run and may change"
         if any(one.extraction.usage.rate_limited for one in self._samples):
             yield "the site refused a request (429): it allows less than this rate"
-        if any(one.retries for one in (*self._found.exchanges, *_all(self._samples))):
+        if any(one.retries for one in (*self._found.exchanges, *_exchanges_of(self._samples))):
             yield "some requests were retried: retries are not part of the plan"
 
 

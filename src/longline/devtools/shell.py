@@ -128,7 +128,7 @@ class PageShell:
             FetchError: there is no response, or robots.txt disallows the address.
         """
         assert self._link is not None  # noqa: S101  # the shell is open
-        request = Request(self._address(url), accept=_ANY_STATUS)
+        request = Request(self._resolve_url(url), accept=_ANY_STATUS)
         page = self._loop.run(self._link(request, Usage()))
         self.names["page"] = page
         self.names["json"] = _json_of(page)
@@ -155,7 +155,7 @@ class PageShell:
         self._show(address)
         return address
 
-    def _address(self, url: str) -> str:
+    def _resolve_url(self, url: str) -> str:
         last = self.names.get("page")
         try:
             address = urljoin(last.url, url.strip()) if last is not None else url.strip()

@@ -36,7 +36,7 @@ class LocalEnricher(Enricher):
         text = question.text
         data: Any = orjson.loads(text) if self._field is None else {self._field: text}
         try:
-            return _answer(await asyncio.to_thread(self._enricher.enrich, data))
+            return _to_answer(await asyncio.to_thread(self._enricher.enrich, data))
         except Exception as error:  # code of a plugin; other questions continue
             problem = f"{type(error).__name__}: {error}"
             raise BadAnswer(self._enricher.name, problem) from error
@@ -67,7 +67,7 @@ def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) ->
         task=task.enrich,
         version=version,
         model=f"{LOCAL_MODEL}{task.name}",
-        text="" if reason else _json(fields),
+        text="" if reason else _to_json(fields),
         # Other options are another question; the table is part of the version.
         system=task.options.model_dump_json(exclude={"table", "file"}),
         schema={"type": "object"},
@@ -75,12 +75,12 @@ def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) ->
     return Wish(row["id"], row["version"], with_id(question, reason), reason or None)
 
 
-def _answer(addition: Addition) -> Answer:
+def _to_answer(addition: Addition) -> Answer:
     note = "; ".join(f"{one.field}: {one.text}" for one in addition.notes)
-    return Answer(_json(dict(addition.fields)), note=note or None)
+    return Answer(_to_json(dict(addition.fields)), note=note or None)
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return orjson.dumps(value, default=str).decode()
 
 

@@ -307,7 +307,7 @@ class Phase:
         finally:
             # Questions that were cut off are not answered, so another run may ask them now.
             await self._questions.release(self._task.enrich, self._owner)
-        return await self._report()
+        return await self._make_report()
 
     async def progress(self) -> PhaseProgress:
         """Return the progress of the task."""
@@ -328,18 +328,20 @@ class Phase:
                     group.create_task(self._beat()),
                     group.create_task(self._report_progress()),
                 ]
-                workers = [group.create_task(self._work()) for _ in range(self._task.concurrency)]
+                workers = [
+                    group.create_task(self._run_worker()) for _ in range(self._task.concurrency)
+                ]
                 await asyncio.wait(workers)
                 for task in background:
                     task.cancel()
         except* LonglineError as several:
             raise several.exceptions[0] from several
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while self._may_ask():
             question = await self._lease()
             if question is not None:
-                await self._ask(question)
+                await self._ask_and_commit(question)
             elif await self._is_done():
                 return
 
@@ -354,7 +356,7 @@ class Phase:
             )
             if question is not None:
                 self._usage.requests += 1
-                self._count(-1)
+                self._count_down(-1)
             return question
 
     def _may_ask(self) -> bool:
@@ -364,11 +366,11 @@ class Phase:
         self._reason = self._usage.exceeded(self._task.budget, seconds)
         return self._reason is None
 
-    async def _ask(self, question: Question) -> None:
+    async def _ask_and_commit(self, question: Question) -> None:
         result = await self._asker.attempt(question, self._owner)
         settled = result.settled
         if settled.state in OPEN_QUESTIONS:
-            self._count(1)
+            self._count_down(1)
         self._usage.tokens += settled.tokens
         # A cancellation here must not lose an answer.
         await asyncio.shield(self._questions.settle(settled))
@@ -377,7 +379,7 @@ class Phase:
             self._paused_until = max(self._paused_until, result.paused_until)
         self._reason = self._reason or result.reason
 
-    def _count(self, number: int) -> None:
+    def _count_down(self, number: int) -> None:
         if self._remaining is not None:
             self._remaining += number
 
@@ -414,15 +416,15 @@ class Phase:
         dead = self._dead_among(await self._questions.owners(name))
         await self._questions.reclaim(name, self._clock.now(), dead)
 
-    async def _report(self) -> PhaseReport:
+    async def _make_report(self) -> PhaseReport:
         progress = await self.progress()
         if self._on_progress is not None:
             self._on_progress(progress)
-        state = self._state(progress)
+        state = self._final_state(progress)
         reason = self._reason or _TAKEN_OVER
         return PhaseReport(state, progress, reason if state is PhaseState.PAUSED else None)
 
-    def _state(self, progress: PhaseProgress) -> PhaseState:
+    def _final_state(self, progress: PhaseProgress) -> PhaseState:
         if not progress.open:
             has_failed = progress.records.get(QuestionState.FAILED, 0) > 0
             return PhaseState.PARTIAL if has_failed else PhaseState.COMPLETE

@@ -45,7 +45,7 @@ async def _check_sources(task: AnyTask, records: Records) -> list[str]:
         listed = ", ".join(known[:_MAX_SHOWN]) or "none; collect some first"
         problem = f"there are no records of {', '.join(empty)}; sources with records: {listed}"
         raise BadOption("sources", problem)
-    return [f"sources: there are no records of {one}{_hint(one, known)}" for one in empty]
+    return [f"sources: there are no records of {one}{_suggestion(one, known)}" for one in empty]
 
 
 def _check_fields(task: AnyTask, records: Records, queries: Sequence[RecordQuery]) -> list[str]:
@@ -67,15 +67,15 @@ def _missing_field_warnings(
 ) -> list[str]:
     for one in missing:
         if one in task.needed:
-            problem = f"no matching record has a field {one!r}{_hint(one, known)}"
+            problem = f"no matching record has a field {one!r}{_suggestion(one, known)}"
             raise BadOption(task.asks_by, f"{problem}; known: {', '.join(known[:_MAX_SHOWN])}")
     return [
-        f"{task.asks_by}: no matching record has a field {one!r}{_hint(one, known)}"
+        f"{task.asks_by}: no matching record has a field {one!r}{_suggestion(one, known)}"
         for one in missing
     ]
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
+def _suggestion(name: str, known: Sequence[str]) -> str:
     meant = nearest(name, known)
     return f"; did you mean {meant!r}?" if meant else ""
 
@@ -131,7 +131,7 @@ async def queue_records(
     gone = await questions.open_links(task.enrich)
     seen = asking = new = 0
     for query in queries:
-        async for rows in _pages(records.stream(query)):
+        async for rows in _batches(records.stream(query)):
             wishes = {row["id"]: make_question(row) for row in rows}
             known = await questions.asked_by(task.enrich, list(wishes))
             fresh = [
@@ -155,7 +155,7 @@ async def _drop_questions(task: str, gone: dict[int, str], questions: Questions)
     return dropped
 
 
-async def _pages(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
+async def _batches(rows: Iterator[Row]) -> AsyncIterator[list[Row]]:
     # The stream reads in the calling thread, which must not be that of the loop.
     while page := await asyncio.to_thread(lambda: list(islice(rows, _BATCH))):
         yield page

@@ -49,7 +49,7 @@ class ModelClient:
         Raises:
             FetchError: there is no response, or it cannot be used.
         """
-        page = await self._send("POST", path, orjson.dumps(body))
+        page = await self._request("POST", path, orjson.dumps(body))
         try:
             response = orjson.loads(page.body)
         except orjson.JSONDecodeError:
@@ -68,11 +68,11 @@ class ModelClient:
     async def is_reachable(self, path: str) -> bool:
         """Return whether the server responds at a path with 200."""
         try:
-            return (await self._send("GET", path)).status == _OK
+            return (await self._request("GET", path)).status == _OK
         except FetchError:
             return False
 
-    async def _send(self, method: str, path: str, body: bytes | None = None) -> Page:
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> Page:
         headers = {"content-type": "application/json", "accept": "application/json"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
@@ -103,8 +103,9 @@ class OllamaEnricher(Enricher):
             },
         )
         return Answer(
-            _content(response, _OLLAMA_PATH),
-            tokens=_count(response.get("prompt_eval_count")) + _count(response.get("eval_count")),
+            _message_content(response, _OLLAMA_PATH),
+            tokens=_token_count(response.get("prompt_eval_count"))
+            + _token_count(response.get("eval_count")),
             is_cut=response.get("done_reason") == "length" or response.get("done") is False,
         )
 
@@ -139,8 +140,8 @@ class OpenAiEnricher(Enricher):
         choice = choice if isinstance(choice, dict) else {}
         usage = response.get("usage")
         return Answer(
-            _content(choice, _OPENAI_PATH),
-            tokens=_count(usage.get("total_tokens")) if isinstance(usage, dict) else 0,
+            _message_content(choice, _OPENAI_PATH),
+            tokens=_token_count(usage.get("total_tokens")) if isinstance(usage, dict) else 0,
             is_cut=choice.get("finish_reason") in _UNFINISHED,
         )
 
@@ -148,7 +149,7 @@ class OpenAiEnricher(Enricher):
         return await self._client.is_reachable(f"{self._root}/models")
 
 
-def _content(holder: Mapping[str, Any], path: str) -> str:
+def _message_content(holder: Mapping[str, Any], path: str) -> str:
     message = holder.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, str):
@@ -156,7 +157,7 @@ def _content(holder: Mapping[str, Any], path: str) -> str:
     return content
 
 
-def _count(value: Any) -> int:
+def _token_count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 

@@ -81,7 +81,7 @@ def temporary_sibling(place: Path, *, is_folder: bool = False) -> Iterator[Path]
     try:
         yield path
     finally:
-        _remove(path)
+        _remove_path(path)
         os.close(lock)
 
 
@@ -104,7 +104,7 @@ def working_folder(target: BinaryIO) -> Iterator[Path]:
     try:
         yield path
     finally:
-        _remove(path)
+        _remove_path(path)
         os.close(lock)
 
 
@@ -147,10 +147,10 @@ def _remove_leftovers(place: Path) -> None:
 
 def _remove_unless_locked(path: Path) -> None:
     with suppress(OSError):  # it is locked, or another export has removed it
-        lock = _open(path)
+        lock = _open_for_lock(path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
+            _remove_path(path)
         finally:
             os.close(lock)
 
@@ -162,7 +162,7 @@ def _create_locked(path: Path, *, is_folder: bool) -> int | None:
     else:
         path.touch(exist_ok=False)
     try:
-        lock = _open(path)
+        lock = _open_for_lock(path)
     except FileNotFoundError:
         return None
     try:
@@ -185,13 +185,13 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _open(path: Path) -> int:
+def _open_for_lock(path: Path) -> int:
     # Some network file systems lock only what is open for writing, which a folder cannot be.
     access = os.O_RDONLY if path.is_dir() else os.O_RDWR
     return os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     with suppress(OSError):  # it was renamed, or never created
         if path.is_dir():
             shutil.rmtree(path)

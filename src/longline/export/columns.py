@@ -140,11 +140,11 @@ def distinct_names(names: Iterable[str], *, max_bytes: int | None = None) -> lis
     taken: set[str] = set()
     distinct = []
     for name in names:
-        number, unique = 1, _cut(name or "_", max_bytes)
+        number, unique = 1, _cut_name(name or "_", max_bytes)
         while unique.lower() in taken:
             number += 1
             ending = f"_{number}"
-            unique = _cut(name, max_bytes - len(ending) if max_bytes else None) + ending
+            unique = _cut_name(name, max_bytes - len(ending) if max_bytes else None) + ending
         taken.add(unique.lower())
         distinct.append(unique)
     return distinct
@@ -155,7 +155,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _cut(name: str, max_bytes: int | None) -> str:
+def _cut_name(name: str, max_bytes: int | None) -> str:
     name = name.replace("\x00", "")
     return name if max_bytes is None else name.encode()[:max_bytes].decode(errors="ignore")
 

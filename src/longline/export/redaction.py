@@ -111,7 +111,7 @@ _USUAL = re.compile(r"\(?0\d{0,4}\)?(?:[^\d]{1,3}\d{2,8})+")
 
 def says_secret(name: str) -> bool:
     """Return whether the name is that of a secret."""
-    words = _words(name)
+    words = _name_words(name)
     pairs = {f"{one} {other}" for one, other in pairwise(words)}
     return bool(_SECRET_WORDS.intersection(words) or _SECRET_PAIRS & pairs)
 
@@ -125,7 +125,7 @@ def says_count(name: str) -> bool:
 
 def says_telephone(name: str) -> bool:
     """Return whether the name is that of a telephone number."""
-    return bool(_TELEPHONE_WORDS.intersection(_words(name)))
+    return bool(_TELEPHONE_WORDS.intersection(_name_words(name)))
 
 
 def is_telephone(found: re.Match[str]) -> bool:
@@ -158,7 +158,7 @@ def digits(text: str) -> int:
     return sum(letter.isdigit() for letter in text)
 
 
-def _words(name: str) -> list[str]:
+def _name_words(name: str) -> list[str]:
     return [word.lower().removesuffix("s") for word in _WORDS.findall(name)]
 
 
@@ -316,10 +316,10 @@ def known_secrets(settings: Settings, jobs: Iterable[Job]) -> KnownSecrets:
     references: set[SecretRef] = set()
     for path in yaml_files(place for place in settings.sources if place.exists()):
         for loc, text in read_document(path).texts():
-            references.update(_references(str(loc[-1]) if loc else "", text))
+            references.update(_secret_references(str(loc[-1]) if loc else "", text))
     for job in jobs:
-        for name, text in _texts(job.settings):
-            references.update(_references(name, text))
+        for name, text in _strings_in(job.settings):
+            references.update(_secret_references(name, text))
     found, unreadable = set(), []
     for reference in sorted(references, key=str):
         try:
@@ -352,7 +352,7 @@ def _create_key(path: Path) -> None:
             path.hardlink_to(temporary)
 
 
-def _references(name: str, text: str) -> Iterator[SecretRef]:
+def _secret_references(name: str, text: str) -> Iterator[SecretRef]:
     """Yield the reference in a text, written as env:NAME or as {env: NAME}."""
     for written in (text, f"{name}:{text}"):
         if is_reference(written):
@@ -360,12 +360,12 @@ def _references(name: str, text: str) -> Iterator[SecretRef]:
                 yield SecretRef.parse(written)
 
 
-def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def _strings_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
         for inner, one in value.items():
-            yield from _texts(one, str(inner))
+            yield from _strings_in(one, str(inner))
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _texts(one)
+            yield from _strings_in(one)

@@ -34,14 +34,17 @@ def table_schema(columns: Sequence[Column], format_name: str) -> dict[str, Any]:
             else replace(one, type=ColumnType.TEXT)
             for one in columns
         ]
-    return {"$schema": _DIALECT, **_object({one.name: _column_schema(one) for one in columns})}
+    return {
+        "$schema": _DIALECT,
+        **_object_schema({one.name: _column_schema(one) for one in columns}),
+    }
 
 
 def document_schema(survey: FieldSurvey) -> dict[str, Any]:
     """Return the schema of an object of JSON or JSON Lines."""
     if survey.chosen:
         chosen = {one.name: _chosen_schema(one, survey) for one in survey.chosen}
-        return {"$schema": _DIALECT, **_object(chosen)}
+        return {"$schema": _DIALECT, **_object_schema(chosen)}
     data = {
         "type": "object",
         "properties": {name: _field_schema(one) for name, one in survey.fields.items()},
@@ -53,8 +56,8 @@ def document_schema(survey: FieldSurvey) -> dict[str, Any]:
     properties |= {"data": data, **_NESTED}
     if survey.answers:
         tasks = {task: _task_schema(task, answers) for task, answers in survey.answers.items()}
-        properties["enrichments"] = _object(tasks)
-    return {"$schema": _DIALECT, **_object(properties)}
+        properties["enrichments"] = _object_schema(tasks)
+    return {"$schema": _DIALECT, **_object_schema(properties)}
 
 
 def _task_schema(task: str, answers: AnswerStatistics) -> dict[str, Any]:
@@ -63,11 +66,11 @@ def _task_schema(task: str, answers: AnswerStatistics) -> dict[str, Any]:
         "properties": {name: _field_schema(one) for name, one in answers.fields.items()},
     }
     metadata = {one.path[-1]: _column_schema(one) for one in answer_metadata_columns(task)}
-    entry = _object({**metadata, "answer": answer, "made_by": {"const": "machine"}})
+    entry = _object_schema({**metadata, "answer": answer, "made_by": {"const": "machine"}})
     return {**entry, "type": ["object", "null"], "description": answers.about}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,

@@ -225,7 +225,7 @@ class Spool(Spooled):
 
     def add(self, row: Row) -> tuple[int, int]:
         """Add a record; return its offset and length."""
-        line = _encode(row)
+        line = _encode_row(row)
         offset, self._end = self._end, self._end + len(line)
         self._file.write(line)
         return offset, len(line)
@@ -234,12 +234,12 @@ class Spool(Spooled):
         """Read the records from the start; one reader at a time."""
         self._file.seek(0)
         for line in self._file:
-            yield _decode(line), len(line)
+            yield _decode_row(line), len(line)
 
     def read(self, offset: int, length: int) -> Row:
         """Read one record."""
         self._file.flush()
-        return _decode(os.pread(self._file.fileno(), length, offset))
+        return _decode_row(os.pread(self._file.fileno(), length, offset))
 
     def __enter__(self) -> Self:
         return self
@@ -272,14 +272,14 @@ class SpoolPart(Spooled):
             yield self._spool.read(offset, length), length
 
 
-def _encode(row: Row) -> bytes:
+def _encode_row(row: Row) -> bytes:
     try:
         return orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # an integer of more than 64 bits; the blank marks what orjson cannot read
         return b" " + json.dumps(row, default=str).encode() + b"\n"
 
 
-def _decode(line: bytes) -> Row:
+def _decode_row(line: bytes) -> Row:
     row: Row = json.loads(line) if line.startswith(b" ") else orjson.loads(line)
     return row
 

@@ -227,27 +227,27 @@ class SchemaCheck:
     def problems(self, data: Any) -> tuple[str, ...]:
         """Return all violations with their paths; empty for valid data."""
         # Without the values, so that the same violation has the same sentence in all records.
-        found = sorted(self._validator.iter_errors(data), key=_path)
-        return tuple(dict.fromkeys(sentence for one in found for sentence in _sentences(one)))
+        found = sorted(self._validator.iter_errors(data), key=_error_path)
+        return tuple(dict.fromkeys(sentence for one in found for sentence in _describe_error(one)))
 
 
-def _sentences(error: ValidationError) -> list[str]:
-    path, wanted, found = _path(error), error.validator_value, error.instance
+def _describe_error(error: ValidationError) -> list[str]:
+    path, wanted, found = _error_path(error), error.validator_value, error.instance
     if error.validator == "required" and isinstance(wanted, list) and isinstance(found, dict):
         missing = [name for name in wanted if name not in found]
-        return [f"{_joined(path, name)}: is missing" for name in missing]
+        return [f"{_join_path(path, name)}: is missing" for name in missing]
     sentence = _SENTENCES.get(str(error.validator), _other)(wanted, error)
     return [f"{path or 'the record'}: {sentence[:_MAX_LENGTH]}"]
 
 
-def _path(error: ValidationError) -> str:
+def _error_path(error: ValidationError) -> str:
     path = ""
     for part in error.absolute_path:
-        path = f"{path}[{part}]" if isinstance(part, int) else _joined(path, str(part))
+        path = f"{path}[{part}]" if isinstance(part, int) else _join_path(path, str(part))
     return path
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

@@ -31,7 +31,7 @@ def find_in_data(path: str, data: Mapping[str, Any]) -> Any:
 @lru_cache(maxsize=4096)
 def roots_of(path: str) -> frozenset[str]:
     """Return the fields of a record at which a path begins."""
-    return frozenset(_roots(compile_path(path).parsed))
+    return frozenset(_path_roots(compile_path(path).parsed))
 
 
 @lru_cache(maxsize=4096)
@@ -46,16 +46,16 @@ def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
             yield from _nodes(child)
 
 
-def _roots(node: Any) -> Iterator[str]:
+def _path_roots(node: Any) -> Iterator[str]:
     if not isinstance(node, Mapping):
         return  # a number of a slice
     if node["type"] == "field":
         yield node["value"]
     elif node["type"] in _OF_FIRST:
-        yield from _roots(node["children"][0])
+        yield from _path_roots(node["children"][0])
     elif node["type"] != "expref":  # an expression about the entries of a list, not the record
         for child in node["children"]:
-            yield from _roots(child)
+            yield from _path_roots(child)
 
 
 class Map:
@@ -72,7 +72,7 @@ class Map:
         written = checked_step(Step, map=dict(fields)).map or {}
         self._keeps_rest = REST in written
         self._picks = {name: pick for name, pick in written.items() if name != REST}
-        self._roots = {
+        self._path_roots = {
             name: roots_of(pick.path)
             for name, pick in self._picks.items()
             if pick is not None and pick.path is not None
@@ -81,7 +81,9 @@ class Map:
     def __call__(self, draft: Draft) -> Draft:
         data = draft.data
         rest = {n: v for n, v in data.items() if self._keeps_rest and n not in self._picks}
-        picked = {name: self._value(draft, name) for name in self._picks if not self._drops(name)}
+        picked = {
+            name: self._picked_value(draft, name) for name in self._picks if not self._drops(name)
+        }
         origins = {name: origin for name in picked if (origin := self._origin(draft, name))}
         kept = {name: origin for name, origin in draft.provenance.items() if name in rest}
         return Draft(
@@ -89,14 +91,14 @@ class Map:
             draft.url,
             draft.source,
             {**rest, **picked},
-            (*self._notes(draft, picked), *self._gaps(draft, picked)),
+            (*self._renamed_notes(draft, picked), *self._gap_notes(draft, picked)),
             {**kept, **origins},
         )
 
     def _drops(self, name: str) -> bool:
         return self._picks[name] is None
 
-    def _value(self, draft: Draft, name: str) -> Any:
+    def _picked_value(self, draft: Draft, name: str) -> Any:
         pick = self._picks[name]
         if pick is None or pick.path is None:
             return pick and pick.value
@@ -106,15 +108,15 @@ class Map:
             raise UnexpectedShape(f"item {draft.key}", f"{name}: {error}") from error
 
     def _origin(self, draft: Draft, name: str) -> str:
-        if name not in self._roots:
+        if name not in self._path_roots:
             return "map, a constant"
-        found = (draft.provenance.get(root) for root in sorted(self._roots[name]))
+        found = (draft.provenance.get(root) for root in sorted(self._path_roots[name]))
         return "; ".join(dict.fromkeys(origin for origin in found if origin))
 
-    def _notes(self, draft: Draft, picked: Iterable[str]) -> Iterator[Note]:
+    def _renamed_notes(self, draft: Draft, picked: Iterable[str]) -> Iterator[Note]:
         """Yield the notes under the new names of their fields, without those of dropped fields."""
         new_names = {
-            root: [name for name in picked if self._roots.get(name) == frozenset({root})]
+            root: [name for name in picked if self._path_roots.get(name) == frozenset({root})]
             for root in {note.field for note in draft.notes if note.field in draft.data}
         }
         for note in draft.notes:
@@ -123,11 +125,11 @@ class Map:
                 yield note
             yield from (Note(name, note.text) for name in new_names.get(note.field, ()))
 
-    def _gaps(self, draft: Draft, picked: Mapping[str, Any]) -> Iterator[Note]:
+    def _gap_notes(self, draft: Draft, picked: Mapping[str, Any]) -> Iterator[Note]:
         """Yield a note for each field that was not found and has no note yet."""
         noted = {note.field for note in draft.notes}
         for name, value in picked.items():
-            roots = self._roots.get(name)
+            roots = self._path_roots.get(name)
             if value is None and roots is not None and not (len(roots) == 1 and roots <= noted):
                 pick = self._picks[name]
                 yield Note(name, f"{pick and pick.path!r} finds nothing")

@@ -57,7 +57,7 @@ def pack_raw(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
     is not data is stored as its type and its repr, and is still not data when it is read again.
     """
     try:
-        return None if raw is None else {"packed": json.dumps(raw, default=_plain)}
+        return None if raw is None else {"packed": json.dumps(raw, default=_encode_value)}
     except (TypeError, ValueError, RecursionError):
         return None
 
@@ -65,7 +65,7 @@ def pack_raw(raw: Mapping[str, Any] | None) -> dict[str, str] | None:
 def unpack_material(raw: Any) -> Material:
     """Return the material that is stored with an item, in any format."""
     if isinstance(raw, Mapping) and isinstance(raw.get("packed"), str):
-        raw = json.loads(raw["packed"], object_hook=_unpacked)
+        raw = json.loads(raw["packed"], object_hook=_decode_object)
     if not isinstance(raw, Mapping):
         return Material({})
     if not isinstance(raw.get("format"), int):  # a layer may well be called format
@@ -76,7 +76,7 @@ def unpack_material(raw: Any) -> Material:
     return Material(**kept, notes=notes, problems=tuple(raw.get("problems") or ()))
 
 
-def _plain(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if is_dataclass(value):
@@ -84,10 +84,10 @@ def _plain(value: Any) -> Any:
     try:
         return json.loads(to_json(value))
     except TypeError:
-        return {_NO_DATA: kind_of_value(value), _SHOWN: _shown(value)}
+        return {_NO_DATA: kind_of_value(value), _SHOWN: _safe_repr(value)}
 
 
-def _shown(value: Any) -> str:
+def _safe_repr(value: Any) -> str:
     if isinstance(value, NoData):
         return value.shown
     try:
@@ -96,6 +96,6 @@ def _shown(value: Any) -> str:
         return object.__repr__(value)
 
 
-def _unpacked(found: dict[str, Any]) -> Any:
+def _decode_object(found: dict[str, Any]) -> Any:
     is_data = set(found) != {_NO_DATA, _SHOWN}
     return found if is_data else NoData(found[_NO_DATA], found[_SHOWN])

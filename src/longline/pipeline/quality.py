@@ -199,8 +199,8 @@ def _parts_by_gaps(
     failed = [f"layer {name}: {end}" for name, end in ends.items() if end != _OK]
     empty = [f"{field}: missing" for field, value in data.items() if value is None]
     return [
-        _share_part("layers", len(ends), failed),
-        _share_part("fields", len(data), empty),
+        _completeness_part("layers", len(ends), failed),
+        _completeness_part("fields", len(data), empty),
     ]
 
 
@@ -212,7 +212,7 @@ _ALL_THERE = [QualityPart("layers", 50.0, 50.0), QualityPart("fields", 50.0, 50.
 _PERFECT = _quality(_ALL_THERE)
 
 
-def _share_part(name: str, count: int, lacking: Sequence[str]) -> QualityPart:
+def _completeness_part(name: str, count: int, lacking: Sequence[str]) -> QualityPart:
     if not count:
         return QualityPart(name, 50.0, 0.0, (f"no {name}",))
     return QualityPart(name, 50.0, 50.0 * (count - len(lacking)) / count, tuple(lacking))

@@ -26,7 +26,7 @@ from longline.devtools.propose.places import (
     VAGUE_NAMES,
     Place,
     Root,
-    Seen,
+    PlaceCandidate,
     Trust,
     value_at,
 )
@@ -37,7 +37,7 @@ from longline.devtools.propose.structural_places import structural_places
 from longline.devtools.propose.structure import spread_sample
 from longline.devtools.propose.values import kind_of
 
-MOST_FIELDS = 25
+MAX_FIELDS = 25
 _LONGEST = 5000  # characters; more is a page, not a field
 _PROGRAMS = "en"  # how programs write numbers for other programs
 _SAMPLED = 12
@@ -77,7 +77,7 @@ def fields_of_pages(trees: Sequence[LexborHTMLParser], locale: str | None) -> li
     seen = _each_once(one for tree in trees for one in places_on_page(tree))
     # On one page alone, nothing tells a value from a label.
     by_structure = structural_places(trees, is_page=True) if len(trees) > 1 else []
-    return _chosen(trees, [*title_place(trees), *seen, *by_structure], locale)
+    return _choose_fields(trees, [*title_place(trees), *seen, *by_structure], locale)
 
 
 def fields_of_elements(
@@ -99,16 +99,18 @@ def fields_of_elements(
                 own = place["css"].removeprefix("@text")
                 css = f"+ {tag}{own}" if own.startswith("@") else f"+ {tag} {own}".strip()
                 seen.append((name, {**place, "css": css}, trust))
-    return _chosen(sample, seen, locale)
+    return _choose_fields(sample, seen, locale)
 
 
-def _each_once(seen: Iterable[Seen]) -> list[Seen]:
+def _each_once(seen: Iterable[PlaceCandidate]) -> list[PlaceCandidate]:
     return list(
         {repr(place): (name, place, trust) for name, place, trust in reversed(list(seen))}.values()
     )[::-1]
 
 
-def _chosen(roots: Sequence[Root], seen: Sequence[Seen], locale: str | None) -> list[ProposedField]:
+def _choose_fields(
+    roots: Sequence[Root], seen: Sequence[PlaceCandidate], locale: str | None
+) -> list[ProposedField]:
     """Return the places that hold a field; of places with the same values, the first."""
     found: list[ProposedField] = []
     known: list[tuple[str | None, ...]] = []
@@ -117,9 +119,9 @@ def _chosen(roots: Sequence[Root], seen: Sequence[Seen], locale: str | None) -> 
         if not any(values) or _is_furniture(values, trust) or _is_known(values, known):
             continue
         known.append(values)
-        found.append(_field(name, place, values, locale, is_required=trust is Trust.REQUIRED))
+        found.append(_make_field(name, place, values, locale, is_required=trust is Trust.REQUIRED))
     found, known = _without_parts(found, known)
-    return without_clashes(_ordered(_without_wrappers(found, known))[:MOST_FIELDS])
+    return without_clashes(_ordered(_without_wrappers(found, known))[:MAX_FIELDS])
 
 
 def _without_parts(
@@ -189,7 +191,7 @@ def _is_furniture(values: Sequence[str | None], trust: Trust) -> bool:
     return trust <= Trust.LIST and len(values) > 1 and len(set(filled)) == 1
 
 
-def _field(
+def _make_field(
     name: str,
     place: Place,
     values: Sequence[str | None],

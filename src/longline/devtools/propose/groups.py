@@ -102,10 +102,10 @@ class GroupFinder:
     def find(self) -> list[Group]:
         """Return what may be the list of a page, the most likely first."""
         groups = self._examined()
-        groups += [one for group in groups for one in self._kinds(group)]
-        refined = [one for group in groups if group.odd for one in self._refined(group)]
+        groups += [one for group in groups for one in self._kind_groups(group)]
+        refined = [one for group in groups if group.odd for one in self._refined_groups(group)]
         groups += refined
-        groups += [one for group in refined if group.odd for one in self._refined(group)]
+        groups += [one for group in refined if group.odd for one in self._refined_groups(group)]
         groups = distinct_groups(groups)
         compare_nested(groups)
         groups.sort(key=lambda one: one.score, reverse=True)
@@ -117,7 +117,7 @@ class GroupFinder:
     def of_selector(self, selector: str) -> Group | None:
         """Return the group that a selector finds, whatever its score; None when it finds none."""
         nodes = [node for node in self._tree.css(selector) if text_of(node)]
-        return self._judged(Group(selector, nodes)) if nodes else None
+        return self._examine(Group(selector, nodes)) if nodes else None
 
     def _examined(self) -> list[Group]:
         collected = _collected(self._tree)
@@ -129,9 +129,9 @@ class GroupFinder:
 
         largest = sorted(collected, key=lambda one: size(one[1]), reverse=True)[:_EXAMINED]
         found = (Group(selector, nodes) for selector, nodes in largest)
-        return [judged for one in found if (judged := self._judged(one)) is not None]
+        return [judged for one in found if (judged := self._examine(one)) is not None]
 
-    def _judged(self, group: Group) -> Group | None:
+    def _examine(self, group: Group) -> Group | None:
         """Fill in what a group has in common; None when it is not a list."""
         empty = [node for node in group.nodes if not self._sizes.get(node.mem_id, 0)]
         group.nodes = [node for node in group.nodes if self._sizes.get(node.mem_id, 0)]
@@ -176,7 +176,7 @@ class GroupFinder:
             return []  # every second item of a list, by a class that alternates
         return followers
 
-    def _kinds(self, group: Group) -> Iterator[Group]:
+    def _kind_groups(self, group: Group) -> Iterator[Group]:
         """Yield the parts of a group whose elements are of several kinds, in turn."""
         if group.has_several_tables:
             yield from self._largest_table(group)
@@ -185,7 +185,7 @@ class GroupFinder:
         for kind in kinds_among(group.nodes):
             ids = {node.mem_id for node in kind}
             others = [node for node in group.nodes if node.mem_id not in ids]
-            yield from self._apart(group.selector, kind, others)
+            yield from self._group_apart(group.selector, kind, others)
 
     def _largest_table(self, group: Group) -> Iterator[Group]:
         """Yield the rows of the table with the most of them."""
@@ -194,7 +194,7 @@ class GroupFinder:
             tables[next(one.mem_id for one in ancestors(row) if one.tag == "table")].append(row)
         largest = max(tables.values(), key=len)
         ids = {row.mem_id for row in largest}
-        yield from self._apart(
+        yield from self._group_apart(
             group.selector, largest, [row for row in group.nodes if row.mem_id not in ids]
         )
 
@@ -243,7 +243,7 @@ class GroupFinder:
         if group.left_out >= max(2, MIN_KIND_SHARE * len(group.nodes)):
             group.score *= 0.85
 
-    def _refined(self, group: Group) -> Iterator[Group]:
+    def _refined_groups(self, group: Group) -> Iterator[Group]:
         """Yield the group without its odd elements, or some, where a selector tells them apart."""
         empty = [node for node in group.odd if not self._sizes.get(node.mem_id, 0)]
         others = [node for node in group.odd if self._sizes.get(node.mem_id, 0)]
@@ -251,13 +251,15 @@ class GroupFinder:
             ids = {node.mem_id for node in odd}
             regular = [node for node in group.nodes if node.mem_id not in ids]
             found = (
-                list(self._apart(group.selector, regular, odd)) if len(regular) >= FEWEST else []
+                list(self._group_apart(group.selector, regular, odd))
+                if len(regular) >= FEWEST
+                else []
             )
             if found:
                 yield from found
                 return
 
-    def _apart(
+    def _group_apart(
         self, selector: str, chosen: Sequence[LexborNode], others: Sequence[LexborNode]
     ) -> Iterator[Group]:
         """Yield the group of the chosen elements, where a selector tells them from the others."""
@@ -267,7 +269,7 @@ class GroupFinder:
         for one in islice(_telling_apart(selector, chosen, others), _MOST_TRIED):
             nodes = self._tree.css(one)
             if {node.mem_id for node in nodes if self._sizes.get(node.mem_id, 0)} == wanted:
-                if (judged := self._judged(Group(one, nodes))) is not None:
+                if (judged := self._examine(Group(one, nodes))) is not None:
                     yield judged
                 return
 

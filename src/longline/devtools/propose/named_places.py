@@ -9,7 +9,14 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from longline.devtools.propose.places import Root, Seen, Trust, is_aside, json_ld_of, value_at
+from longline.devtools.propose.places import (
+    Root,
+    PlaceCandidate,
+    Trust,
+    is_aside,
+    json_ld_of,
+    value_at,
+)
 from longline.devtools.propose.selectors import (
     following,
     group_selector,
@@ -33,7 +40,7 @@ _LONGEST_LABEL = 40
 _DEEPEST = 2
 
 
-def places_on_page(tree: LexborHTMLParser) -> Iterator[Seen]:
+def places_on_page(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     """Yield places of a page that say what they hold, the surest first."""
     yield from _from_json_ld(tree)
     yield from itemprop_places(tree)
@@ -45,7 +52,7 @@ def places_on_page(tree: LexborHTMLParser) -> Iterator[Seen]:
     yield from _from_images(tree)
 
 
-def title_place(trees: Sequence[LexborHTMLParser]) -> list[Seen]:
+def title_place(trees: Sequence[LexborHTMLParser]) -> list[PlaceCandidate]:
     """Return the first heading that every page has, with a text of its own on each."""
     for css in ("main h1, article h1", "h1", "main h2, article h2", "h2", "h3"):
         for heading in trees[0].css(css):
@@ -58,7 +65,7 @@ def title_place(trees: Sequence[LexborHTMLParser]) -> list[Seen]:
     return []
 
 
-def _from_json_ld(tree: LexborHTMLParser) -> Iterator[Seen]:
+def _from_json_ld(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     for kind, thing in json_ld_of(tree):
         for path in _paths(thing, _DEEPEST):
             yield field_name(path), {"json_ld": f"{kind}.{path}"}, Trust.NAMED
@@ -79,7 +86,7 @@ def _paths(thing: Mapping[str, Any], depth: int) -> Iterator[str]:
             yield from (f"{name}[0].{path}" for path in _paths(value[0], depth - 1))
 
 
-def itemprop_places(root: Root) -> Iterator[Seen]:
+def itemprop_places(root: Root) -> Iterator[PlaceCandidate]:
     """Yield the elements with an `itemprop`."""
     for node in root.css("[itemprop]:not([itemscope])"):
         prop = node.attributes.get("itemprop") or ""
@@ -92,7 +99,7 @@ def itemprop_places(root: Root) -> Iterator[Seen]:
             yield field_name(prop), {"css": f"{selector}{_attribute(node)}"}, Trust.NAMED
 
 
-def labelled_places(root: Root) -> Iterator[Seen]:
+def labelled_places(root: Root) -> Iterator[PlaceCandidate]:
     """Yield the elements after a label: `dt`, `th`, or text with a colon."""
     for label in root.css(_LABELS):
         text = text_of(label)
@@ -116,13 +123,13 @@ def _labelled_value(label: LexborNode) -> LexborNode | None:
     return after if after is not None and after.tag in {"dd", "td", "span", "p", "div"} else None
 
 
-def _from_times(tree: LexborHTMLParser) -> Iterator[Seen]:
+def _from_times(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     node = tree.css_first("main time[datetime], article time[datetime], time[datetime]")
     if node is not None and (selector := unique_selector(tree, node)):
         yield "date", {"css": f"{selector}@datetime"}, Trust.NAMED
 
 
-def _from_classes(tree: LexborHTMLParser) -> Iterator[Seen]:
+def _from_classes(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     """Yield elements that their own class names, and that contain nothing but text."""
     for node in tree.css("body [class]"):
         names = names_of(node)
@@ -133,7 +140,7 @@ def _from_classes(tree: LexborHTMLParser) -> Iterator[Seen]:
             yield name, {"css": f"{selector}{_attribute(node, is_text=True)}"}, Trust.WEAK
 
 
-def repeated_places(root: Root) -> Iterator[Seen]:
+def repeated_places(root: Root) -> Iterator[PlaceCandidate]:
     """Yield elements of one class next to each other: tags, authors, colours."""
     for parent in root.css("body *") if isinstance(root, LexborHTMLParser) else root.css("*"):
         alike: defaultdict[str, list[LexborNode]] = defaultdict(list)
@@ -153,13 +160,13 @@ def _is_leaf(node: LexborNode) -> bool:
     return not any(names_of(child) for child in node.css("[class]") if child != node)
 
 
-def _from_metas(tree: LexborHTMLParser) -> Iterator[Seen]:
+def _from_metas(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     for name, selector in _METAS.items():
         if tree.css_first(selector) is not None:
             yield name, {"css": f"{selector}@content"}, Trust.WEAK
 
 
-def _from_images(tree: LexborHTMLParser) -> Iterator[Seen]:
+def _from_images(tree: LexborHTMLParser) -> Iterator[PlaceCandidate]:
     image = tree.css_first("main img[src], article img[src]")
     if image is not None and (selector := unique_selector(tree, image)):
         yield "image", {"css": f"{selector}@src"}, Trust.WEAK

@@ -42,9 +42,9 @@ class PageParts:
         if body is None:
             return
         whole = sizes.get(body.mem_id, 0)
-        self._collect(body, sizes, whole, is_by_tag=True)
+        self._collect_parts(body, sizes, whole, is_by_tag=True)
         # What is called a menu and holds most of the rest is a wrapper of the page.
-        self._collect(body, sizes, whole - self.text_size, is_by_tag=False)
+        self._collect_parts(body, sizes, whole - self.text_size, is_by_tag=False)
 
     def has(self, node: LexborNode) -> bool:
         """Return True if an element is one of these parts or inside of one."""
@@ -61,7 +61,7 @@ class PageParts:
         self._known.update(dict.fromkeys(passed, found))
         return found
 
-    def _collect(
+    def _collect_parts(
         self, body: LexborNode, sizes: Mapping[int, int], whole: int, *, is_by_tag: bool
     ) -> None:
         stack = children_of(body)

@@ -65,14 +65,14 @@ def _by_word(page: Page) -> Pages | None:
     for link in page.css("a[href]"):
         if not _says_next(link) or not _leads_on(page, link):
             continue
-        if selector := _named(page, link):
+        if selector := _selector_by_name(page, link):
             return {"kind": "next", "css": f"{selector}@href"}
         if words := text_of(link).replace('"', ""):
             return {"kind": "next", "css": f'a:lexbor-contains("{words}")@href'}
     return None
 
 
-def _named(page: Page, link: LexborNode) -> str | None:
+def _selector_by_name(page: Page, link: LexborNode) -> str | None:
     """Return a selector by what the link is called, or the element around it."""
     around = [] if link.parent is None else [(link.parent, f" {link.tag}")]
     for node, inner in [(link, ""), *around]:
@@ -98,13 +98,13 @@ def _says_next(link: LexborNode) -> bool:
 
 def _leads_on(page: Page, link: LexborNode) -> bool:
     href = link.attributes.get("href") or ""
-    address = _joined(page, href)
+    address = _resolve(page, href)
     is_same_host = urlsplit(address).netloc == urlsplit(page.url).netloc
     return bool(href) and not href.startswith(("#", "javascript:")) and is_same_host
 
 
 def _by_numbers(page: Page, size: int) -> Pages | None:
-    for number, address in _numbered(page):
+    for number, address in _page_number_links(page):
         told = _by_parameter(page, number, address, size) or _by_path(page, number, address)
         if told is None:
             continue
@@ -118,7 +118,7 @@ def _by_address(page: Page, size: int) -> Pages | None:
     """Return pages by a link to the second, whatever its text: the list's own address and a 2."""
     start = page.url.partition("?")[0].partition("#")[0]
     for link in page.css("a[href]"):
-        address = _joined(page, link.attributes.get("href") or "")
+        address = _resolve(page, link.attributes.get("href") or "")
         rest = address.removeprefix(start)
         if rest == address or not _SECOND_PAGE.fullmatch(rest) or not _leads_on(page, link):
             continue
@@ -128,12 +128,12 @@ def _by_address(page: Page, size: int) -> Pages | None:
     return None
 
 
-def _numbered(page: Page) -> Iterator[tuple[int, str]]:
+def _page_number_links(page: Page) -> Iterator[tuple[int, str]]:
     """Yield the links of page numbers from 2 on."""
     for link in page.css("a[href]"):
         text = text_of(link)
         if text.isdecimal() and int(text) > 1 and _leads_on(page, link):
-            yield int(text), _joined(page, link.attributes.get("href") or "")
+            yield int(text), _resolve(page, link.attributes.get("href") or "")
 
 
 def _by_parameter(page: Page, number: int, address: str, size: int) -> dict[str, Any] | None:
@@ -175,7 +175,7 @@ def _by_more(page: Page) -> Pages | None:
         for name in _MORE_ATTRIBUTES:
             address = node.attributes.get(name) or ""
             if _SECOND.search(address) and "{" not in address:
-                whole = _joined(page, address)
+                whole = _resolve(page, address)
                 return {"kind": "more", "url": _replaced_last(whole)}
     return None
 
@@ -186,7 +186,7 @@ def _replaced_last(address: str) -> str:
     return f"{address[: last.start()]}{{page}}{address[last.end() :]}"
 
 
-def _joined(page: Page, href: str) -> str:
+def _resolve(page: Page, href: str) -> str:
     try:
         return urljoin(page.url, without_userinfo(href))
     except ValueError:

@@ -52,7 +52,7 @@ class Trust(IntEnum):
     """And every item must have it."""
 
 
-Seen = tuple[str, Place, Trust]
+PlaceCandidate = tuple[str, Place, Trust]
 
 
 def value_at(root: Root, place: Place) -> str | None:

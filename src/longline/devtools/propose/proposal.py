@@ -150,23 +150,23 @@ def manifest_text(proposal: Proposal) -> str:
 
 
 def _html_lines(proposal: Proposal) -> Iterator[str]:
-    yield from _head(proposal, "html")
+    yield from _head_lines(proposal, "html")
     if proposal.locale:
         yield f"locale: {_scalar(proposal.locale)}  # how numbers and dates are written there"
     if proposal.transport != "http":
         yield f"transport: {proposal.transport}  # scripts draw the page"
     yield ""
     yield f"start: {_scalar(proposal.url)}"
-    yield from _items(proposal)
-    yield from _pages(proposal)
+    yield from _item_lines(proposal)
+    yield from _page_lines(proposal)
     yield ""
     yield "fields:"
     for one in proposal.fields:
-        yield f"  {_line(one)}"
+        yield f"  {_field_line(one)}"
 
 
 def _api_lines(proposal: Proposal) -> Iterator[str]:
-    yield from _head(proposal, "api")
+    yield from _head_lines(proposal, "api")
     candidate = proposal.candidate
     parts = urlsplit(candidate.url or proposal.url)
     yield f"base_url: {_scalar(f'{parts.scheme}://{parts.netloc}')}"
@@ -174,7 +174,7 @@ def _api_lines(proposal: Proposal) -> Iterator[str]:
     yield "  items:"
     yield f"    path: {_scalar(parts.path or '/')}"
     pages = proposal.pages
-    if query := _query(parts.query, pages):
+    if query := _fixed_query(parts.query, pages):
         yield f"    query: {_flow(query)}"
     records = candidate.records
     yield f"    records: {_scalar(records.path if records else '@')}  # {candidate.count} here"
@@ -186,16 +186,16 @@ def _api_lines(proposal: Proposal) -> Iterator[str]:
         yield "    # No way to further pages was found. If there are any: pagination: {kind: page}"
     yield "    fields:"
     for one in proposal.fields:
-        yield f"      {_line(one)}"
+        yield f"      {_field_line(one)}"
 
 
-def _query(text: str, pages: Mapping[str, Any] | None) -> dict[str, str]:
+def _fixed_query(text: str, pages: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the query of an address without the parameters that pagination sets."""
     set_by_pages = {(pages or {}).get("parameter"), (pages or {}).get("size_parameter")}
     return {name: value for name, value in parse_qsl(text) if name not in set_by_pages}
 
 
-def _head(proposal: Proposal, kind: str) -> Iterator[str]:
+def _head_lines(proposal: Proposal, kind: str) -> Iterator[str]:
     yield f"# Proposed from {proposal.url}; change what does not fit."
     for warning in proposal.warnings:
         yield f"# Warning: {shortened(warning.text, 200)}"
@@ -204,7 +204,7 @@ def _head(proposal: Proposal, kind: str) -> Iterator[str]:
     yield f"about: {_scalar(f'Items of {proposal.url}.')}"
 
 
-def _items(proposal: Proposal) -> Iterator[str]:
+def _item_lines(proposal: Proposal) -> Iterator[str]:
     candidate = proposal.candidate
     if candidate.kind is ItemKind.PAGE:
         return
@@ -225,20 +225,20 @@ def _items(proposal: Proposal) -> Iterator[str]:
         if proposal.list_fields:
             yield "  fields:  # what only the list says of an item"
             for one in proposal.list_fields:
-                yield f"    {_line(one)}"
+                yield f"    {_field_line(one)}"
     else:
         yield f"  links: {_scalar(f'{candidate.selector}@href')}  # to the pages of the items"
     if proposal.key:
-        yield f"key: {_key(proposal)}"
+        yield f"key: {_key_text(proposal)}"
 
 
-def _key(proposal: Proposal) -> str:
+def _key_text(proposal: Proposal) -> str:
     if proposal.candidate.kind is ItemKind.SCRIPT:
         return _flow({"path": proposal.key})
     return _scalar(proposal.key)
 
 
-def _pages(proposal: Proposal) -> Iterator[str]:
+def _page_lines(proposal: Proposal) -> Iterator[str]:
     if proposal.candidate.kind is ItemKind.PAGE:
         return
     yield ""
@@ -250,12 +250,12 @@ def _pages(proposal: Proposal) -> Iterator[str]:
         yield f"  {name}: {_scalar(value)}"
 
 
-def _line(one: ProposedField) -> str:
+def _field_line(one: ProposedField) -> str:
     sample = f"  # {shortened(one.samples[0])}" if one.samples else ""
-    return f"{_scalar(one.name)}: {_flow(_field(one))}{sample}"
+    return f"{_scalar(one.name)}: {_flow(_field_value(one))}{sample}"
 
 
-def _field(one: ProposedField) -> Any:
+def _field_value(one: ProposedField) -> Any:
     parts: dict[str, Any] = dict(one.place)
     if one.kind:
         parts["type"] = one.kind

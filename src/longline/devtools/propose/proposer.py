@@ -15,7 +15,7 @@ from longline.core.errors import FetchError, UnexpectedShape
 from longline.core.model import Usage
 from longline.devtools.propose.doubts import find_doubts
 from longline.devtools.propose.fields import (
-    MOST_FIELDS,
+    MAX_FIELDS,
     ProposedField,
     fields_of_elements,
     fields_of_pages,
@@ -90,23 +90,23 @@ class Proposer:
             FetchError: it cannot be fetched.
             UnexpectedShape: it is neither HTML nor JSON, or scripts draw it and hide its data.
         """
-        page = await self._fetch(self._url)
+        page = await self._fetch_page(self._url)
         if _is_json(page):
-            return PageSurvey(page, _of_records(page))
+            return PageSurvey(page, _json_candidates(page))
         kind = page.headers.get("content-type", "").lower()
         if kind and not kind.startswith(_HTML):
             raise UnexpectedShape(page.url, f"a manifest is proposed for HTML and JSON, not {kind}")
         finder = GroupFinder(page)
         groups = [one for one in finder.find() if one.score >= _LIKELY]
         is_shell = _is_shell(page, finder.text_size)
-        embedded = [_embedded(one) for one in find_embedded(page)[:3]]
-        found = [one for group in groups for one in _of_group(group)]
+        embedded = [_records_candidate(one, ItemKind.SCRIPT) for one in find_embedded(page)[:3]]
+        found = [one for group in groups for one in _group_candidates(group)]
         # What scripts draw is not in the HTML: the few elements there are menus and footers.
         candidates = [*embedded, *found] if is_shell else [*found, *embedded]
         if is_shell and not embedded:
-            candidates = [*await self._behind(page), *candidates]
+            candidates = [*await self._candidates_of_apis(page), *candidates]
         if is_shell and not candidates:
-            raise UnexpectedShape(page.url, _drawn(self._transport))
+            raise UnexpectedShape(page.url, _drawn_by_scripts(self._transport))
         candidates.append(_page_itself(page))
         return PageSurvey(page, candidates, is_shell)
 
@@ -117,9 +117,9 @@ class Proposer:
             UnexpectedShape: there is nothing to make fields of.
         """
         if candidate.kind in {ItemKind.RECORDS, ItemKind.SCRIPT}:
-            proposal = await self._of_json(survey, candidate)
+            proposal = await self._propose_json(survey, candidate)
         else:
-            proposal = await self._of_html(survey, candidate)
+            proposal = await self._propose_html(survey, candidate)
         trial = await run_trial(proposal, self._link, self._clock)
         judged = _with_doubts(judge_trial(proposal, trial, survey.page), survey)
         return judged.having(tried=list(dict.fromkeys(self._link.addresses)))
@@ -151,7 +151,7 @@ class Proposer:
             raise problem or UnexpectedShape(survey.page.url, "nothing was found to propose")
         return min(proposals, key=lambda one: sum(w.is_severe for w in one.warnings))
 
-    async def _of_html(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
+    async def _propose_html(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         page = survey.page
         locale = _locale(page)
         group = candidate.group
@@ -160,12 +160,12 @@ class Proposer:
         if group is None:
             fields = fields_of_pages([page.tree], locale)
         elif candidate.kind is ItemKind.ELEMENTS:
-            fields = _listed(group, locale)
+            fields = _fields_of_group(group, locale)
         else:
             trees, notes = await self._item_pages(page, group)
             fields = fields_of_pages(trees, locale)
             if group.link is not None and group.link.css:
-                listed = _only_listed(_listed(group, locale), fields)
+                listed = _only_listed(_fields_of_group(group, locale), fields)
         if not fields:
             raise UnexpectedShape(page.url, "no field was found that could be proposed")
         pages = find_pages(page, len(group.texts)) if group is not None else None
@@ -178,7 +178,7 @@ class Proposer:
             pages,
             fields,
             listed,
-            key=_key(candidate, fields),
+            key=_unique_link(candidate, fields),
             locale=locale,
             transport=self._transport,
             notes=notes,
@@ -186,7 +186,7 @@ class Proposer:
 
     async def _with_answer(self, pages: Mapping[str, Any], group: Group) -> Mapping[str, Any]:
         """Return load-more pages with the place of the HTML, where they answer in JSON."""
-        for answer in await self._tried(str(pages["url"]).replace("{page}", "2")):
+        for answer in await self._fetch_or_none(str(pages["url"]).replace("{page}", "2")):
             if not _is_json(answer) or not isinstance(answer.json, dict):
                 continue
             for name, value in answer.json.items():
@@ -194,13 +194,13 @@ class Proposer:
                     return {**pages, "html": name}
         return pages
 
-    async def _of_json(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
+    async def _propose_json(self, survey: PageSurvey, candidate: Candidate) -> Proposal:
         records = candidate.records
         if records is None:
             raise UnexpectedShape(self._url, "there are no records")
         pages: Mapping[str, Any] | None = None
         if candidate.kind is ItemKind.RECORDS:
-            pages = find_pagination(await self._fetch(candidate.url or self._url), records)
+            pages = find_pagination(await self._fetch_page(candidate.url or self._url), records)
         elif survey.page.css("body"):
             pages = find_pages(survey.page, len(records.records))
         return Proposal(
@@ -224,9 +224,9 @@ class Proposer:
         """
         addresses = group.link.addresses if group.link is not None else []
         trees, notes = [], []
-        for address in _some(addresses):
+        for address in _first_middle_last(addresses):
             try:
-                trees.append((await self._fetch(address)).tree)
+                trees.append((await self._fetch_page(address)).tree)
             except FetchError as error:
                 notes.append(str(error))
         if not trees:
@@ -234,27 +234,30 @@ class Proposer:
             raise UnexpectedShape(page.url, f"no page of an item could be read: {reason}")
         return trees, notes
 
-    async def _behind(self, page: Page) -> list[Candidate]:
+    async def _candidates_of_apis(self, page: Page) -> list[Candidate]:
         """Return the records of APIs that the scripts of a page seem to ask."""
         scripts = []
         for node in page.css("script[src]")[:_MOST_SCRIPTS]:
             address = _script_address(page, node.attributes.get("src") or "")
             if address is not None:
-                scripts += [one.text for one in await self._tried(address)]
+                scripts += [one.text for one in await self._fetch_or_none(address)]
         found: list[Candidate] = []
         for address in endpoints_in(page, scripts)[:_MOST_ENDPOINTS]:
-            for answer in await self._tried(address):
+            for answer in await self._fetch_or_none(address):
                 if _is_json(answer):
-                    found += [_behind(one, answer.url) for one in find_records(answer.json)[:1]]
+                    found += [
+                        _records_candidate(one, ItemKind.RECORDS, answer.url)
+                        for one in find_records(answer.json)[:1]
+                    ]
         return sorted(found, key=lambda one: one.score, reverse=True)
 
-    async def _tried(self, url: str) -> list[Page]:
+    async def _fetch_or_none(self, url: str) -> list[Page]:
         try:
             return [await self._link(Request(url), Usage())]
         except FetchError:
             return []
 
-    async def _fetch(self, url: str) -> Page:
+    async def _fetch_page(self, url: str) -> Page:
         is_rendered = self._transport == "browser"
         return await self._link(Request(url, is_rendered=is_rendered), Usage())
 
@@ -283,7 +286,7 @@ def _is_shell(page: Page, text_size: int) -> bool:
     return is_empty and (bool(_ENABLE.search(noscript)) or text_size < 4 * _SHELL)
 
 
-def _drawn(transport: Transport) -> str:
+def _drawn_by_scripts(transport: Transport) -> str:
     if transport == "browser":
         return "nothing was found to propose, although a browser drew the page"
     return (
@@ -292,7 +295,7 @@ def _drawn(transport: Transport) -> str:
     )
 
 
-def _of_group(group: Group) -> list[Candidate]:
+def _group_candidates(group: Group) -> list[Candidate]:
     """Return what a group of elements may be: items with pages, and items themselves."""
     shared = [f"{len(group.nodes)} elements of the same structure"]
     if group.homogeneity < 0.9:  # noqa: PLR2004
@@ -327,14 +330,14 @@ def _of_group(group: Group) -> list[Candidate]:
     return [paged, plain]
 
 
-def _of_records(page: Page) -> list[Candidate]:
+def _json_candidates(page: Page) -> list[Candidate]:
     found = find_records(page.json)
     if not found:
         raise UnexpectedShape(page.url, "this is JSON, but it has no list of objects")
-    return [_records(one, ItemKind.RECORDS, page.url) for one in found[:5]]
+    return [_records_candidate(one, ItemKind.RECORDS, page.url) for one in found[:5]]
 
 
-def _records(found: RecordList, kind: ItemKind, url: str | None = None) -> Candidate:
+def _records_candidate(found: RecordList, kind: ItemKind, url: str | None = None) -> Candidate:
     names = [str(name) for name in found.records[0]][:6]
     reasons = [f"{len(found.records)} objects at {found.path}", f"with {', '.join(names)}"]
     samples = [
@@ -342,14 +345,6 @@ def _records(found: RecordList, kind: ItemKind, url: str | None = None) -> Candi
         for one in found.records[:3]
     ]
     return Candidate(kind, len(found.records), found.score, reasons, samples, None, found, url)
-
-
-def _embedded(found: RecordList) -> Candidate:
-    return _records(found, ItemKind.SCRIPT)
-
-
-def _behind(found: RecordList, url: str) -> Candidate:
-    return _records(found, ItemKind.RECORDS, url)
 
 
 def _page_itself(page: Page) -> Candidate:
@@ -392,7 +387,7 @@ def _with_doubts(proposal: Proposal, survey: PageSurvey) -> Proposal:
     return proposal.having(warnings=[*proposal.warnings, *warned])
 
 
-def _listed(group: Group, locale: str | None) -> list[ProposedField]:
+def _fields_of_group(group: Group, locale: str | None) -> list[ProposedField]:
     return fields_of_elements(group.nodes, locale, has_followers=bool(group.followers))
 
 
@@ -407,14 +402,14 @@ def _only_listed(
         if one.kind != "url" and not any(_is_within(text, known) for text in one.samples[:1])
     ]
     names = len(fields)
-    return without_clashes([*fields, *own])[names : max(names, MOST_FIELDS)]
+    return without_clashes([*fields, *own])[names : max(names, MAX_FIELDS)]
 
 
 def _is_within(text: str, known: set[str]) -> bool:
     return any(text == one or (len(text) > 20 and text.rstrip("….")[:60] in one) for one in known)  # noqa: PLR2004
 
 
-def _key(candidate: Candidate, fields: Sequence[ProposedField]) -> str | None:
+def _unique_link(candidate: Candidate, fields: Sequence[ProposedField]) -> str | None:
     """Return the place of an address that every element has and no two share."""
     group = candidate.group
     if candidate.kind is not ItemKind.ELEMENTS or group is None:
@@ -429,7 +424,7 @@ def _key(candidate: Candidate, fields: Sequence[ProposedField]) -> str | None:
     return None
 
 
-def _some(addresses: Sequence[str]) -> list[str]:
+def _first_middle_last(addresses: Sequence[str]) -> list[str]:
     """Return the first address, one from the middle, and the last."""
     if not addresses:
         return []

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from longline.config.json_paths import find
-from longline.devtools.propose.fields import MOST_FIELDS, ProposedField, without_clashes
+from longline.devtools.propose.fields import MAX_FIELDS, ProposedField, without_clashes
 from longline.devtools.propose.values import field_name
 from longline.http.messages import Page
 
@@ -115,7 +115,9 @@ class RecordList:
 
 def find_records(value: Any) -> list[RecordList]:
     """Return the lists of objects in a JSON value, the most likely first."""
-    found = [one for path, records in _lists(value) if (one := _judged(path, records)) is not None]
+    found = [
+        one for path, records in _lists(value) if (one := _score_list(path, records)) is not None
+    ]
     found.sort(key=lambda one: one.score, reverse=True)
     return found
 
@@ -123,7 +125,7 @@ def find_records(value: Any) -> list[RecordList]:
 def find_embedded(page: Page) -> list[RecordList]:
     """Return the lists of objects in the scripts of a page, the most likely first."""
     found = []
-    for script, after, value in _embedded(page):
+    for script, after, value in _script_values(page):
         found += [replace(one, script=script, after=after) for one in find_records(value)]
     found.sort(key=lambda one: one.score, reverse=True)
     return found
@@ -145,7 +147,7 @@ def _lists(root: Any) -> Iterator[tuple[str, Sequence[Any]]]:
                 yield f"values({path or '@'})", list(value.values())
             for name, inner in value.items():
                 if isinstance(inner, list | dict):
-                    waiting.append((_joined(path, name), inner, depth + 1))
+                    waiting.append((_join_path(path, name), inner, depth + 1))
 
 
 def _wrapped(path: str, records: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -158,7 +160,7 @@ def _wrapped(path: str, records: Sequence[Any]) -> Iterator[tuple[str, Sequence[
             yield f"{path}[].{_quoted(name)}" if path else f"[].{_quoted(name)}", inner
 
 
-def _joined(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{_quoted(name)}" if path else _quoted(name)
 
 
@@ -166,7 +168,7 @@ def _quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else json.dumps(name)
 
 
-def _judged(path: str, records: Sequence[Any]) -> RecordList | None:
+def _score_list(path: str, records: Sequence[Any]) -> RecordList | None:
     objects = [one for one in records if isinstance(one, dict) and one]
     if len(objects) < FEWEST:
         return None
@@ -205,13 +207,13 @@ def record_fields(found: RecordList) -> list[ProposedField]:
         filled = [value for value in values if value not in (None, "", [], {})]
         if not filled:
             continue
-        texts = [_text(value) for value in filled]
+        texts = [_value_text(value) for value in filled]
         place: dict[str, Any] = {"path": path, **({"many": True} if is_many else {})}
-        kind = None if is_many else _kind(filled)
+        kind = None if is_many else _date_type(filled)
         name = field_name(path.replace('"', ""))
         fields.append(ProposedField(name, place, texts, kind, filled=len(filled) / len(sample)))
     fields.sort(key=lambda one: one.filled < _SELDOM)  # what is nearly always empty comes last
-    return without_clashes(fields[: 2 * MOST_FIELDS])
+    return without_clashes(fields[: 2 * MAX_FIELDS])
 
 
 def _paths(sample: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
@@ -231,7 +233,7 @@ def _paths(sample: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
                     yield f"{_quoted(name)}.{_quoted(below)}", False
 
 
-def _kind(values: Sequence[Any]) -> str | None:
+def _date_type(values: Sequence[Any]) -> str | None:
     if all(isinstance(value, str) and _DATETIME.fullmatch(value) for value in values):
         return "datetime"
     if all(isinstance(value, str) and _DATE.fullmatch(value) for value in values):
@@ -239,7 +241,7 @@ def _kind(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -298,7 +300,7 @@ def _by_number(url: str, body: Mapping[str, Any], size: int) -> dict[str, Any] |
             start = (
                 int(query[parameter])
                 if query.get(parameter, "").isdecimal()
-                else _start(prefix, body)
+                else _first_page(prefix, body)
             )
             return {"kind": "page", "parameter": parameter, "start": start, "total_pages": pages}
     for prefix in _ENVELOPES:
@@ -317,13 +319,13 @@ def _by_number(url: str, body: Mapping[str, Any], size: int) -> dict[str, Any] |
             return {
                 "kind": "page",
                 "parameter": "page",
-                "start": _start(prefix, body),
+                "start": _first_page(prefix, body),
                 "total": total,
             }
     return None
 
 
-def _start(prefix: str, body: Mapping[str, Any]) -> int:
+def _first_page(prefix: str, body: Mapping[str, Any]) -> int:
     values = (_at(prefix + name, body) for name in _PAGE_PARAMETERS)
     return next((int(one) for one in values if _is_count(one) and one in (0, 1)), 1)
 
@@ -343,7 +345,7 @@ def _by_query(url: str, size: int) -> dict[str, Any] | None:
     return None
 
 
-def _embedded(page: Page) -> Iterator[tuple[str, str | None, Any]]:
+def _script_values(page: Page) -> Iterator[tuple[str, str | None, Any]]:
     """Yield the JSON in the scripts of a page, each with the selector of its script."""
     for script in page.css("script:not([src])"):
         text = script.text()
@@ -352,7 +354,7 @@ def _embedded(page: Page) -> Iterator[tuple[str, str | None, Any]]:
         kind = (script.attributes.get("type") or "").lower()
         name = script.attributes.get("id")
         if "json" in kind:
-            value = _decoded(text.strip())
+            value = _decode_prefix(text.strip())
             if value is not None:
                 yield (
                     (f"#{name}" if name and _PLAIN.fullmatch(name) else f'script[type="{kind}"]'),
@@ -361,12 +363,12 @@ def _embedded(page: Page) -> Iterator[tuple[str, str | None, Any]]:
                 )
             continue
         for found in _ASSIGNED.finditer(text):
-            value = _decoded(text[found.end() :])
+            value = _decode_prefix(text[found.end() :])
             if isinstance(value, dict | list) and len(value) > 0:
                 yield "script:not([src])", rf"{re.escape(found[1])}\s*=\s*", value
 
 
-def _decoded(text: str) -> Any:
+def _decode_prefix(text: str) -> Any:
     try:
         return _DECODER.raw_decode(text)[0]
     except (json.JSONDecodeError, RecursionError):
@@ -389,12 +391,12 @@ def endpoints_in(page: Page, scripts: Sequence[str]) -> list[str]:
         named[node.attributes.get("href") or ""] += 3
     addresses = Counter[str]()
     for text, weight in named.items():
-        if text and not _NOT_DATA.search(text) and (address := _whole(page, text)):
+        if text and not _NOT_DATA.search(text) and (address := _whole_value(page, text)):
             addresses[address] += weight + bool(_API_WORDS.search(text))
     return [address for address, _ in addresses.most_common()]
 
 
-def _whole(page: Page, text: str) -> str | None:
+def _whole_value(page: Page, text: str) -> str | None:
     """Return an address from a script as a request needs it: with 1 for what is computed."""
     text = re.sub(r"\$\{[^}]*\}", "1", text).replace("\\/", "/")
     text = f"{text}1" if text.endswith("=") else text

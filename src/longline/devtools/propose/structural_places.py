@@ -19,7 +19,7 @@ from longline.devtools.propose.places import (
     TITLE_NAMES,
     VAGUE_NAMES,
     Root,
-    Seen,
+    PlaceCandidate,
     Trust,
     value_at,
 )
@@ -53,7 +53,7 @@ _TEXTS = re.compile(
 _CUT = ("…", "...")
 
 
-def structural_places(roots: Sequence[Root], *, is_page: bool) -> list[Seen]:
+def structural_places(roots: Sequence[Root], *, is_page: bool) -> list[PlaceCandidate]:
     """Return places by the structure that the items share, in the order of the items."""
     slots = _Slots(roots, is_page=is_page)
     return slots.places()
@@ -67,18 +67,18 @@ class _Slots:
         self._is_page = is_page
         self._found: Counter[str] = Counter()
         self._seen: dict[str, tuple[LexborNode, int]] = {}
-        self._repeated: dict[str, Seen] = {}
+        self._repeated: dict[str, PlaceCandidate] = {}
         self._headers = _table_headers(roots[0]) if roots and not is_page else {}
 
-    def places(self) -> list[Seen]:
+    def places(self) -> list[PlaceCandidate]:
         """Return a place for each value that most items have."""
         for root in self._roots:
-            self._collect(root)
+            self._collect_places(root)
         if not self._is_page:
             for root in self._roots:
                 for name, place, trust in repeated_places(root):
                     self._repeated.setdefault(str(place["css"]), (name, place, trust))
-        chosen: list[Seen] = []
+        chosen: list[PlaceCandidate] = []
         order = sorted(self._seen, key=lambda one: (self._seen[one][1], -self._found[one]))
         needed = FEWEST_FILLED * len(self._roots)
         names = _Naming(self._headers)
@@ -103,7 +103,7 @@ class _Slots:
             ]
         return [*chosen, *repeated]
 
-    def _collect(self, root: Root) -> None:
+    def _collect_places(self, root: Root) -> None:
         top = root.body if isinstance(root, LexborHTMLParser) else root
         if top is None:
             return
@@ -205,7 +205,7 @@ def _readings(node: LexborNode, selector: str) -> Iterator[str]:
     attributes = node.attributes
     if node.tag == "img":
         source = next(
-            (name for name in IMAGE_ATTRIBUTES if _is_address(attributes.get(name))), None
+            (name for name in IMAGE_ATTRIBUTES if _is_image_address(attributes.get(name))), None
         )
         if source is not None:
             yield f"{selector}@{source}"
@@ -225,7 +225,7 @@ def _readings(node: LexborNode, selector: str) -> Iterator[str]:
         yield f"{selector}@href"
 
 
-def _is_address(text: str | None) -> bool:
+def _is_image_address(text: str | None) -> bool:
     return bool(text) and not str(text).startswith("data:")
 
 
@@ -247,7 +247,7 @@ def _table_headers(root: Root) -> dict[int, str]:
     return {}
 
 
-def _labelled(selector: str, values: Sequence[str | None]) -> list[Seen]:
+def _labelled(selector: str, values: Sequence[str | None]) -> list[PlaceCandidate]:
     """Return the field of a text such as `Rooms: 3`, without its label."""
     filled = [value for value in values if value]
     parts = [_LABELLED.match(value) for value in filled]

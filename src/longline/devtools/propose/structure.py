@@ -235,7 +235,7 @@ def shape_of(node: LexborNode) -> dict[str, str]:
     if own:
         shape["."] = own
     below = children_of(node)[:_MOST_CHILDREN]
-    stack = [(child, _step(child, below)) for child in reversed(below)]
+    stack = [(child, _path_step(child, below)) for child in reversed(below)]
     while stack:
         here, path = stack.pop()
         text = here.attributes.get("src") or "" if here.tag == "img" else own_text(here)
@@ -243,12 +243,12 @@ def shape_of(node: LexborNode) -> dict[str, str]:
         if path.count("/") < _DEEPEST and here.tag not in INVISIBLE_TAGS:
             children = children_of(here)[:_MOST_CHILDREN]
             stack.extend(
-                (child, f"{path}/{_step(child, children)}") for child in reversed(children)
+                (child, f"{path}/{_path_step(child, children)}") for child in reversed(children)
             )
     return shape
 
 
-def _step(node: LexborNode, siblings: Sequence[LexborNode]) -> str:
+def _path_step(node: LexborNode, siblings: Sequence[LexborNode]) -> str:
     """Return a step of a path: the tag, with its place where the tag alone says little."""
     if node.tag not in {"td", "th", "div", "span", "p"}:
         return node.tag or "*"

@@ -73,12 +73,12 @@ async def run_trial(proposal: Proposal, link: Middleware, clock: Clock) -> Trial
     try:
         source = load_source(proposal.name, values)()
         collector = Collector(source, link, clock)
-        await _list(trial, proposal, collector)
+        await _list_items(trial, proposal, collector)
     except LonglineError as error:
         trial.problem = str(error)
         if not trial.first:
             return trial
-    for item in _chosen(trial, proposal):
+    for item in _items_to_read(trial, proposal):
         extraction = await collector.collect(item)
         await extraction.usage.settle()
         if extraction.record is None:
@@ -89,7 +89,7 @@ async def run_trial(proposal: Proposal, link: Middleware, clock: Clock) -> Trial
     return trial
 
 
-async def _list(trial: Trial, proposal: Proposal, collector: Collector) -> None:
+async def _list_items(trial: Trial, proposal: Proposal, collector: Collector) -> None:
     visit = collector.visit()
     await collector.source.prepare(visit)
     expected = proposal.candidate.count
@@ -109,7 +109,7 @@ async def _list(trial: Trial, proposal: Proposal, collector: Collector) -> None:
                 return
 
 
-def _chosen(trial: Trial, proposal: Proposal) -> list[Item]:
+def _items_to_read(trial: Trial, proposal: Proposal) -> list[Item]:
     """Return the items to read: first, middle and last of the first page, some of the second."""
     first, second = trial.first, trial.second
     if proposal.candidate.kind not in {ItemKind.PAGES, ItemKind.PAGE}:
@@ -121,7 +121,7 @@ def _chosen(trial: Trial, proposal: Proposal) -> list[Item]:
 def judge_trial(proposal: Proposal, trial: Trial, list_page: Page) -> Proposal:
     """Return the proposal without the fields that did not hold, with a warning for what did not."""
     warnings = [*_about_items(proposal, trial), *_about_pages(proposal, trial, list_page)]
-    kept, dropped = _kept(proposal, trial)
+    kept, dropped = _fields_that_differ(proposal, trial)
     if kept:
         names = {one.name for one in kept}
         proposal = proposal.having(
@@ -194,7 +194,7 @@ def _has_pages(page: Page) -> bool:
     return False
 
 
-def _kept(proposal: Proposal, trial: Trial) -> tuple[list[Any], list[str]]:
+def _fields_that_differ(proposal: Proposal, trial: Trial) -> tuple[list[Any], list[str]]:
     """Return the fields that gave different values, and the names of the others."""
     records = trial.records
     kept, dropped = [], []

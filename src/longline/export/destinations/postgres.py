@@ -40,7 +40,7 @@ class PostgresTable:
 
     def numbered(self) -> PostgresTable:
         """Return the table with the next free number."""
-        with self._connected() as connection:
+        with self._connect() as connection:
             number = 1
             while self._comment_of(connection, f"{self._name}_{number:04}") is not None:
                 number += 1
@@ -56,15 +56,15 @@ class PostgresTable:
             MissingExtra: psycopg is not installed.
         """
         check_width(table, _MAX_COLUMNS)
-        with self._connected() as connection:
+        with self._connect() as connection:
             known = (None, _COMMENT) if may_replace else (None,)
             if self._comment_of(connection, self._name) not in known:
                 raise DestinationUnwritable(
                     self.shown, "a table of this name exists, and is not an export"
                 )
-            return self._replace(connection, table)
+            return self._replace_table(connection, table)
 
-    def _replace(self, connection: Any, table: Table) -> list[str]:
+    def _replace_table(self, connection: Any, table: Table) -> list[str]:
         temporary = f"longline_{secrets.token_hex(6)}"
         names = distinct_names(table.names, max_bytes=_MAX_NAME)
         columns = zip(names, table.columns, strict=True)
@@ -105,7 +105,7 @@ class PostgresTable:
         )
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connect(self) -> Iterator[Any]:
         try:
             import psycopg  # noqa: PLC0415  # an extra
         except ImportError as error:

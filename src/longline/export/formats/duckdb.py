@@ -34,13 +34,13 @@ def write_duckdb(table: Table, target: BinaryIO) -> list[str]:
     """
     with working_folder(target) as folder:
         path = folder / "records.duckdb"
-        _fill(path, table)
+        _fill_duckdb(path, table)
         with path.open("rb") as made:
             shutil.copyfileobj(made, target)
     return []
 
 
-def _fill(path: Path, table: Table) -> None:
+def _fill_duckdb(path: Path, table: Table) -> None:
     pa = load_pyarrow("duckdb", "DuckDB")
     try:
         import duckdb  # noqa: PLC0415  # an extra

@@ -57,7 +57,7 @@ class _Sheets:
         if self._row >= self._max_rows:
             self._add_sheet()
         for place, value in enumerate(line):
-            self._write(place, value)
+            self._write_cell(place, value)
         self._row += 1
 
     def notes(self) -> list[str]:
@@ -80,7 +80,7 @@ class _Sheets:
             self._sheet.write_string(0, place, self._cut_text(title), self._bold)
         self._row = 1
 
-    def _write(self, place: int, value: Any) -> None:
+    def _write_cell(self, place: int, value: Any) -> None:
         if value is None:
             return
         if isinstance(value, bool):

@@ -30,7 +30,7 @@ def write_sqlite(table: Table, target: BinaryIO) -> list[str]:
         path = folder / "records.sqlite"
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                _fill(connection, table)
+                _fill_sqlite(connection, table)
         except sqlite3.Error as error:
             is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
             raise OSError(errno.ENOSPC if is_full else 0, str(error)) from error
@@ -44,7 +44,7 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _fill(connection: sqlite3.Connection, table: Table) -> None:
+def _fill_sqlite(connection: sqlite3.Connection, table: Table) -> None:
     columns = zip(distinct_names(table.names), table.columns, strict=True)
     definitions = ", ".join(
         f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns

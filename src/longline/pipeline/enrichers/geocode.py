@@ -30,7 +30,7 @@ class GeocodeEnricher:
 
     def __init__(self, spec: Geocode) -> None:
         self._spec = spec
-        rows = spec.table if spec.table is not None else _read(Path(spec.file or ""), spec.by)
+        rows = spec.table if spec.table is not None else _read_table(Path(spec.file or ""), spec.by)
         self._places, self._ambiguous = _indexed(rows, spec.by)
         self._origin = f"geocode, by {', '.join(spec.by.values())}"
 
@@ -55,7 +55,7 @@ class GeocodeEnricher:
         missing = [field for field in fields if data.get(field) in (None, "")]
         if missing:
             return empty_addition(into, f"{missing[0]} is empty", self._origin)
-        name = _name(data[field] for field in fields)
+        name = _normalize_name(data[field] for field in fields)
         if name in self._ambiguous:
             why = f"the table has several places called {', '.join(name)}"
             return empty_addition(into, why, self._origin)
@@ -70,18 +70,18 @@ def _indexed(
     places: dict[Name, Mapping[str, Any]] = {}
     ambiguous: set[Name] = set()
     for row in rows:
-        name = _name(row[column] for column in by)
+        name = _normalize_name(row[column] for column in by)
         place = {column: value for column, value in row.items() if column not in by}
         if places.setdefault(name, place) != place:
             ambiguous.add(name)
     return places, ambiguous
 
 
-def _name(parts: Iterable[Any]) -> Name:
+def _normalize_name(parts: Iterable[Any]) -> Name:
     return tuple(" ".join(str(part).split()).casefold() for part in parts)
 
 
-def _read(path: Path, by: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+def _read_table(path: Path, by: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     content = read_content(path)
     rows = _json_rows(path, content) if path.suffix == ".json" else _csv_rows(path, content)
     for number, row in enumerate(rows, start=1):
@@ -111,10 +111,10 @@ def _csv_rows(path: Path, content: bytes) -> Iterator[Mapping[str, Any]]:
         raise BadFile(str(path), "it is not UTF-8 text; save it as UTF-8") from None
     for row in csv.DictReader(io.StringIO(text, newline="")):
         # Missing cells of a short line are None; extra cells of a long one are under None.
-        yield {name: _cell(name, cell) for name, cell in row.items() if name is not None}
+        yield {name: _parse_cell(name, cell) for name, cell in row.items() if name is not None}
 
 
-def _cell(name: str, text: str | None) -> Any:
+def _parse_cell(name: str, text: str | None) -> Any:
     if not text:
         return None
     if name not in _NUMBERS:

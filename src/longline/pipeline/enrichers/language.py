@@ -51,7 +51,7 @@ class LanguageEnricher:
 
     def enrich(self, data: Mapping[str, Any]) -> Addition:
         spec = self._spec
-        text = self._text(data)
+        text = self._text_of_fields(data)
         letters = sum(map(str.isalpha, text))
         if letters < spec.letters:
             why = f"too little text: {letters} of at least {spec.letters} letters"
@@ -61,7 +61,7 @@ class LanguageEnricher:
             return empty_addition(spec.into, doubt, self._origin)
         return Addition({spec.into: code}, (), self._origin)
 
-    def _text(self, data: Mapping[str, Any]) -> str:
+    def _text_of_fields(self, data: Mapping[str, Any]) -> str:
         texts = [data.get(field) for field in self._spec.fields]
         whole = "\n".join(one for one in texts if isinstance(one, str))
         return _ADDRESSES.sub(" ", whole)[:_MAX_LENGTH]
@@ -103,10 +103,10 @@ def _identifier() -> Any:
         from py3langid import langid  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra
     except ImportError as error:
         raise MissingExtra("language", "language detection") from error
-    return _loaded(langid.LanguageIdentifier, langid.MODEL_FILE)
+    return _load_model(langid.LanguageIdentifier, langid.MODEL_FILE)
 
 
 @lru_cache(maxsize=1)
-def _loaded(kind: Any, file: str) -> Any:
+def _load_model(kind: Any, file: str) -> Any:
     """Load the model once per process; it takes a second."""
     return kind.from_model_file(file, norm_probs=True)
