@@ -25,8 +25,8 @@ from longline.devtools.propose.places import (
     TITLE_NAMES,
     VAGUE_NAMES,
     Place,
-    Root,
     PlaceCandidate,
+    Root,
     Trust,
     value_at,
 )

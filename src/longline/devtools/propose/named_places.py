@@ -10,8 +10,8 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from longline.devtools.propose.places import (
-    Root,
     PlaceCandidate,
+    Root,
     Trust,
     is_aside,
     json_ld_of,

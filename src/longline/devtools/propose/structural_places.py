@@ -18,8 +18,8 @@ from longline.devtools.propose.places import (
     NAMELESS,
     TITLE_NAMES,
     VAGUE_NAMES,
-    Root,
     PlaceCandidate,
+    Root,
     Trust,
     value_at,
 )
