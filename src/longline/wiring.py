@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longline.config.identity import check_cookies, merge_headers
-from longline.config.job_spec import BudgetSpec, JobSpec, make_spec
+from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
@@ -53,7 +53,7 @@ from longline.limits.concurrency import (
 from longline.limits.learning import Learned
 from longline.limits.limiter import RateLimiter
 from longline.limits.rate_limit import BucketState, RateLimitBackend, StateRateLimitBackend
-from longline.limits.retry import RetryHandler
+from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark, Bookmarks
 from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_source
@@ -260,7 +260,9 @@ async def open_fetching(
         policies = Policies(
             limiter,
             breaker,
-            RetryHandler(circuit_breaker_threshold=None, clock=clock),
+            RetryHandler(
+                policy=retry_policy(spec, source), circuit_breaker_threshold=None, clock=clock
+            ),
             frozenset(spec.ignore_robots),
             identity=client_identity(spec, source),
             robots=backends.robots,
@@ -360,6 +362,23 @@ def private_hosts_of(settings: Settings, spec: JobSpec, source: type[Source]) ->
     return (*settings.private_hosts, *spec.private_hosts, *own.private_hosts)
 
 
+def retry_policy(spec: JobSpec, source: type[Source]) -> RetryPolicy:
+    """Return how requests are retried: as the job says, else the source, else by default.
+
+    Raises:
+        BadOption: the `retry` of the source is not valid.
+    """
+    own = make_spec({"source": source.name, "retry": source.retry}).retry or RetrySpec()
+    values = own.model_dump(exclude_none=True)
+    values |= spec.retry.model_dump(exclude_none=True) if spec.retry else {}
+    base = values.get("base", DEFAULT_RETRY.base_delay)
+    return RetryPolicy(
+        max_attempts=values.get("attempts", DEFAULT_RETRY.max_attempts),
+        base_delay=base,
+        max_delay=max(base, values.get("max", DEFAULT_RETRY.max_delay)),
+    )
+
+
 def _concurrency_limiter(
     max_in_flight: int | None, backends: LimitBackends, clock: Clock
 ) -> ConcurrencyLimiter | None:
@@ -414,6 +433,7 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     source = kind.with_options(spec.options)
     check_needs(kind, chromium)
     client_identity(spec, kind)
+    retry_policy(spec, kind)
     ssl_context(spec.ca_file or kind.ca_file)
     return kind, source
 

@@ -13,7 +13,7 @@ from longline.core.errors import BadFile
 from longline.sources.job_files import read_job_file
 from tests.config.messages import absent
 
-KNOWN = "source set params limit rate burst max_in_flight concurrency timeout ignore_robots"
+KNOWN = "source set params limit rate burst max_in_flight concurrency timeout retry ignore_robots"
 
 
 @pytest.fixture

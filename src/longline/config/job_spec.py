@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from longline.config.auth import Auth
 from longline.config.documents import read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
-from longline.config.strict_model import StrictModel
+from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import BadFile, BadOption
 
 Rate = float | Literal["unlimited", "auto"]
@@ -24,6 +32,22 @@ class BudgetSpec(StrictModel):
     requests: int | None = Field(default=None, ge=1)
     bytes: ByteSize | None = Field(default=None, ge=1)
     seconds: float | None = Field(default=None, gt=0)
+
+
+class RetrySpec(StrictModel):
+    """Attempts of a request and the waits between them; None is the default."""
+
+    attempts: int | None = Field(default=None, ge=1, le=100)
+    base: float | None = Field(default=None, ge=0, le=86_400)
+    """Seconds before the second attempt; doubled for each further one."""
+    max: float | None = Field(default=None, ge=0, le=86_400)
+    """Longest wait in seconds, unless the site asks for a longer one."""
+
+    @model_validator(mode="after")
+    def _check_max(self) -> Self:
+        if self.base is not None and self.max is not None and self.max < self.base:
+            raise invalid(f"max ({self.max:g}) must not be less than base ({self.base:g})")
+        return self
 
 
 class JobSpec(BaseModel):
@@ -44,6 +68,7 @@ class JobSpec(BaseModel):
     """Requests that may be under way at one domain, over all processes."""
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)
+    retry: RetrySpec | None = None
     ignore_robots: tuple[str, ...] = ()
     ca_file: Path | None = None
     """Certificates of authorities that are trusted beside those of the system, as PEM."""

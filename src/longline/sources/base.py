@@ -98,6 +98,8 @@ class Source:
     burst: ClassVar[int] = 5
     max_in_flight: ClassVar[int | None] = None
     """Requests that may be under way at one domain, over all processes; None is no limit."""
+    retry: ClassVar[Any] = None
+    """Attempts and waits of requests as in a job file: `{"attempts": 5, "base": 2, "max": 60}`."""
     headers: ClassVar[Mapping[str, str]] = {}
     """Headers of every request, beside those that a request brings itself."""
     cookies: ClassVar[Any] = True

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from longline.config.auth import Auth
 from longline.config.documents import Document, check, read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
-from longline.config.job_spec import RATE_PROBLEM, Rate
+from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec
 from longline.config.strict_model import StrictModel, invalid
 from longline.config.templates import check_braces, fill_all, names_in
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
@@ -87,6 +87,8 @@ class Manifest(StrictModel):
     max_in_flight: int | None = Field(
         default=None, ge=1, description="maximum concurrent requests per domain, over all processes"
     )
+    retry: RetrySpec | None = None
+    """Attempts of a request and the waits between them: attempts, base, max."""
     headers: Headers = Field(default_factory=dict)
     cookies: Cookies | None = None
     auth: Auth | None = None
@@ -297,6 +299,7 @@ def source_attributes(manifest: Manifest) -> dict[str, Any]:
         "rate": None if manifest.rate == "unlimited" else manifest.rate,
         "burst": manifest.burst,
         "max_in_flight": manifest.max_in_flight,
+        "retry": manifest.retry,
         "headers": manifest.headers,
         "cookies": True if manifest.cookies is None else manifest.cookies,
         "auth": manifest.auth,

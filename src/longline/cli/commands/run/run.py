@@ -14,6 +14,7 @@ from longline.cli.exit_codes import ExitCode, worst_exit_code
 from longline.cli.options import (
     COUNT,
     SECONDS,
+    Number,
     engine_option,
     given_values,
     home_option,
@@ -55,6 +56,11 @@ from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
 @click.option("--limit", type=COUNT, help="Maximum number of items.")
 @source_options
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Response timeout in seconds.")
+@click.option(
+    "--retries",
+    type=Number(int, 0, 99),
+    help="Retries of a failed request, besides the first attempt.",
+)
 @click.option("--cache/--no-cache", default=None, help="Use the HTTP cache.")
 @click.option(
     "--archive/--no-archive",
@@ -142,6 +148,8 @@ def _job_values(
     budget = {name: values.pop(f"max_{name}", None) for name in ("requests", "bytes", "seconds")}
     if any(budget.values()):
         values["budget"] = {name: value for name, value in budget.items() if value is not None}
+    if (retries := values.pop("retries", None)) is not None:
+        values["retry"] = {"attempts": retries + 1}
     if options:
         values["set"] = dict(options)  # as text: the source's own model knows the types
     if params:
