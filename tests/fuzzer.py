@@ -292,8 +292,8 @@ def problems(case: Case, result: Result) -> list[str]:
 
 def _sound(home: Path, place: Path) -> None:
     shutil.copytree(home, place)
-    for event_log in place.rglob("*.sqlite-*"):
-        event_log.unlink()
+    for events in place.rglob("*.sqlite-*"):
+        events.unlink()
 
 
 def _spoiled(name: str, spoil: Callable[[Path], object]) -> Callable[[Path, Path], None]:

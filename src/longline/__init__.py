@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.scraper import Scraper, ScrapeResult
     from longline.sources.base import Options, Source, layer
     from longline.sources.visit import Visit
-    from longline.storage.records.selecting import RecordQuery
+    from longline.storage.records.query import RecordQuery
     from longline.sync import SyncOrchestrator
 
 _HOMES = {
@@ -43,7 +43,7 @@ _HOMES = {
     "ProgressTracker": "longline.engine.progress",
     "RateLimiter": "longline.limits.limiter",
     "Record": "longline.core.model",
-    "RecordQuery": "longline.storage.records.selecting",
+    "RecordQuery": "longline.storage.records.query",
     "Request": "longline.http.messages",
     "RetryHandler": "longline.limits.retry",
     "ScrapeResult": "longline.scraper",

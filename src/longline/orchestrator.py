@@ -49,7 +49,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.leases import BY_HAND
-from longline.storage.records.selecting import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 
@@ -393,7 +393,7 @@ class Orchestrator:
         found = await self.store.jobs.get(job)
         await self._check(resuming.get("engine") or found.engine)
         query = FailureQuery(found.id, kind, state, key)
-        if not await self.store.failure_log.requeue(query, self._clock.now()):
+        if not await self.store.failures.requeue(query, self._clock.now()):
             raise NothingToRetry(found.id, kind.value if kind else "")
         return await self.resume(found.id, **resuming)
 

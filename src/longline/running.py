@@ -186,7 +186,7 @@ class JobRun:
         return Watch(
             tracker,
             around.checkpoints,
-            around.store.event_log,
+            around.store.events,
             around.clock,
             on_progress=self._on_progress,
         )
@@ -228,7 +228,7 @@ class JobRun:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
         now = self._around.clock.now()
         told = event_row(self._job.id, now, "run.ended", seconds=seconds, peak_memory_bytes=peak)
-        await self._around.store.event_log.append(told)
+        await self._around.store.events.append(told)
 
 
 async def check_ground(settings: Settings, store: Store, clock: Clock, engine: str) -> None:

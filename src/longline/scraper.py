@@ -19,7 +19,7 @@ from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Metadata
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 
 _BAD = frozenset({ItemState.FAILED, ItemState.QUARANTINED, ItemState.QUEUED})
 
@@ -138,7 +138,7 @@ class Scraper:
         store = self._longline.store
         rows = await store.records.list(RecordQuery(job=report.job))
         items = [{"key": row["key"], "url": row["url"], **row["data"]} for row in rows]
-        unlucky = await store.failure_log.unlucky(FailureQuery(report.job))
+        unlucky = await store.failures.unlucky(FailureQuery(report.job))
         errors = [f"{one.key}: {one.reason}" for one in unlucky if one.state in _BAD]
         if report.state is JobState.COMPLETE:
             return ScrapeResult.succeeded(items, report.as_dict())

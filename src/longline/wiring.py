@@ -485,7 +485,7 @@ async def open_collector(
                 fetching.link,
                 clock,
                 spec.params,
-                bans=lambda key: store.failure_log.bans(job, key),
+                bans=lambda key: store.failures.bans(job, key),
             ),
             fetching,
         )

@@ -11,12 +11,12 @@ from typing import Any
 from aiohttp import web
 
 from longline.analysis.quarantine import Replay, replay, source_now
-from longline.analysis.reextract import Finding, Reextraction, reextract, source_for
+from longline.analysis.reextract import Reextraction, ReextractStatus, reextract, source_for
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.model import Job
 from longline.orchestrator import Orchestrator
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 from longline.wiring import open_archive
 from tests.scripted_site import ScriptedSite
@@ -84,7 +84,7 @@ class Past:
             result = await reextract(store, archive, self.job, source, self.clock, **how)
         assert self.site.hits.total() == 0
         told = result.as_dict()
-        assert sum(told[finding.value] for finding in Finding) == told["items"]
+        assert sum(told[finding.value] for finding in ReextractStatus) == told["items"]
         return result
 
     async def replayed(self, text: str, **how: Any) -> Replay:

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.analysis.changes import Fate, changes_between
+from longline.analysis.changes import ChangeKind, compare_runs
 from longline.core.errors import BadOption
-from longline.core.model import Item, ItemState, Outcome
+from longline.core.model import CUT, Item, ItemState, Outcome
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit
@@ -43,11 +43,11 @@ async def test_two_runs_are_compared_record_by_record(store: Store, run: Runs) -
     first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
     second = await run({"d": {"price": 4}, "b": {"price": 9}, "a": {"price": 1}})
 
-    found = await changes_between(store, "shop")
+    found = await compare_runs(store, "shop")
 
     assert (found.older, found.newer) == (first, second)
     assert keys(found) == {"appeared": ["d"], "changed": ["b"], "disappeared": ["c"]}
-    assert found.counts[Fate.UNCHANGED] == 1
+    assert found.counts[ChangeKind.UNCHANGED] == 1
     assert found.as_dict()["changed"] == {"b": [{"field": "price", "old": 2, "new": 9}]}
     assert found.caveats == ()
 
@@ -55,7 +55,7 @@ async def test_two_runs_are_compared_record_by_record(store: Store, run: Runs) -
 async def test_of_the_first_run_everything_appeared(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": FAILED})
 
-    found = await changes_between(store, "shop")
+    found = await compare_runs(store, "shop")
 
     assert found.older is None
     assert keys(found) == {"appeared": ["a"], "unknown": ["b"]}
@@ -71,20 +71,20 @@ async def test_what_could_not_be_read_has_not_disappeared(
     await run({"a": {"price": 1}, "b": {"price": 2}})
     await run({"a": end, "b": {"price": 2}})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     unknown = found.as_dict()["unknown"]
     assert list(unknown) == ["a"]
     assert state in unknown["a"]
     assert str(end.reason) in unknown["a"]
-    assert found.counts[Fate.DISAPPEARED] == 0
+    assert found.counts[ChangeKind.DISAPPEARED] == 0
 
 
 async def test_what_the_site_calls_gone_has_disappeared(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}, "never": GONE})
     await run({"a": GONE, "b": {"price": 2}, "never": GONE})
 
-    assert keys(await changes_between(store)) == {"disappeared": ["a"]}
+    assert keys(await compare_runs(store)) == {"disappeared": ["a"]}
 
 
 async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
@@ -94,10 +94,10 @@ async def test_what_the_older_run_knew_and_left_out_has_not_appeared(
     await run({"known": FILTERED, "same": FILTERED, "new": FILTERED, "c": {"price": 1}})
     await run({key: {"price": 1 + (key == "known")} for key in ("known", "same", "new", "c")})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"changed": ["known"], "unknown": ["new"]}
-    reason = found.of(Fate.UNKNOWN)[0].reason or ""
+    reason = found.of(ChangeKind.UNKNOWN)[0].reason or ""
     assert "skipped" in reason
     assert str(FILTERED.reason) in reason
 
@@ -107,25 +107,24 @@ async def test_what_was_gone_and_is_back_has_appeared(store: Store, run: Runs) -
     await run({"a": GONE, "new": GONE, "b": {"price": 1}})
     await run({"a": {"price": 1}, "new": {"price": 1}, "b": {"price": 1}})
 
-    assert keys(await changes_between(store)) == {"appeared": ["a", "new"]}
+    assert keys(await compare_runs(store)) == {"appeared": ["a", "new"]}
 
 
 async def test_a_limit_that_was_not_reached_hides_nothing(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
     await run({"a": {"price": 1}}, limit=2)
 
-    assert keys(await changes_between(store)) == {"disappeared": ["b"]}
+    assert keys(await compare_runs(store)) == {"disappeared": ["b"]}
 
 
 async def test_a_list_that_was_cut_hides_what_comes_after(store: Store, run: Runs) -> None:
     await run({"a": {"price": 1}, "b": {"price": 2}})
-    job = await run({"a": {"price": 1}})
+    job = await run({"a": {"price": 1}}, is_finished=False)
     text = "there is more after 5 index pages, where most_pages ends it"
-    await store.event_log.append(
-        event_row(job, run.at, "discovery.note", field="discovery", text=text)
-    )
+    await store.events.append(event_row(job, run.at, CUT, reason=text))
+    await store.jobs.finish(job, run.at)
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"unknown": ["b"]}
 
@@ -142,7 +141,7 @@ async def test_a_run_that_was_given_its_items_cannot_tell(store: Store, run: Run
     await store.queue.finish(Completion(lease, changed, run.at + 12))
     await store.jobs.finish(job.id, run.at + 13)
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"changed": ["a"], "unknown": ["b"]}
 
@@ -151,7 +150,7 @@ async def test_an_unfinished_run_tells_what_it_has_seen(store: Store, run: Runs)
     first = await run({"a": {"price": 1}, "b": {"price": 2}, "c": {"price": 3}})
     second = await run({"a": {"price": 7}, "b": None}, is_finished=False)
 
-    found = await changes_between(store, newer_job=second)
+    found = await compare_runs(store, newer_job=second)
 
     assert found.older == first
     unknown = found.as_dict()["unknown"]
@@ -168,7 +167,7 @@ async def test_a_page_that_leads_to_others_hides_them_when_it_fails(
     await run({"page 1": STEP, "a": {"price": 1}, "b": {"price": 2}})
     second = await run({"page 1": FAILED, "a": {"price": 1}})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"unknown": ["page 1", "b"]}
     (caveat,) = found.caveats
@@ -183,10 +182,10 @@ async def test_what_an_older_run_could_not_read_is_compared_with_what_was_known(
     await run({"a": FAILED, "b": FAILED, "new": FAILED, "c": {"price": 1}})
     await run({"a": {"price": 1}, "b": {"price": 2}, "new": {"price": 3}, "c": {"price": 1}})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"changed": ["b"], "unknown": ["new"]}
-    assert found.counts[Fate.UNCHANGED] == 2
+    assert found.counts[ChangeKind.UNCHANGED] == 2
 
 
 async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: Runs) -> None:
@@ -194,7 +193,7 @@ async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: 
     second = await run({"a": {"price": 1}}, limit=1)
     third = await run({"a": {"price": 1}, "b": {"price": 9}, "c": {"price": 3}})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"appeared": ["c"], "changed": ["b"]}
     (caveat,) = found.caveats
@@ -205,12 +204,12 @@ async def test_after_a_short_run_nothing_known_appears_again(store: Store, run: 
 async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: Runs) -> None:
     older = await run({"a": WRONG, "b": {"price": 1}})
     newer = await run({"a": {"price": 2}, "b": {"price": 1}})
-    before = await changes_between(store, "shop", older, newer)
+    before = await compare_runs(store, "shop", older, newer)
     (held,) = await store.quarantine.held(older)
     mended = Mended(held, outcome("shop", held.item, {"price": 3}))
 
     ends = await store.quarantine.settle([mended], run.at + 60)
-    after = await changes_between(store, "shop", older, newer)
+    after = await compare_runs(store, "shop", older, newer)
 
     assert ends == [ItemState.SKIPPED]
     assert keys(before) == keys(after) == {"unknown": ["a"]}
@@ -221,7 +220,7 @@ async def test_what_came_back_has_appeared(store: Store, run: Runs) -> None:
     await run({"b": {"price": 2}})
     await run({"a": {"price": 1}, "b": {"price": 2}})
 
-    assert keys(await changes_between(store)) == {"appeared": ["a"]}
+    assert keys(await compare_runs(store)) == {"appeared": ["a"]}
 
 
 async def test_runs_that_are_not_neighbours_are_compared_by_what_each_saw(
@@ -231,12 +230,12 @@ async def test_runs_that_are_not_neighbours_are_compared_by_what_each_saw(
     second = await run({"a": {"price": 2}, "b": {"price": 2}})
     third = await run({"a": {"price": 3}, "b": {"price": 1}})
 
-    across = await changes_between(store, None, first, third)
-    before = await changes_between(store, "shop", first, second)
-    one_before = await changes_between(store, newer_job=second)
+    across = await compare_runs(store, None, first, third)
+    before = await compare_runs(store, "shop", first, second)
+    one_before = await compare_runs(store, newer_job=second)
 
     assert across.as_dict()["changed"] == {"a": [{"field": "price", "old": 1, "new": 3}]}
-    assert across.counts[Fate.UNCHANGED] == 1
+    assert across.counts[ChangeKind.UNCHANGED] == 1
     assert keys(before) == {"changed": ["a", "b"]}
     assert one_before == before
 
@@ -248,7 +247,7 @@ async def test_a_later_run_that_failed_is_not_passed_over_in_silence(
     second = await run({"a": {"price": 1}})
     third = await run({"a": FAILED})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert found.newer == second
     (caveat,) = found.caveats
@@ -260,26 +259,26 @@ async def test_only_as_many_as_wanted_are_told_but_all_are_counted(store: Store,
     await run({})
     await run({key: {"price": 1} for key in "abcde"})
 
-    found = await changes_between(store, most=2)
+    found = await compare_runs(store, most=2)
 
-    assert (len(found.of(Fate.APPEARED)), found.counts[Fate.APPEARED]) == (2, 5)
+    assert (len(found.of(ChangeKind.APPEARED)), found.counts[ChangeKind.APPEARED]) == (2, 5)
 
 
 async def test_runs_that_cannot_be_compared_are_refused(store: Store, run: Runs) -> None:
     with pytest.raises(BadOption, match="shop"):
-        await changes_between(store, "shop")
+        await compare_runs(store, "shop")
     first = await run({"a": {"price": 1}})
     second = await run({"a": {"price": 1}})
     other = await run({"a": {"price": 1}}, source="market")
 
     with pytest.raises(BadOption) as foreign:
-        await changes_between(store, "shop", first, other)
+        await compare_runs(store, "shop", first, other)
     with pytest.raises(BadOption) as same:
-        await changes_between(store, "shop", first, first)
+        await compare_runs(store, "shop", first, first)
     with pytest.raises(BadOption) as reverse:
-        await changes_between(store, "shop", second, first)
+        await compare_runs(store, "shop", second, first)
     with pytest.raises(UnknownJob):
-        await changes_between(store, "shop", "nothing")
+        await compare_runs(store, "shop", "nothing")
 
     jobs = (first, second, other)
     assert "market" in foreign.value.problem
@@ -336,16 +335,19 @@ async def test_of_400_ads_exactly_those_that_changed_vanished_or_came_are_report
         publish(site, later)
         await longline.execute(source)
 
-        found = await changes_between(longline.store, "ads")
-        versions = await longline.store.records.history.timeline("1", "price")
+        found = await compare_runs(longline.store, "ads")
+        versions = await longline.store.history.timeline("1", "price")
         count = await longline.store.records.count()
 
-    assert {int(one.key) for one in found.of(Fate.APPEARED)} == set(fresh)
-    assert {int(one.key) for one in found.of(Fate.DISAPPEARED)} == vanished
+    assert {int(one.key) for one in found.of(ChangeKind.APPEARED)} == set(fresh)
+    assert {int(one.key) for one in found.of(ChangeKind.DISAPPEARED)} == vanished
     assert found.as_dict()["changed"] == {
         str(number): [{"field": "price", "old": price - 50, "new": price}]
         for number, price in raised.items()
     }
-    assert (found.counts[Fate.UNCHANGED], found.counts[Fate.UNKNOWN]) == (400 - 20 - 8, 0)
+    assert (found.counts[ChangeKind.UNCHANGED], found.counts[ChangeKind.UNKNOWN]) == (
+        400 - 20 - 8,
+        0,
+    )
     assert [point.value for point in versions] == [1001, 1051]
     assert (count, found.caveats) == (412, ())

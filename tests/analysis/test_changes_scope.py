@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longline.analysis.changes import Fate, changes_between
+from longline.analysis.changes import ChangeKind, compare_runs
 from longline.orchestrator import Orchestrator
 from longline.sources.job_files import read_job_file
 from longline.storage.store import Store, open_store
@@ -65,7 +65,7 @@ async def test_a_run_that_could_not_see_all_cannot_tell_what_disappeared(
     await run({"a": {"price": 1}, "b": {"price": 2}}, manifest=LIST)
     second = await run({"a": {"price": 1}}, **({"manifest": LIST} | settings))
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"unknown": ["b"]}
     assert second in found.caveats[0]
@@ -87,7 +87,7 @@ async def test_a_manifest_that_finds_the_same_items_hides_nothing(
     await run({"a": {"price": 1}, "b": {"price": 2}}, manifest=LIST)
     await run({"a": {"price": 1}}, manifest=LIST | edit)
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert (keys(found), found.caveats) == ({"disappeared": ["b"]}, ())
 
@@ -99,7 +99,7 @@ async def test_where_keys_are_made_of_fields_other_fields_find_other_items(
     await run({"1f": {"text": "x"}}, manifest=elements)
     await run({"2e": {"text": "x"}}, manifest=elements | {"fields": {"text": "i"}})
 
-    assert keys(await changes_between(store)) == {"appeared": ["2e"], "unknown": ["1f"]}
+    assert keys(await compare_runs(store)) == {"appeared": ["2e"], "unknown": ["1f"]}
 
 
 async def test_what_appears_with_another_list_may_have_been_there_before(
@@ -108,7 +108,7 @@ async def test_what_appears_with_another_list_may_have_been_there_before(
     first = await run({"a": {"price": 1}}, manifest=LIST)
     second = await run({"b": {"price": 2}}, manifest=LIST | {"start": "/listb"})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     assert keys(found) == {"appeared": ["b"], "unknown": ["a"]}
     about_newer, about_older = found.caveats
@@ -122,10 +122,10 @@ async def test_when_most_is_missing_at_once_a_list_that_was_cut_is_suspected(
     first = await run({f"{n} €": {"price": n} for n in range(20)})
     second = await run({f"{n} €": {"price": n} for n in range(9)})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
     (caveat,) = found.caveats
-    assert found.counts[Fate.DISAPPEARED] == 11
+    assert found.counts[ChangeKind.DISAPPEARED] == 11
     assert {"11", "20", first} <= set(caveat.split())
     assert f"longline jobs {second}" in caveat
     assert "'shop/9 €'" in caveat
@@ -138,9 +138,9 @@ async def test_when_half_is_missing_or_there_were_few_nothing_is_suspected(
     await run({str(n): {"price": n} for n in range(before)})
     await run({str(n): {"price": n} for n in range(after)})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
-    assert (found.counts[Fate.DISAPPEARED], found.caveats) == (before - after, ())
+    assert (found.counts[ChangeKind.DISAPPEARED], found.caveats) == (before - after, ())
 
 
 async def test_what_the_site_itself_calls_gone_is_no_sign_of_a_list_that_was_cut(
@@ -149,9 +149,9 @@ async def test_what_the_site_itself_calls_gone_is_no_sign_of_a_list_that_was_cut
     await run({str(n): {"price": n} for n in range(30)})
     await run({str(n): GONE for n in range(29)} | {"29": {"price": 29}})
 
-    found = await changes_between(store)
+    found = await compare_runs(store)
 
-    assert (found.counts[Fate.DISAPPEARED], found.caveats) == (29, ())
+    assert (found.counts[ChangeKind.DISAPPEARED], found.caveats) == (29, ())
 
 
 async def test_after_an_edit_of_the_manifest_what_is_missing_is_unknown(
@@ -169,7 +169,7 @@ async def test_after_an_edit_of_the_manifest_what_is_missing_is_unknown(
     async with Orchestrator(**read_job_file(path), home=tmp_path, clock=clock) as longline:
         await longline.execute()
 
-        found = await changes_between(longline.store, "shop")
+        found = await compare_runs(longline.store, "shop")
 
     assert keys(found) == {"appeared": ["2"], "unknown": ["1"]}
     assert "`start`" in found.caveats[0]

@@ -11,12 +11,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from longline.analysis.statistics import FieldFigures, Figures, Reason, figures_of, quality_of
+from longline.analysis.statistics import (
+    DatasetStatistics,
+    FieldStatistics,
+    LostPoints,
+    dataset_statistics,
+    quality_statistics,
+)
 from longline.pipeline.quality import CrossCheck, QualityRules, score
 from longline.sources.base import Source
 
 
-def of(figures: Figures, field: str) -> FieldFigures:
+def of(figures: DatasetStatistics, field: str) -> FieldStatistics:
     (found,) = [one for one in figures.fields if one.field == field]
     return found
 
@@ -26,7 +32,7 @@ def rows(*data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_field_has_its_share_types_and_different_values() -> None:
-    figures = figures_of(rows({"a": 1}, {"a": 1}, {"a": "x"}, {"a": None}, {"a": ""}, {}))
+    figures = dataset_statistics(rows({"a": 1}, {"a": 1}, {"a": "x"}, {"a": None}, {"a": ""}, {}))
 
     found = of(figures, "a")
     assert figures.records == 6
@@ -36,7 +42,7 @@ def test_a_field_has_its_share_types_and_different_values() -> None:
 
 
 def test_numbers_have_a_spread_and_texts_have_lengths() -> None:
-    figures = figures_of(rows(*({"price": n, "title": "x" * n} for n in (1, 2, 3, 4, 13))))
+    figures = dataset_statistics(rows(*({"price": n, "title": "x" * n} for n in (1, 2, 3, 4, 13))))
 
     price, title = of(figures, "price").numbers, of(figures, "title").lengths
     assert price is not None
@@ -49,14 +55,16 @@ def test_numbers_have_a_spread_and_texts_have_lengths() -> None:
 
 
 def test_a_field_of_one_value_has_one_bar() -> None:
-    spread = of(figures_of(rows({"a": 5}, {"a": 5})), "a").numbers
+    spread = of(dataset_statistics(rows({"a": 5}, {"a": 5})), "a").numbers
 
     assert spread is not None
     assert spread.histogram == (2,)
 
 
 def test_true_is_no_number_and_what_is_nested_has_fields_of_its_own() -> None:
-    figures = figures_of(rows({"sold": True, "address": {"city": "Bern"}}, {"address": None}))
+    figures = dataset_statistics(
+        rows({"sold": True, "address": {"city": "Bern"}}, {"address": None})
+    )
 
     assert of(figures, "sold").types == {"boolean": 1}
     assert of(figures, "sold").numbers is None
@@ -65,7 +73,7 @@ def test_true_is_no_number_and_what_is_nested_has_fields_of_its_own() -> None:
 
 
 def test_many_records_are_sampled_and_it_says_so() -> None:
-    figures = figures_of({"data": {"n": n}} for n in range(30_000))
+    figures = dataset_statistics({"data": {"n": n}} for n in range(30_000))
 
     found = of(figures, "n")
     assert found.numbers is not None
@@ -79,18 +87,18 @@ def test_the_same_records_have_the_same_figures() -> None:
     def many() -> Iterator[dict[str, Any]]:
         return ({"data": {"n": n}} for n in range(9_000))
 
-    assert figures_of(many()) == figures_of(many())
+    assert dataset_statistics(many()) == dataset_statistics(many())
 
 
 def test_a_site_that_makes_up_fields_is_cut_short() -> None:
-    figures = figures_of(rows(*({f"field {n}": 1} for n in range(300))))
+    figures = dataset_statistics(rows(*({f"field {n}": 1} for n in range(300))))
 
     assert (len(figures.fields), figures.is_cut) == (200, True)
 
 
 def test_records_are_not_held() -> None:
     tracemalloc.start()
-    figures = figures_of({"data": {"text": f"{n} " * 500}} for n in range(20_000))
+    figures = dataset_statistics({"data": {"text": f"{n} " * 500}} for n in range(20_000))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -123,7 +131,7 @@ def conflicting(number: int) -> dict[str, Any]:
 
 
 def test_quality_has_a_histogram_classes_and_reasons() -> None:
-    figures = quality_of(
+    figures = quality_statistics(
         [
             judged(80.0, "price: missing"),
             judged(75.0, "price: missing", "city: missing"),
@@ -137,12 +145,12 @@ def test_quality_has_a_histogram_classes_and_reasons() -> None:
     assert figures.histogram == (1, 0, 0, 0, 0, 0, 0, 1, 1, 1)
     assert figures.grades == {"Good": 3, "Poor": 1, "unscored": 1}
     assert figures.lost == {"fields": 17.5}
-    assert figures.reasons[0] == Reason("fields", "price: missing", 2)
+    assert figures.reasons[0] == LostPoints("fields", "price: missing", 2)
     assert len(figures.reasons) == 3
 
 
 def test_conflicts_are_counted_without_the_values_of_one_record() -> None:
-    figures = quality_of(map(conflicting, range(1, 10)))
+    figures = quality_statistics(map(conflicting, range(1, 10)))
 
     (found,) = figures.reasons
     assert (found.part, found.records) == ("consistency", 9)
@@ -151,11 +159,11 @@ def test_conflicts_are_counted_without_the_values_of_one_record() -> None:
 
 
 def test_reasons_without_end_are_counted_but_not_told_apart() -> None:
-    figures = quality_of((judged(60.0, f"reason {n}") for n in range(2_500)), most=10)
+    figures = quality_statistics((judged(60.0, f"reason {n}") for n in range(2_500)), most=10)
 
     assert (len(figures.reasons), figures.other_reasons) == (10, 500)
 
 
 def test_without_records_there_are_no_figures() -> None:
-    assert figures_of([]) == Figures(0, ())
-    assert (quality_of([]).mean, sum(quality_of([]).histogram)) == (None, 0)
+    assert dataset_statistics([]) == DatasetStatistics(0, ())
+    assert (quality_statistics([]).mean, sum(quality_statistics([]).histogram)) == (None, 0)

@@ -88,10 +88,10 @@ async def test_a_thousand_broken_records_of_twenty_kinds_are_quarantined_and_rep
         result = await replayed(store, report, "Mended")
 
         job = await store.jobs.get(report.job)
-        events = await store.event_log.events(report.job, kind="item.stored", limit=ALL + 1)
+        events = await store.events.list(report.job, kind="item.stored", limit=ALL + 1)
         records = await store.records.count()
         after = await counted(store.queue, report.job)
-        findings = await store.findings(report.job, "listings")
+        findings = await store.jobs.findings(report.job, "listings")
 
     assert (ALL, before["quarantined"], before["stored"], stored_before) == (1000, 1000, 0, 0)
     assert (before["state"], len(held)) == ("failed", ALL)
@@ -149,7 +149,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
 
         await replayed(store, report, "Mended")
 
-        events = await store.event_log.events(report.job, kind="item.stored", limit=ALL + 1)
+        events = await store.events.list(report.job, kind="item.stored", limit=ALL + 1)
         job = await store.jobs.get(report.job)
 
     assert halfway == {"stored": 400, "quarantined": KILLED_AMONG - 400}
@@ -358,7 +358,7 @@ async def test_a_job_that_is_running_is_not_replayed(
     listings: ScriptedSite, tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with ran(listings, tmp_path, clock, limit=3) as (store, report):
-        await store.failure_log.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
+        await store.failures.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
         await store.jobs.start(report.job, clock.now())
 
         with pytest.raises(BadOption, match="running") as refused:
@@ -378,7 +378,7 @@ async def test_what_is_queued_again_during_a_replay_is_left(
     async with ran(listings, tmp_path, clock, limit=2) as (store, report):
         late = _Late(store, await store.quarantine.held(report.job))
         job = await store.jobs.get(report.job)
-        await store.failure_log.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
+        await store.failures.requeue(FailureQuery(report.job, key=KEYS[0]), clock.now())
 
         mended = source_now(job, "tests.analysis.broken_listings:Mended")
         result = await replay(late, job, mended, clock)  # type: ignore[arg-type]  # as above
@@ -397,7 +397,7 @@ async def test_of_two_replays_at_once_each_item_is_stored_by_one(
             await store.jobs.get(report.job), "tests.analysis.broken_listings:Mended"
         )
         late = await replay(_Late(store, seen), await store.jobs.get(report.job), mended, clock)  # type: ignore[arg-type]  # a store with a memory
-        events = await store.event_log.events(report.job, kind="item.stored")
+        events = await store.events.list(report.job, kind="item.stored")
 
     assert (late.ends, late.left, late.others, late.exit_code) == ({}, {}, 5, 0)
     assert len(events) == 5
@@ -407,7 +407,7 @@ class _Late:
     """A store that is read before somebody else writes."""
 
     def __init__(self, store: Store, seen: list[Any]) -> None:
-        self.jobs, self.event_log, self.queue = store.jobs, store.event_log, store.queue
+        self.jobs, self.events, self.queue = store.jobs, store.events, store.queue
         self.profiles = store.profiles
         self.quarantine = self
         self._store, self._seen = store, seen

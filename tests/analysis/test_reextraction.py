@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from longline.analysis.reextract import (
-    Finding,
     NothingArchived,
     Reextraction,
+    ReextractStatus,
     reextract,
     source_for,
 )
@@ -142,7 +142,7 @@ async def past(tmp_path: Path, site: ScriptedSite, clock: VirtualClock) -> Async
 
 
 def counts(result: Reextraction) -> dict[str, int]:
-    return {finding.value: n for finding in Finding if (n := len(result.of(finding)))}
+    return {finding.value: n for finding in ReextractStatus if (n := len(result.of(finding)))}
 
 
 async def test_the_same_source_makes_the_same_records(past: Past) -> None:
@@ -178,7 +178,7 @@ async def test_what_changed_can_be_written_as_a_new_version(past: Past) -> None:
     versions = await past.store.records.versions("2")
     assert [one["data"]["text"] for one in versions] == ["page 2"]
     assert counts(await past.again(Louder)) == {"same": COUNT}
-    events = await past.store.event_log.events(result.job, kind="job.reextracted")
+    events = await past.store.events.list(result.job, kind="job.reextracted")
     assert [event.data for event in events] == [{"written": 1}]
 
 

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from longline.analysis.reextract import Finding, Reextraction
+from longline.analysis.reextract import Reextraction, ReextractStatus
 from longline.orchestrator import Orchestrator
 from tests.analysis.archived_manifests import (
     ALL,
@@ -30,7 +30,7 @@ def past(tmp_path: Path, site: ScriptedSite, clock: VirtualClock) -> Past:
 
 
 def counts(result: Reextraction) -> dict[str, int]:
-    return {finding.value: n for finding in Finding if (n := len(result.of(finding)))}
+    return {finding.value: n for finding in ReextractStatus if (n := len(result.of(finding)))}
 
 
 def keyed(text: str) -> str:

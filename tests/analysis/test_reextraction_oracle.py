@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.analysis.reextract import Finding
+from longline.analysis.reextract import ReextractStatus
 from tests.analysis.archived_manifests import Past
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -114,9 +114,9 @@ async def test_what_is_written_is_what_a_run_would_store(
     unchanged = await past.again()
     changed = await past.again(new, write=True)
 
-    assert len(unchanged.of(Finding.SAME)) == len(before)
+    assert len(unchanged.of(ReextractStatus.SAME)) == len(before)
     assert unchanged.as_dict()["written"] == 0
     after = await past.records()
     assert {key: after.get(key) for key in wanted} == wanted
-    same = [one.key for one in changed.of(Finding.SAME)]
+    same = [one.key for one in changed.of(ReextractStatus.SAME)]
     assert {key: before[key] for key in same} == {key: wanted[key] for key in same}

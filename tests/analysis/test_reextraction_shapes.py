@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.analysis.reextract import Finding, Reextraction
+from longline.analysis.reextract import Reextraction, ReextractStatus
 from tests.analysis.archived_manifests import Past, past_of, quote
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -19,7 +19,7 @@ PER = 4
 
 
 def counts(result: Reextraction) -> dict[str, int]:
-    return {finding.value: n for finding in Finding if (n := len(result.of(finding)))}
+    return {finding.value: n for finding in ReextractStatus if (n := len(result.of(finding)))}
 
 
 def slice_of(start: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from longline.analysis.changes import Changes, Fate
+from longline.analysis.changes import ChangeKind, RunChanges
 from longline.core.errors import FailureKind
 from longline.core.model import Item, Job, Outcome, OutcomeAction, Record
 from longline.storage.jobs import NewJob
@@ -69,7 +69,7 @@ def outcome(source: str, item: Item, end: Mapping[str, Any] | Outcome) -> Outcom
     return Outcome(OutcomeAction.STORE, record=Record(source, item.key, item.url, end, text))
 
 
-def keys(found: Changes) -> dict[str, list[str]]:
+def keys(found: RunChanges) -> dict[str, list[str]]:
     """Return the keys by fate, without the fates of none."""
-    told = {fate.value: [one.key for one in found.of(fate)] for fate in Fate}
+    told = {fate.value: [one.key for one in found.of(fate)] for fate in ChangeKind}
     return {name: some for name, some in told.items() if some}

@@ -120,8 +120,8 @@ def test_a_damaged_file_is_named_with_what_to_do(
     server: ForkServer, tmp_path: Path, whole: Path, name: str, damage: str
 ) -> None:
     shutil.copytree(whole, tmp_path / "home")
-    for event_log in (tmp_path / "home").rglob("*.sqlite-*"):
-        event_log.unlink()
+    for events in (tmp_path / "home").rglob("*.sqlite-*"):
+        events.unlink()
     file = tmp_path / "home" / name
     content = DAMAGES[damage](file.read_bytes())
     file.write_bytes(content)

@@ -54,8 +54,8 @@ class Home:
         return [value for value in found if value not in (None, "")]
 
     def damage(self, column: Column[object], old: object, new: object) -> None:
-        for event_log in self._file.parent.glob(f"{DATABASE}-*"):
-            event_log.unlink()
+        for events in self._file.parent.glob(f"{DATABASE}-*"):
+            events.unlink()
         self._file.write_bytes(self._whole)
         statement = f'UPDATE {column.table} SET "{column.name}" = ? WHERE "{column.name}" = ?'  # noqa: S608
         self._execute(statement, new, old)

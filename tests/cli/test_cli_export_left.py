@@ -21,7 +21,7 @@ from tests.servers import RedisServer
 def orders(home: Path) -> list[Task]:
     """Return what stands to be carried out now."""
     with open_store(Settings(home=home).database) as store:
-        return asyncio.run(store.orders.ready(time.time()))
+        return asyncio.run(store.tasks.ready(time.time()))
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_the_mark_of_a_host_is_shown_only_where_two_would_be_the_same() -> None:
 async def one_with_ends(home: Path) -> None:
     with open_store(f"sqlite:///{home / 'longline.sqlite'}") as store:
         job = await queued(store, "1")
-        await store.event_log.append(
+        await store.events.append(
             *(event_row(job.id, EPOCH, "item.retried", key="1") for _ in range(1200)),
             event_row(job.id, EPOCH, "export.written", output="/srv/all.csv", records=7),
             event_row(job.id, EPOCH, "export.failed", output="/srv/x.csv", reason="no room"),

@@ -40,9 +40,9 @@ def take(home: Path, output: Path, owner: str) -> None:
     """Hold the order to write a file."""
     with open_store(Settings(home=home).database) as store:
         now = time.time()
-        ready = asyncio.run(store.orders.ready(now))
+        ready = asyncio.run(store.tasks.ready(now))
         (order,) = [one for one in ready if one.what["output"] == str(output)]
-        asyncio.run(store.orders.take(TaskClaim(order, owner, now, now + 20)))
+        asyncio.run(store.tasks.take(TaskClaim(order, owner, now, now + 20)))
 
 
 def orders(longline: Terminal, job: str) -> dict[str, dict[str, Any]]:
@@ -113,7 +113,7 @@ def test_a_job_shows_that_its_source_is_still_to_be_notified(
     longline: Terminal, home: Path, job: str
 ) -> None:
     with open_store(Settings(home=home).database) as store:
-        asyncio.run(store.orders.place(Task(job, TaskKind.FINISHED, time.time())))
+        asyncio.run(store.tasks.place(Task(job, TaskKind.FINISHED, time.time())))
 
     found = longline("jobs", job, "--json").last["tasks"]
     lines = longline("jobs", job).out.splitlines()

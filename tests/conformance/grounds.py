@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from sqlalchemy import select
 
-from longline.analysis.job_report import audit
+from longline.analysis.job_report import build_report
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.model import ItemState, Job, JobState
@@ -208,7 +208,7 @@ class EngineOn:
         """Return what `longline report` finds wrong with the counts and records of a job."""
         store = self.orchestrator.store
         progress = await ProgressTracker(store, job).snapshot()
-        result = audit(progress, await store.findings(job, progress.source))
+        result = build_report(progress, await store.jobs.findings(job, progress.source))
         claims = ("discovered =", "every stored", "no item was", "no empty field")
         return [
             f"{check.claim}: {check.found}"

@@ -97,7 +97,7 @@ async def carrier(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIte
 
 
 async def taken(store: Store, carrier: TaskRunner, order: Task) -> Task:
-    await store.orders.place(order)
+    await store.tasks.place(order)
     found = await carrier.take(order.kind)
     assert found is not None
     return found
@@ -127,9 +127,9 @@ async def test_the_task_to_notify_a_source_that_fails_is_given_up(
 
     await carrier.tell_source(order)
 
-    (event,) = await store.event_log.events(job.id, kind="source.finished.failed")
+    (event,) = await store.events.list(job.id, kind="source.finished.failed")
     assert datum in event.data["reason"]
-    assert await store.orders.ready(clock.now()) == []
+    assert await store.tasks.ready(clock.now()) == []
 
 
 async def test_an_export_that_a_newer_version_ordered_is_given_up(
@@ -141,10 +141,10 @@ async def test_an_export_that_a_newer_version_ordered_is_given_up(
 
     await carrier.export(order)
 
-    (event,) = await store.event_log.events(job.id, kind="export.failed")
+    (event,) = await store.events.list(job.id, kind="export.failed")
     assert event.data["output"] == "all.jsonl"
     assert "of_a_newer_longline" in event.data["reason"]
-    assert await store.orders.ready(clock.now()) == []
+    assert await store.tasks.ready(clock.now()) == []
 
 
 async def test_an_export_of_a_job_that_is_unknown_is_given_up(
@@ -155,7 +155,7 @@ async def test_an_export_of_a_job_that_is_unknown_is_given_up(
 
     await carrier.export(order)
 
-    assert await store.orders.ready(clock.now()) == []
+    assert await store.tasks.ready(clock.now()) == []
 
 
 @pytest.mark.real_time

@@ -35,7 +35,7 @@ async def test_a_database_that_goes_away_is_reported_and_waited_for(
         return any("database" in line for line in said)
 
     with postgres_running() as server:
-        store = Store(open_database(server.url(), patience=patience))
+        store = Store(open_database(server.url(), timeout=patience))
         with contextlib.closing(store):
             job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
             await store.jobs.start(job.id, 0.0, engine="celery")

@@ -104,6 +104,6 @@ async def test_what_was_in_hand_at_an_error_is_given_back_at_once_as_suspect(
 
     assert await home.ended(job) is JobState.COMPLETE
     assert await home.counts(job) == {ItemState.STORED: 3}
-    (event,) = await home.store.event_log.events(job.id, kind="leases.reclaimed")
+    (event,) = await home.store.events.list(job.id, kind="leases.reclaimed")
     assert event.data == {"items": 3, "suspects": 3}
     assert "AttributeError" in home.said()

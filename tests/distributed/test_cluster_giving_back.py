@@ -54,7 +54,7 @@ async def in_hand(store: Store, job: Job, clock: VirtualClock, owner: str) -> Ta
 
 async def discovering(store: Store, job: Job, clock: VirtualClock) -> None:
     now = clock.now()
-    assert await store.jobs.take_discovery(job.id, this_child(), now, now + 20, [])
+    assert await store.jobs.take_discovery(job.id, this_child(), at=now, until=now + 20, dead=[])
 
 
 async def broken_off(store: Store, job: Job, clock: VirtualClock) -> bool:
@@ -128,7 +128,7 @@ async def test_a_discovery_with_items_in_hand_beside_it_is_not_blamed(
     await give_back(store, clock.now(), [])
 
     assert await store.chunks.owners(job.id) == []
-    assert await store.event_log.events(job.id, kind="discovery.killed") == []
+    assert await store.events.list(job.id, kind="discovery.killed") == []
 
 
 async def test_what_is_handed_back_for_an_error_of_its_job_is_no_suspect(
@@ -142,7 +142,7 @@ async def test_what_is_handed_back_for_an_error_of_its_job_is_no_suspect(
     await hand_back(store, job.id, {first.owner, second.owner}, clock.now())
 
     assert await store.chunks.owners(job.id) == [other.owner]
-    (event,) = await store.event_log.events(job.id, kind="leases.reclaimed")
+    (event,) = await store.events.list(job.id, kind="leases.reclaimed")
     assert event.data == {"items": 4}
 
 

@@ -107,7 +107,7 @@ async def is_written(file: Path, lines: int = 20) -> None:
 
 async def are_gone(home: Home) -> None:
     async def is_so() -> bool:
-        return not await home.store.orders.ready(time.time())
+        return not await home.store.tasks.ready(time.time())
 
     await until(is_so, "no order left")
 
@@ -121,7 +121,7 @@ async def test_the_records_of_a_job_are_written_by_a_worker(
 
     await is_written(file)
     await are_gone(home)
-    (told,) = await home.store.event_log.events(collected.id, kind="export.written")
+    (told,) = await home.store.events.list(collected.id, kind="export.written")
     assert told.data == {"output": str(file), "records": 20}
 
 
@@ -130,7 +130,7 @@ async def test_an_export_whose_message_is_lost_is_written(
 ) -> None:
     file = tmp_path / "records.jsonl"
 
-    await home.store.orders.place(an_export(collected, file))
+    await home.store.tasks.place(an_export(collected, file))
 
     await is_written(file)
 
@@ -140,8 +140,8 @@ async def test_an_export_of_a_killed_worker_is_written_by_another(
 ) -> None:
     file, now = tmp_path / "records.jsonl", time.time()
     order = an_export(collected, file)
-    await home.store.orders.place(order)
-    taken = await home.store.orders.take(TaskClaim(order, a_dead_child(), now, now + 900))
+    await home.store.tasks.place(order)
+    taken = await home.store.tasks.take(TaskClaim(order, a_dead_child(), now, now + 900))
     assert taken is not None
 
     await is_written(file)
@@ -163,7 +163,7 @@ async def test_an_export_that_kills_its_workers_is_given_up(
         killed.add(await _killed_at(home, killed))
     await are_gone(home)
 
-    (event,) = await home.store.event_log.events(collected.id, kind="export.failed")
+    (event,) = await home.store.events.list(collected.id, kind="export.failed")
     assert "3" in event.data["reason"]
 
 
@@ -172,11 +172,11 @@ async def test_an_export_that_cannot_be_written_is_an_event_and_given_up(
 ) -> None:
     file = tmp_path / "no folder" / "records.jsonl"
     file.parent.touch()
-    await home.store.orders.place(an_export(collected, file))
+    await home.store.tasks.place(an_export(collected, file))
 
     await are_gone(home)
 
-    (event,) = await home.store.event_log.events(collected.id, kind="export.failed")
+    (event,) = await home.store.events.list(collected.id, kind="export.failed")
     assert str(file) in event.data["reason"]
 
 
@@ -186,7 +186,7 @@ async def test_an_export_for_after_the_end_is_written_then(
     home.living_worker()
     file = tmp_path / "records.jsonl"
     job = await home.start_job(gated_site.url, 60)
-    await home.store.orders.place(an_export(job, file, is_after_end=True))
+    await home.store.tasks.place(an_export(job, file, is_after_end=True))
     await gated_site.is_in_the_middle()
     was_there = await asyncio.to_thread(file.exists)
 
@@ -208,7 +208,7 @@ async def test_a_source_is_told_though_whoever_ended_its_job_was_killed(
     await are_gone(home)
 
     assert told.read_text() == "told\n"
-    assert await home.store.event_log.events(job.id, kind="source.finished.failed") == []
+    assert await home.store.events.list(job.id, kind="source.finished.failed") == []
 
 
 async def test_a_worker_that_discovers_writes_exports_beside_it(
@@ -224,7 +224,7 @@ async def test_a_worker_that_discovers_writes_exports_beside_it(
     await until(lambda: asyncio.to_thread(lambda: "/trouble" in endless_site.hits), "discovery")
     file = tmp_path / "records.jsonl"
 
-    await home.store.orders.place(an_export(collected, file))
+    await home.store.tasks.place(an_export(collected, file))
 
     await is_written(file)
     assert not endless_site.gate.is_set()
@@ -247,7 +247,7 @@ async def _killed_at(home: Home, before: set[int]) -> int:
 
     async def owner() -> int:
         # The job's order of the kind `finished` may still be there.
-        ready = await home.store.orders.ready(time.time())
+        ready = await home.store.tasks.ready(time.time())
         (order,) = (one for one in ready if one.kind is TaskKind.EXPORT)
         return process_of(order.owner or "") or 0
 

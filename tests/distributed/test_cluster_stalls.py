@@ -49,7 +49,7 @@ async def a_discovery(store: Store, *found: Item) -> Job:
     """Return a job whose items OWNER looks for, some of which are found."""
     job = await store.jobs.create(NewJob("little", {}, {}, 0.0))
     await store.jobs.start(job.id, 0.0, engine="celery")
-    assert await store.jobs.take_discovery(job.id, OWNER, 0.0, 4e9, [])
+    assert await store.jobs.take_discovery(job.id, OWNER, at=0.0, until=4e9, dead=[])
     await find(store, job, *found)
     return job
 
@@ -255,7 +255,7 @@ async def test_a_discovery_that_only_waits_until_its_site_has_rested_is_no_stall
             said.add(await stalls.look())
             await clock.sleep(10)
         await finding
-        waited = (await store.event_log.statistics(process.job.id))[WAITED]
+        waited = (await store.events.statistics(process.job.id))[WAITED]
 
     assert 290 < waited < 310
     assert said == {""}

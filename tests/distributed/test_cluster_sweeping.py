@@ -159,7 +159,7 @@ async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
 ) -> None:
     job = await home.start_job("http://site.test", 25)
     order = Task(job.id, TaskKind.EXPORT, clock.now(), {"output": "a.csv"})
-    await home.store.orders.place(order)
+    await home.store.tasks.place(order)
     before = (await home.messages.waiting())[OUTPUT]
 
     await sweeper.sweep()
@@ -170,7 +170,7 @@ async def test_an_order_that_nobody_holds_is_told_of_until_somebody_comes(
     await sweeper.sweep()
     again = (await home.messages.waiting())[OUTPUT]
     home.forget_messages(OUTPUT)
-    await home.store.orders.take(TaskClaim(order, "somebody", clock.now(), clock.now() + 60))
+    await home.store.tasks.take(TaskClaim(order, "somebody", clock.now(), clock.now() + 60))
     await clock.sleep(6)
     await sweeper.sweep()
 
@@ -201,7 +201,9 @@ async def _die_discovering(
     now, owner = clock.now(), a_dead_child()
     children = Children(os.getpid(), in_flight={process_of(owner) or 0: in_flight})
     before = await home.store.chunks.standing(job.id)
-    await home.store.jobs.take_discovery(job.id, owner, now, now + 20, [before.finder or ""])
+    await home.store.jobs.take_discovery(
+        job.id, owner, at=now, until=now + 20, dead=[before.finder or ""]
+    )
     if leader is not None:
         await leader.sweep(Children(parent=1))  # before whoever knows more
     await sweeper.sweep(children)

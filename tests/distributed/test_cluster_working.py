@@ -16,7 +16,7 @@ from longline.distributed.app import Messages
 from longline.distributed.celery_process import Drain
 from longline.distributed.reports import Reports
 from longline.distributed.working import Working
-from longline.drift.watch import Drifting
+from longline.drift.monitor import DriftMonitor
 from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
@@ -98,12 +98,12 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
     job, chunk = await offered(store, half_open_site.url, 40)
     committed: list[Completion] = []
 
-    def broken(_drift: Drifting, finish: Completion, _state: ItemState | None) -> None:
+    def broken(_drift: DriftMonitor, finish: Completion, _state: ItemState | None) -> None:
         committed.append(finish)
         if len(committed) == AT_ONCE:  # more than one chunk has; others wait at the gate
             raise ZeroDivisionError
 
-    monkeypatch.setattr(Drifting, "tell", broken)
+    monkeypatch.setattr(DriftMonitor, "tell", broken)
 
     await working.collect(chunk)
 
@@ -111,6 +111,6 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
     assert await store.chunks.owners(job.id) == []
     counts = await store.queue.counts(job.id)
     assert (counts[ItemState.STORED], counts[ItemState.QUEUED]) == (AT_ONCE, 40 - AT_ONCE)
-    (event,) = await store.event_log.events(job.id, kind="leases.reclaimed")
+    (event,) = await store.events.list(job.id, kind="leases.reclaimed")
     assert event.data.keys() == {"items"}  # none of them is a suspect
     assert "ZeroDivisionError" in said[0]

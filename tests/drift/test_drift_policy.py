@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from longline.drift.judge import Notice, Watch, far_fewer, judge
+from longline.drift.detector import DriftDetector, DriftNotice, far_fewer, judge_run
 from longline.drift.profiles import (
     Profile,
     Shape,
@@ -27,9 +27,9 @@ from tests.drift.drifting_shapes import Change, put, shapes_of, without
 from tests.pipeline.drafts import draft
 
 
-def watched(shapes: list[Shape], history: Profile | None = None) -> dict[str, Notice]:
+def watched(shapes: list[Shape], history: Profile | None = None) -> dict[str, DriftNotice]:
     """Return what a watch tells of these records, by field."""
-    watch = Watch(history)
+    watch = DriftDetector(history)
     return {
         notice.field: notice
         for place, shape in enumerate(shapes, 1)
@@ -48,7 +48,7 @@ def test_normal_variation_is_no_drift_in_a_first_run(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_normal_variation_is_no_drift_after_earlier_runs(seed: int) -> None:
-    judgement = judge(shapes_of(seed, 300), history_of(seed), runs=1)
+    judgement = judge_run(shapes_of(seed, 300), history_of(seed), runs=1)
 
     assert (judgement.drift, judgement.warnings) == ((), ())
 
@@ -58,7 +58,7 @@ def test_normal_variation_is_no_drift_after_earlier_runs(seed: int) -> None:
 def test_a_small_site_is_no_drift(seed: int, count: int) -> None:
     history = history_of(seed + 1, count=15)
 
-    assert judge(shapes_of(seed, count), history, runs=1).drift == ()
+    assert judge_run(shapes_of(seed, count), history, runs=1).drift == ()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -202,7 +202,7 @@ def test_what_is_not_known_of_a_field_is_no_news() -> None:
     history = history_of(1)
     history.forget({"seller", "price"})
 
-    judgement = judge(shapes_of(2, 200, put("price", str)), history, runs=1)
+    judgement = judge_run(shapes_of(2, 200, put("price", str)), history, runs=1)
 
     assert (judgement.drift, judgement.warnings) == ((), ())
 
@@ -257,7 +257,7 @@ def test_prices_that_are_each_of_their_own_are_watched_all_the_same() -> None:
 
 
 def test_what_a_part_of_an_earlier_run_has_shown_is_no_news() -> None:
-    judgement = judge(flats_and_garages(), profile_of(flats_and_garages()), runs=1)
+    judgement = judge_run(flats_and_garages(), profile_of(flats_and_garages()), runs=1)
 
     assert (judgement.drift, judgement.warnings) == ((), ())
 
@@ -278,21 +278,21 @@ def test_a_field_is_told_once_and_its_parts_not_at_all() -> None:
 
 
 def test_what_was_noticed_before_is_not_told_again() -> None:
-    watch = Watch(noticed=["price"])
+    watch = DriftDetector(noticed=["price"])
     shapes = shapes_of(1, 100) + shapes_of(1, 50, without("price"), start=100)
 
     assert [one for n, shape in enumerate(shapes, 1) for one in watch.add(shape, n)] == []
 
 
 def test_a_column_that_is_empty_in_a_whole_run_of_a_few_is_drift() -> None:
-    judgement = judge(shapes_of(1, 8, without("title")), history_of(1), runs=1)
+    judgement = judge_run(shapes_of(1, 8, without("title")), history_of(1), runs=1)
 
     assert judgement.fields == ("title",)
     assert not judgement.is_sound
 
 
 def test_an_empty_column_without_history_is_a_warning() -> None:
-    judgement = judge(shapes_of(1, 120, without("price")), None)
+    judgement = judge_run(shapes_of(1, 120, without("price")), None)
 
     assert judgement.drift == ()
     assert judgement.empty == ("price",)
@@ -304,13 +304,13 @@ def test_an_empty_column_without_history_is_a_warning() -> None:
 def test_a_column_that_was_empty_before_is_nothing_new() -> None:
     shapes = shapes_of(1, 120, without("price"))
 
-    judgement = judge(shapes, None, known_empty={"price"})
+    judgement = judge_run(shapes, None, known_empty={"price"})
 
     assert (judgement.warnings, judgement.empty) == ((), ("price",))
 
 
 def test_a_column_that_is_seldom_filled_may_be_empty_in_a_short_run() -> None:
-    judgement = judge(shapes_of(1, 20, without("reserve")), history_of(1), runs=1)
+    judgement = judge_run(shapes_of(1, 20, without("reserve")), history_of(1), runs=1)
 
     assert judgement.warnings == ()
 
@@ -318,14 +318,14 @@ def test_a_column_that_is_seldom_filled_may_be_empty_in_a_short_run() -> None:
 def test_a_word_in_the_reason_of_a_failure_is_no_empty_column() -> None:
     shapes = [*shapes_of(1, 200), shape_of_failure("x", "KeyError: 'no table'")]
 
-    assert judge(shapes, None).warnings == ()
+    assert judge_run(shapes, None).warnings == ()
 
 
 def test_a_declared_field_that_never_came_is_a_warning() -> None:
     rows: list[dict[str, Any]] = [{"title": f"t{n}"} for n in range(20)]
     shapes = [shape_of(str(n), row) for n, row in enumerate(rows)]
 
-    judgement = judge(shapes, None, declared=["title", "price"])
+    judgement = judge_run(shapes, None, declared=["title", "price"])
 
     assert judgement.empty == ("price",)
     (warning,) = judgement.warnings
@@ -337,7 +337,7 @@ def test_a_column_that_may_be_empty_is_silent() -> None:
     history = profile_of(shapes_of(2, 100, without("price")))
     history.quiet = {"price"}
 
-    judgement = judge(shapes_of(1, 100, without("price")), history, runs=1)
+    judgement = judge_run(shapes_of(1, 100, without("price")), history, runs=1)
 
     assert judgement.warnings == ()
     assert judgement.profile.quiet == {"price"}
@@ -346,7 +346,7 @@ def test_a_column_that_may_be_empty_is_silent() -> None:
 def test_a_field_that_was_never_there_is_a_warning_only() -> None:
     history = history_of(1)
 
-    judgement = judge(shapes_of(2, 60, lambda data: {**data, "phone": "1"}), history, runs=1)
+    judgement = judge_run(shapes_of(2, 60, lambda data: {**data, "phone": "1"}), history, runs=1)
 
     assert judgement.drift == ()
     (warning,) = judgement.warnings
@@ -358,10 +358,10 @@ def test_a_name_with_a_dot_beside_another_is_no_part_of_it() -> None:
     flat = [shape_of(f"{n}", {"price": "5 EUR", "price.amount": n}) for n in range(60)]
     history = profile_of(flat)
 
-    gone = judge([shape_of(f"{n}", {"price": "5 EUR"}) for n in range(60)], history, runs=1)
+    gone = judge_run([shape_of(f"{n}", {"price": "5 EUR"}) for n in range(60)], history, runs=1)
 
     assert (history.seen("price.amount"), history.share("price.amount")) == (60, 1.0)
-    assert judge(flat, history, runs=1).drift == ()
+    assert judge_run(flat, history, runs=1).drift == ()
     assert gone.fields == ("price.amount",)
 
 
@@ -399,7 +399,7 @@ def authors(count: int) -> list[Shape]:
 
 @pytest.mark.parametrize("count", [90, 300])
 def test_records_of_two_kinds_are_no_drift_in_a_first_run(count: int) -> None:
-    assert not judge([*quotes(count), *authors(count)], None).drift
+    assert not judge_run([*quotes(count), *authors(count)], None).drift
     assert not watched([*authors(count), *quotes(count)])
 
 
@@ -407,10 +407,10 @@ def test_records_of_two_kinds_are_no_drift_in_a_first_run(count: int) -> None:
 def test_records_of_two_kinds_are_no_drift_in_later_runs(second: int) -> None:
     history = profile_of([*quotes(200), *authors(100)])
 
-    assert not judge([*authors(100), *quotes(second)], history, runs=1).drift
+    assert not judge_run([*authors(100), *quotes(second)], history, runs=1).drift
     mixed = [one for pair in zip(quotes(100), authors(100), strict=True) for one in pair]
-    assert not judge(mixed, history, runs=1).drift
-    assert not judge([*quotes(200), *authors(100)], profile_of(mixed), runs=1).drift
+    assert not judge_run(mixed, history, runs=1).drift
+    assert not judge_run([*quotes(200), *authors(100)], profile_of(mixed), runs=1).drift
 
 
 def test_a_kind_that_shares_fields_with_another_is_told_apart() -> None:
@@ -421,14 +421,14 @@ def test_a_kind_that_shares_fields_with_another_is_told_apart() -> None:
         shape_of(f"r{n}", {"url": f"/r/{n}", "title": f"T{n}", "stars": 4}) for n in range(99)
     ]
 
-    assert not judge([*books, *reviews], None).drift
+    assert not judge_run([*books, *reviews], None).drift
 
 
 def test_a_field_that_vanishes_from_one_of_two_kinds_is_noticed() -> None:
     broken = [shape_of(f"q{n}", {"author": f"A{n}", "tags": ["a"]}) for n in range(300, 360)]
 
     assert "text" in watched([*quotes(200), *authors(200), *broken])
-    assert judge(
+    assert judge_run(
         [*authors(200), *(shape_of(f"q{n}", {"author": "A", "tags": ["a"]}) for n in range(200))],
         profile_of([*quotes(200), *authors(200)]),
         runs=1,

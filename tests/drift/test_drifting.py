@@ -13,13 +13,13 @@ import pytest
 
 from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction, Record
-from longline.drift.watch import NOTICED, UNJUDGED, Drifting, accept
+from longline.drift.monitor import NOTICED, UNJUDGED, DriftMonitor, accept_profile
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import Mended
-from longline.storage.records.profiles import Ending
+from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store, open_store
 from tests.little import Little, LittleOptions
 from tests.virtual import VirtualClock
@@ -34,8 +34,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def drifting(store: Store, clock: VirtualClock) -> Drifting:
-    return Drifting(store, Little(LittleOptions(site="http://x.test")), clock)
+def drifting(store: Store, clock: VirtualClock) -> DriftMonitor:
+    return DriftMonitor(store, Little(LittleOptions(site="http://x.test")), clock)
 
 
 async def committed(
@@ -69,7 +69,7 @@ def rows(good: int, bad: int = 0) -> list[dict[str, Any]]:
 
 
 async def test_what_others_have_committed_decides_at_the_end(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await store.jobs.create(NewJob("little", {}, {"first": 1}, clock.now()))
     await drifting.begin(job)
@@ -84,7 +84,7 @@ async def test_what_others_have_committed_decides_at_the_end(
 
 
 async def test_what_is_told_is_noticed_and_written_down(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
     await drifting.begin(job)
@@ -95,13 +95,13 @@ async def test_what_is_told_is_noticed_and_written_down(
 
     await drifting.look()
 
-    (event,) = await store.event_log.events(job.id, kind=NOTICED)
+    (event,) = await store.events.list(job.id, kind=NOTICED)
     assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "in 100%")
     assert event.data["item"] <= 120
 
 
 async def test_what_was_parked_or_lost_says_nothing(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
     await drifting.begin(job)
@@ -112,15 +112,15 @@ async def test_what_was_parked_or_lost_says_nothing(
 
     await drifting.look()
 
-    assert await store.event_log.events(job.id, kind=NOTICED) == []
+    assert await store.events.list(job.id, kind=NOTICED) == []
 
 
 async def test_what_any_process_has_noticed_counts(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await committed(store, clock, rows(10))
     told = {"field": "text", "text": "text is gone"}
-    await store.event_log.append(
+    await store.events.append(
         {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
     )
 
@@ -131,12 +131,12 @@ async def test_what_any_process_has_noticed_counts(
 
 
 async def test_what_was_noticed_before_the_job_was_opened_again_does_not(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job = await committed(store, clock, rows(10))
     told = {"field": "text", "text": "text is gone"}
     event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
-    await store.event_log.append(event, {**event, "kind": "job.reopened", "data": {}})
+    await store.events.append(event, {**event, "kind": "job.reopened", "data": {}})
 
     await drifting.begin(job)
     ending = await drifting.ending()
@@ -150,7 +150,7 @@ async def test_a_job_that_has_not_ended_cannot_be_accepted(
     job = await committed(store, clock, rows(10))
 
     with pytest.raises(BadOption) as refused:
-        await accept(store, job.id, clock.now())
+        await accept_profile(store, job.id, clock.now())
 
     assert refused.value.option == "JOB"
     assert job.id in refused.value.problem
@@ -158,8 +158,12 @@ async def test_a_job_that_has_not_ended_cannot_be_accepted(
 
 
 async def ended(
-    drifting: Drifting, clock: VirtualClock, store: Store, rows: list[dict[str, Any]], **spec: Any
-) -> tuple[Job, Ending]:
+    drifting: DriftMonitor,
+    clock: VirtualClock,
+    store: Store,
+    rows: list[dict[str, Any]],
+    **spec: Any,
+) -> tuple[Job, DriftResult]:
     """Return a job with these records that has ended, and what its end said."""
     job = await committed(store, clock, rows, **spec)
     await drifting.begin(job)
@@ -170,7 +174,7 @@ async def ended(
 
 
 async def test_a_run_is_measured_by_runs_with_the_same_parameters(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60), params={"region": "north"})
 
@@ -182,10 +186,10 @@ async def test_a_run_is_measured_by_runs_with_the_same_parameters(
 
 
 async def test_a_run_is_measured_by_runs_with_the_same_options(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60))
-    other = Drifting(store, Little(LittleOptions(site="http://x.test", count=3)), clock)
+    other = DriftMonitor(store, Little(LittleOptions(site="http://x.test", count=3)), clock)
 
     _, ending = await ended(other, clock, store, rows(0, 60))
 
@@ -193,7 +197,7 @@ async def test_a_run_is_measured_by_runs_with_the_same_options(
 
 
 async def test_a_trial_run_is_no_measure_of_whole_ones(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(20), limit=20)
 
@@ -205,7 +209,7 @@ async def test_a_trial_run_is_no_measure_of_whole_ones(
 
 
 async def test_a_run_with_a_limit_is_measured_by_one_that_found_as_many(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     trial, _ = await ended(drifting, clock, store, rows(60), limit=60)
 
@@ -217,7 +221,7 @@ async def test_a_run_with_a_limit_is_measured_by_one_that_found_as_many(
 
 
 async def test_a_run_that_finds_far_fewer_items_is_drift_and_no_measure(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(100))
 
@@ -232,7 +236,7 @@ async def test_a_run_that_finds_far_fewer_items_is_drift_and_no_measure(
 
 
 async def test_a_run_that_was_cut_may_find_fewer_items(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(100))
 
@@ -246,7 +250,7 @@ async def test_a_source_that_may_be_empty_may_find_fewer_items(
 ) -> None:
     little = Little(LittleOptions(site="http://x.test"))
     vars(little)["manifest"] = SimpleNamespace(may_be_empty=True)
-    drifting = Drifting(store, little, clock)
+    drifting = DriftMonitor(store, little, clock)
     await ended(drifting, clock, store, rows(100))
 
     _, ending = await ended(drifting, clock, store, rows(20))
@@ -255,7 +259,7 @@ async def test_a_source_that_may_be_empty_may_find_fewer_items(
 
 
 async def test_nothing_found_is_drift_after_a_good_run(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     _, first = await ended(drifting, clock, store, [])
     await ended(drifting, clock, store, rows(10))
@@ -271,7 +275,7 @@ async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
     store: Store, clock: VirtualClock
 ) -> None:
     little = Little(LittleOptions(site="http://x.test"))
-    drifting = Drifting(store, little, clock)
+    drifting = DriftMonitor(store, little, clock)
     vars(little)["manifest"] = SimpleNamespace(fields={"text": ".old", "name": "h1"})
     wholes = [{"text": f"page {n}", "name": f"thing {n}"} for n in range(60)]
     await ended(drifting, clock, store, wholes)
@@ -283,7 +287,7 @@ async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
 
 
 async def test_a_job_whose_records_a_later_one_has_taken_keeps_its_drift(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job, told = await ended(drifting, clock, store, rows(100, 50))
     await ended(drifting, clock, store, rows(150))
@@ -296,12 +300,12 @@ async def test_a_job_whose_records_a_later_one_has_taken_keeps_its_drift(
 
 
 async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     job, _ = await ended(drifting, clock, store, rows(100, 50))
     told = {"field": "other", "text": "other is gone"}
     event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
-    await store.event_log.append(event)
+    await store.events.append(event)
 
     await drifting.begin(job)
     ending = await drifting.ending()
@@ -310,11 +314,11 @@ async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
 
 
 async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60))
     job, told = await ended(drifting, clock, store, rows(0, 60))
-    await accept(store, job.id, clock.now())
+    await accept_profile(store, job.id, clock.now())
 
     await drifting.begin(job)
     await store.quarantine.end(job.id, clock.now(), await drifting.ending())
@@ -327,7 +331,7 @@ async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
 
 
 async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     data = [{"text": f"page {n}" if n % 4 else None, "name": f"thing {n}"} for n in range(200)]
     job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
@@ -349,17 +353,17 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
     assert (len(held), ending.profile["records"], ending.drift) == (50, 200, ())
 
 
-async def left_unreadable(store: Store, clock: VirtualClock, drifting: Drifting) -> None:
+async def left_unreadable(store: Store, clock: VirtualClock, drifting: DriftMonitor) -> None:
     """Leave a measure that no judge can read."""
     job = await committed(store, clock, rows(10))
     await drifting.begin(job)
     profile = dict((await drifting.ending()).profile)
     del profile["fields"]
-    await store.jobs.finish(job.id, clock.now(), Ending(profile))
+    await store.jobs.finish(job.id, clock.now(), DriftResult(profile))
 
 
 async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await left_unreadable(store, clock, drifting)
     job = await committed(store, clock, rows(10))
@@ -369,7 +373,7 @@ async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
     await store.jobs.finish(job.id, clock.now(), ending)
 
     over, kept = await store.jobs.get(job.id), await store.profiles.find(job.id)
-    (event,) = await store.event_log.events(job.id, kind=UNJUDGED)
+    (event,) = await store.events.list(job.id, kind=UNJUDGED)
     assert over.state is JobState.COMPLETE
     assert "KeyError: 'fields'" in (over.reason or "")
     assert event.data == {"error": "KeyError: 'fields'"}
@@ -378,13 +382,13 @@ async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
 
 
 async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
-    store: Store, clock: VirtualClock, drifting: Drifting
+    store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await left_unreadable(store, clock, drifting)
     job = await committed(store, clock, rows(10))
     told = {"field": "text", "text": "text is gone"}
     event = {"job_id": job.id, "at": clock.now(), "kind": NOTICED, "key": "3", "data": told}
-    await store.event_log.append(event)
+    await store.events.append(event)
 
     await drifting.begin(job)
     ending = await drifting.ending()
@@ -394,7 +398,7 @@ async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
 
 @pytest.mark.parametrize("name", ["", ".", "text.", "text.size"])
 async def test_a_field_of_any_name_is_judged(
-    store: Store, clock: VirtualClock, drifting: Drifting, name: str
+    store: Store, clock: VirtualClock, drifting: DriftMonitor, name: str
 ) -> None:
     both = [{"text": f"page {n}", name: f"{n}"} for n in range(60)]
     await ended(drifting, clock, store, both)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from longline.drift.judge import judge
-from longline.drift.likeness import ALIKE, alike
+from longline.drift.detector import judge_run
 from longline.drift.profiles import Profile, Shape, shape_of
+from longline.drift.uniformity import ALIKE, alike
 
 Row = Callable[[int], dict[str, Any]]
 
@@ -77,14 +77,14 @@ def test_a_few_records_may_be_alike() -> None:
 
 
 def test_a_judgement_warns_and_stays_sound() -> None:
-    judgement = judge(shapes_of(quotes), None)
+    judgement = judge_run(shapes_of(quotes), None)
 
     assert (judgement.is_sound, len(judgement.alike)) == (True, 1)
     assert judgement.alike[0] in judgement.warnings
 
 
 def test_what_a_person_has_accepted_is_not_warned_of_again() -> None:
-    judgement = judge(shapes_of(quotes), Profile(quiet={ALIKE}))
+    judgement = judge_run(shapes_of(quotes), Profile(quiet={ALIKE}))
 
     assert (judgement.alike, judgement.warnings) == ((), ())
     assert ALIKE in judgement.profile.quiet

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longline.analysis.job_report import audit
+from longline.analysis.job_report import build_report
 from longline.config.settings import Settings
 from longline.core.model import Cursor, Item, JobState
 from longline.engine.progress import ProgressTracker
@@ -92,7 +92,9 @@ async def test_an_endless_list_ends_as_partial_with_its_reason(
         job = await store.jobs.get(report.job)
         progress = await ProgressTracker(store, job.id).snapshot()
         caveats = await store.jobs.caveats(job.id)
-        result = audit(progress, await store.findings(job.id, job.source), caveats=caveats)
+        result = build_report(
+            progress, await store.jobs.findings(job.id, job.source), caveats=caveats
+        )
 
     told = report.as_dict()
     assert (report.state, report.exit_code, job.state) == (JobState.PARTIAL, 3, JobState.PARTIAL)
@@ -151,7 +153,7 @@ async def test_a_cut_survives_the_run_that_reported_it(
     pages.says("/trouble", "fine")
     async with Orchestrator(source, options, **spec) as orchestrator:
         second = await orchestrator.execute()
-        events = await orchestrator.store.event_log.events(second.job, kind="discovery.cut")
+        events = await orchestrator.store.events.list(second.job, kind="discovery.cut")
 
     assert (first.state, first.caveats.cuts) == (JobState.PAUSED, ("the list was cut at 3",))
     assert (second.job, second.state) == (first.job, JobState.PARTIAL)

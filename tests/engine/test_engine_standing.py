@@ -126,7 +126,7 @@ async def test_failed_discovery_ends_a_job_when_nothing_is_left_to_do(
 ) -> None:
     job = await queued(store, *keys)
     event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=is_fatal)
-    await store.event_log.append(event)
+    await store.events.append(event)
 
     assert (await told(store, job)).startswith(state)
 
@@ -135,7 +135,7 @@ async def test_nobody_is_told_to_discover_again_what_has_failed_in_this_run(stor
     job = await queued(store, "1")
     before = await store.chunks.standing(job.id)
     event = event_row(job.id, EPOCH, DISCOVERY_FAILED, reason="no way", is_fatal=True)
-    await store.event_log.append(event)
+    await store.events.append(event)
     failed = await store.chunks.standing(job.id)
     await store.jobs.start(job.id, EPOCH + 10, engine="celery")
     resumed = await store.chunks.standing(job.id)
@@ -145,7 +145,7 @@ async def test_nobody_is_told_to_discover_again_what_has_failed_in_this_run(stor
 
 async def test_a_finder_that_is_dead_or_silent_is_replaced(store: Store) -> None:
     job = await queued(store, "1")
-    await store.jobs.take_discovery(job.id, "me", EPOCH, EPOCH + 20, [])
+    await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
     standing = await store.chunks.standing(job.id)
 

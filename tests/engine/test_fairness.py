@@ -100,7 +100,7 @@ async def test_items_of_a_resting_domain_stay_in_the_queue_untouched(
         await clock.sleep(30)
         orchestrator.interrupt()
         report = await running
-        parked = await orchestrator.store.event_log.events(report.job, kind="item.parked")
+        parked = await orchestrator.store.events.list(report.job, kind="item.parked")
 
     assert report.progress.counts[ItemState.STORED] == COUNT
     assert report.progress.counts[ItemState.FAILED] == 0

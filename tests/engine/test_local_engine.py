@@ -267,7 +267,7 @@ async def test_a_breaker_parks_items_and_they_are_collected_when_the_site_is_bac
 
     async with opened(concurrency=10) as orchestrator:
         report = await orchestrator.execute()
-        parked = await orchestrator.store.event_log.events(report.job, kind="item.parked")
+        parked = await orchestrator.store.events.list(report.job, kind="item.parked")
 
     assert report.state is JobState.COMPLETE
     assert report.progress.successful == 10
@@ -318,7 +318,7 @@ async def test_a_full_disk_ends_the_run_with_what_was_committed_safe(
         assert await store.records.count() == before
 
 
-def _no_more_pages(connection: Any, _argument: None) -> None:
+def _no_more_pages(connection: Any) -> None:
     pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
     connection.exec_driver_sql(f"PRAGMA max_page_count={pages + 20}")
 

@@ -68,7 +68,7 @@ async def moments_of_looks(
     watch = Watch(
         tracker,
         Checkpoints(folder),
-        store.event_log,
+        store.events,
         clock,
         on_progress=lambda _: moments.append(clock.now()),
     )

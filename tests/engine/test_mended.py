@@ -14,7 +14,7 @@ from aiohttp import web
 from longline.config.settings import Settings
 from longline.core.model import ItemState, JobState
 from longline.orchestrator import Orchestrator
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.wiring import open_limit_backends
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
@@ -132,7 +132,7 @@ async def test_an_item_that_alone_is_answered_with_a_ban_fails_at_its_third(
                 break
             await clock.sleep(4 * 3600)
             report = await orchestrator.resume(report.job)
-        kinds = await orchestrator.store.failure_log.by_kind(report.job)
+        kinds = await orchestrator.store.failures.by_kind(report.job)
 
     assert report.state is JobState.PARTIAL
     assert (report.progress.successful, kinds["blocked"]["failed"]) == (9, 1)
@@ -162,8 +162,8 @@ async def test_a_ban_in_discovery_pauses_the_job_and_is_an_event_and_in_the_ledg
     pages.says("/trouble", BAN, status=403, headers={"content-type": "text/html"})
     async with opened(tmp_path, clock, pages, options={"fails_at": 0}) as orchestrator:
         report = await orchestrator.execute()
-        (event,) = await orchestrator.store.event_log.events(report.job, kind="domain.blocked")
-        kinds = await orchestrator.store.failure_log.by_kind(report.job)
+        (event,) = await orchestrator.store.events.list(report.job, kind="domain.blocked")
+        kinds = await orchestrator.store.failures.by_kind(report.job)
 
     assert (report.state, report.exit_code) == (JobState.PAUSED, 4)
     assert pages.url.removeprefix("http://") in (report.reason or "")

@@ -16,7 +16,7 @@ LIMIT = 20.0
 
 
 async def attempts(process: Process) -> list[tuple[str, str, int]]:
-    found = await process.store.failure_log.unlucky(FailureQuery(process.job.id))
+    found = await process.store.failures.unlucky(FailureQuery(process.job.id))
     return [(one["kind"], one["step"], one["tries"]) for row in found for one in row.attempts]
 
 
@@ -29,9 +29,9 @@ async def test_an_item_that_takes_too_long_three_times_fails_and_the_job_ends(
         await process.discover()
         ends = [await process.work_for(LIMIT) for _ in range(3)]
         counts = await process.counts()
-        (item,) = await process.store.failure_log.unlucky(FailureQuery(process.job.id))
+        (item,) = await process.store.failures.unlucky(FailureQuery(process.job.id))
         noted = await attempts(process)
-        spent = await process.store.event_log.statistics(process.job.id)
+        spent = await process.store.events.statistics(process.job.id)
         state = await process.engine.finish()
 
     assert ends == [(2, 0, 1), (1, 0, 2), (1, 0, 3)]
@@ -70,7 +70,7 @@ async def test_one_that_a_person_queues_again_has_three_more_tries(
         await process.discover()
         for _ in range(3):
             await process.work_for(LIMIT)
-        await process.store.failure_log.requeue(FailureQuery(process.job.id), process.clock.now())
+        await process.store.failures.requeue(FailureQuery(process.job.id), process.clock.now())
         await process.store.jobs.start(process.job.id, process.clock.now(), engine="celery")
         states: list[ItemState] = []
         for _ in range(3):

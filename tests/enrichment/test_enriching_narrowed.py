@@ -146,4 +146,4 @@ async def test_a_task_whose_sources_have_no_records_is_refused_and_its_queue_is_
         await desk.queue(task_of(model.url, sources="nope"))
 
     assert raised.value.option == "sources"
-    assert (await desk.questions.standing("rooms")).queued == 4
+    assert (await desk.questions.backlog("rooms")).queued == 4

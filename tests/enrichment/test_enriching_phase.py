@@ -268,7 +268,7 @@ async def test_a_run_that_is_cancelled_leaves_nothing_leased(
         running.cancel()
         await asyncio.wait([running])
 
-    standing = await desk.questions.standing("rooms")
+    standing = await desk.questions.backlog("rooms")
     assert running.cancelled()
     assert (standing.queued, standing.leased) == (12, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longline.core.model import QuestionState
-from longline.storage.records.enrichment import Question, Settled, Wish
+from longline.storage.records.enrichment import Question, QuestionOutcome, QuestionRequest
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 
@@ -15,8 +15,8 @@ async def answered(
 ) -> None:
     """Let a machine say this about a record as it is now."""
     one = await asked(store, key, task=task, version=version)
-    await store.questions.settle(
-        Settled(one, "me", EPOCH + 5, QuestionState.ANSWERED, answer=answer)
+    await store.questions.complete(
+        QuestionOutcome(one, "me", EPOCH + 5, QuestionState.ANSWERED, answer=answer)
     )
 
 
@@ -25,5 +25,5 @@ async def asked(store: Store, key: str, *, task: str = "moods", version: str = "
     row = await store.records.get(key)
     name = f"{task} {version} about {key} {row['version']}"
     one = Question(name, task, version, "practice", "What mood?", schema={"type": "object"})
-    await store.questions.queue(task, [Wish(row["id"], row["version"], one)], EPOCH)
+    await store.questions.enqueue(task, [QuestionRequest(row["id"], row["version"], one)], EPOCH)
     return one

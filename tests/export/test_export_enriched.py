@@ -19,7 +19,7 @@ from longline.export.incremental import IncrementalRows
 from longline.export.redaction import Redactor
 from longline.export.request import ExportRequest, ExportResult
 from longline.export.rows import Rows
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.export.answers_of import answered, asked
 from tests.storage.given import record
@@ -249,9 +249,11 @@ async def test_what_others_should_not_see_is_taken_out_of_answers_and_no_more(
 
 async def increment(store: Store, tasks: tuple[str, ...] = ("moods",)) -> list[str]:
     """Take what is new for an export, mark it, and return the keys."""
-    with closing(IncrementalRows(store.marks, "daily", everything(store), tasks=tasks)) as fresh:
+    with closing(
+        IncrementalRows(store.export_cursors, "daily", everything(store), tasks=tasks)
+    ) as fresh:
         keys = [row["key"] for row in fresh()]
-        await store.marks.add("daily", fresh.yielded())
+        await store.export_cursors.add("daily", fresh.yielded())
     return keys
 
 

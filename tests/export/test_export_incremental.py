@@ -14,8 +14,9 @@ from longline.export.incremental import IncrementalRows
 from longline.export.request import ExportRequest
 from longline.export.rows import Rows
 from longline.storage.database import Database, open_database
-from longline.storage.records.marks import ExportCursors
-from longline.storage.records.records import RecordQuery, Records
+from longline.storage.records.export_cursors import ExportCursors
+from longline.storage.records.query import RecordQuery
+from longline.storage.records.records import Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
 

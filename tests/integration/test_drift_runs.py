@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longline.core.model import Event, ItemState, JobState
-from longline.drift.watch import accept
+from longline.drift.monitor import accept_profile
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
@@ -56,7 +56,7 @@ def web_of(clock: VirtualClock, seed: int = 1) -> PracticeWeb:
 
 
 async def noticed(orchestrator: Orchestrator, report: JobReport) -> dict[str, Event]:
-    events = await orchestrator.store.event_log.events(report.job, kind="drift.noticed")
+    events = await orchestrator.store.events.list(report.job, kind="drift.noticed")
     return {event.data["field"]: event for event in events}
 
 
@@ -130,7 +130,7 @@ async def test_a_shape_that_a_person_accepts_is_the_measure_from_then_on(
         await clock.sleep(3600)  # on virtual time a run may end in the moment it began
         async with lots(web, "0") as orchestrator:
             drifted = await orchestrator.execute()
-            await accept(orchestrator.store, drifted.job, clock.now())
+            await accept_profile(orchestrator.store, drifted.job, clock.now())
 
             report = await orchestrator.execute()
 
@@ -252,7 +252,7 @@ async def test_records_that_are_all_alike_are_warned_of_until_accepted(
     spec: dict[str, Any] = {"home": tmp_path, "clock": clock, "rate": "unlimited"}
     async with Orchestrator(str(path), **spec) as orchestrator:
         first, second = [await orchestrator.execute(fresh=True) for _ in range(2)]
-        await accept(orchestrator.store, second.job, clock.now())
+        await accept_profile(orchestrator.store, second.job, clock.now())
         third = await orchestrator.execute(fresh=True)
 
     assert [one.state for one in (first, second, third)] == [JobState.COMPLETE] * 3

@@ -108,6 +108,6 @@ async def test_the_ledger_says_what_a_site_did(
         report = await collected(tmp_path, clock, sites[temper])
     options = {"site": "http://127.0.0.1:9"}
     async with Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock) as one:
-        kinds = await one.store.failure_log.by_kind(report.job)
+        kinds = await one.store.failures.by_kind(report.job)
 
     assert kinds[kind][state] == COUNT[temper]

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from longline.analysis.reextract import Finding, reextract, source_for
+from longline.analysis.reextract import ReextractStatus, reextract, source_for
 from longline.core.model import Job
 from longline.http.archive.warc import WarcArchive, open_warc
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.archived_jobs import collected
 from tests.integration.conftest import Serve
@@ -98,5 +98,5 @@ async def test_transcripts_and_their_refusals_come_from_the_archive_too(
 
     assert len(outcomes) > 2
     assert result.requests == 0
-    assert [one for one in result.comparisons if one.finding is Finding.CHANGED] == []
+    assert [one for one in result.comparisons if one.finding is ReextractStatus.CHANGED] == []
     assert result.as_dict()["same"] == len(before)

@@ -318,7 +318,7 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
     at = ground(tmp_path, redis_url=redis_server.url)
     with open_store(at.settings.database) as store:
         for name in ("a.csv", "b.csv"):
-            await store.orders.place(Task("j", TaskKind.EXPORT, time.time(), {"output": name}))
+            await store.tasks.place(Task("j", TaskKind.EXPORT, time.time(), {"output": name}))
 
     with registered(redis_server, "fetcher", queues="fetch,process"):
         _, found = examine(at, {"workers": workers})
@@ -340,10 +340,10 @@ async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_wor
         Task("j", TaskKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
     )
     with open_store(at.settings.database) as store, registered(redis_server, "idle-worker"):
-        await store.orders.place(first)
+        await store.tasks.place(first)
         _, found = examine(at, {"workers": workers})
-        await store.orders.place(second)
-        await store.orders.take(TaskClaim(first, "somebody", long_ago, long_ago + HOUR))
+        await store.tasks.place(second)
+        await store.tasks.take(TaskClaim(first, "somebody", long_ago, long_ago + HOUR))
         others = examine(at, {"workers": workers})
 
     assert found.verdict is Verdict.PROBLEM

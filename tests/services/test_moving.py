@@ -100,7 +100,7 @@ async def test_what_is_written_to_the_old_database_since_is_told(
 
     def write(_table: str, _rows: int) -> None:
         with open_store(settings.database) as store:
-            asyncio.run(store.event_log.add_statistics("job", {"requests": 1}))
+            asyncio.run(store.events.add_statistics("job", {"requests": 1}))
 
     assert (await copy_home(settings, target, force=True, on_step=write)).is_behind
 

@@ -15,9 +15,9 @@ from longline.core.model import Failure, OutcomeAction, QuestionState, Usage
 from longline.limits.learning import Learned
 from longline.storage.database import Database
 from longline.storage.queue.chunks import Take
-from longline.storage.records.enrichment import Question, Settled, Wish
-from longline.storage.records.matches import Deposit, Entry, Pair
-from longline.storage.records.profiles import Ending
+from longline.storage.records.enrichment import Question, QuestionOutcome, QuestionRequest
+from longline.storage.records.matches import BlockedRecord, MatchBatch, RecordPair
+from longline.storage.records.profiles import DriftResult
 from longline.storage.schema import metadata
 from longline.storage.store import Store
 from tests.limit_backends import SqliteStates
@@ -32,7 +32,7 @@ async def fill(store: Store) -> None:
     await _run(store)
     await _match(store)
     await _ask(store)
-    await store.marks.add("daily", [(1, 2), (2, 1)])
+    await store.export_cursors.add("daily", [(1, 2), (2, 1)])
     await store.leaders.take("sweeping", "me", 0.0, 9.0)  # long ago
     limits = store.cells("limits", Learned, SystemClock())
     await limits.change("shop.test", lambda _old, _now: (Learned(rate=0.5), None))
@@ -54,26 +54,26 @@ async def _run(store: Store) -> None:
     await store.queue.finish(ended(taken.leases[0], OutcomeAction.SKIP, reason="sold"))
     await store.chunks.finish(chunk, "me", EPOCH + 3)
     await store.records.update("a", ODD, at=EPOCH + 9)
-    await store.jobs.finish(job.id, EPOCH + 5, Ending({"records": 2}))
+    await store.jobs.finish(job.id, EPOCH + 5, DriftResult({"records": 2}))
 
 
 async def _match(store: Store) -> None:
-    entries = [Entry(1, 2, {"red", "round"}, 3), Entry(2, 1, {"red"}, 3)]
-    pair = Pair(1, 2, (2, 1), 9.0, is_match=True, evidence=[{"field": "colour"}])
-    await store.matches.keep_rules("thing", "rules: of things", at=EPOCH)
-    await store.matches.put_into_blocks("thing", "rules-1", entries)
-    deposit = Deposit("thing", "rules-1", entries, [pair], lambda _one, _other: None, EPOCH)
-    await store.matches.settle(deposit)
+    entries = [BlockedRecord(1, 2, {"red", "round"}, 3), BlockedRecord(2, 1, {"red"}, 3)]
+    pair = RecordPair(1, 2, (2, 1), 9.0, is_match=True, evidence=[{"field": "colour"}])
+    await store.matches.save_rules("thing", "rules: of things", at=EPOCH)
+    await store.matches.assign_blocks("thing", "rules-1", entries)
+    deposit = MatchBatch("thing", "rules-1", entries, [pair], lambda _one, _other: None, EPOCH)
+    await store.matches.save_pairs(deposit)
     await store.matches.decide("thing", (1, 2), "confirmed", at=EPOCH + 1)
 
 
 async def _ask(store: Store) -> None:
     question = Question("an id", "rooms", "1", "practice", "a text", schema={"type": "object"})
-    await store.questions.queue("rooms", [Wish(1, 2, question)], EPOCH)
+    await store.questions.enqueue("rooms", [QuestionRequest(1, 2, question)], EPOCH)
     asked = await store.questions.lease("rooms", "me", at=EPOCH, until=EPOCH + 20)
     assert asked is not None
-    settled = Settled(asked, "me", EPOCH + 5, QuestionState.ANSWERED, answer={"rooms": 2})
-    await store.questions.settle(settled)
+    settled = QuestionOutcome(asked, "me", EPOCH + 5, QuestionState.ANSWERED, answer={"rooms": 2})
+    await store.questions.complete(settled)
 
 
 async def counts(database: Database) -> dict[str, int]:

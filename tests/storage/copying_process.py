@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 
-from longline.storage.copy import Copying, Side
+from longline.storage.copy import CopyEnd, DatabaseCopy
 from longline.storage.database import open_database
 
 
@@ -23,9 +23,9 @@ def stop_at(table: str, wanted: str) -> None:
 
 
 async def main(source: str, target: str, table: str = "") -> None:
-    copying = Copying(
-        Side(open_database(source)),
-        Side(open_database(target)),
+    copying = DatabaseCopy(
+        CopyEnd(open_database(source)),
+        CopyEnd(open_database(target)),
         dead_among=list,
         on_step=lambda name, _rows: stop_at(name, table),
     )

@@ -21,9 +21,9 @@ def address(sqlite_address: str) -> str:
 @pytest.mark.parametrize(
     ("address", "cause"),
     [
-        ("", "address"),
-        ("nonsense", "address"),
-        ("postgresql://me:secret@host:port/db", "address"),
+        ("", "URL"),
+        ("nonsense", "URL"),
+        ("postgresql://me:secret@host:port/db", "URL"),
         ("oracle9://host/db", "PostgreSQL"),
         ("mysql://me:secret@host/db", "PostgreSQL"),
         ("postgresql+asyncpg://me:secret@host/db", "PostgreSQL"),

@@ -318,7 +318,7 @@ async def test_two_who_finish_a_job_at_once_finish_it_once(store: Store, other: 
     ends = await asyncio.gather(store.jobs.finish(job.id, EPOCH), other.jobs.finish(job.id, EPOCH))
 
     assert sorted(map(str, ends)) == ["None", "complete"]
-    assert len(await store.event_log.events(job.id, kind="job.complete")) == 1
+    assert len(await store.events.list(job.id, kind="job.complete")) == 1
 
 
 async def test_a_job_knows_what_works_on_it(store: Store) -> None:

@@ -78,7 +78,7 @@ def test_a_server_is_waited_for_with_all_patience(steps: Steps, backend: SqliteB
 
 
 def test_a_process_that_is_to_end_waits_some_seconds(steps: Steps, backend: SqliteBackend) -> None:
-    gone = wait_in_vain(ReconnectPolicy(backend, is_hasty=lambda: steps.now >= 1010))
+    gone = wait_in_vain(ReconnectPolicy(backend, is_stopping=lambda: steps.now >= 1010))
 
     assert steps.now == pytest.approx(1015, abs=0.3)
     assert gone.seconds == pytest.approx(15, abs=0.3)
@@ -87,7 +87,7 @@ def test_a_process_that_is_to_end_waits_some_seconds(steps: Steps, backend: Sqli
 def test_all_that_wait_for_a_server_at_the_end_give_up_at_once(
     steps: Steps, backend: SqliteBackend
 ) -> None:
-    patience = ReconnectPolicy(backend, is_hasty=lambda: True)
+    patience = ReconnectPolicy(backend, is_stopping=lambda: True)
     wait_in_vain(patience)
     after_one = steps.now
 
@@ -100,7 +100,7 @@ def test_all_that_wait_for_a_server_at_the_end_give_up_at_once(
 def test_a_server_that_has_answered_is_waited_for_anew(
     steps: Steps, backend: SqliteBackend
 ) -> None:
-    patience = ReconnectPolicy(backend, is_hasty=lambda: True)
+    patience = ReconnectPolicy(backend, is_stopping=lambda: True)
     wait_in_vain(patience)
     patience.answered()
     after_one = steps.now
@@ -113,7 +113,7 @@ def test_a_server_that_has_answered_is_waited_for_anew(
 async def test_a_store_whose_write_hangs_is_left_alone(database: Database) -> None:
     is_there, has_begun = threading.Event(), threading.Event()
 
-    def hang(connection: Connection, _argument: None) -> None:
+    def hang(connection: Connection) -> None:
         has_begun.set()
         is_there.wait()
         connection.exec_driver_sql("INSERT INTO statistics VALUES ('job', 'requests', 1)")
@@ -124,7 +124,7 @@ async def test_a_store_whose_write_hangs_is_left_alone(database: Database) -> No
     is_there.set()
 
     assert not was_closed
-    assert await writing is None
+    await writing
     assert database.close()
 
 

@@ -19,7 +19,7 @@ from longline.core.model import Item
 from longline.engine.owner import dead_among, this_run
 from longline.limits.learning import Learned
 from longline.storage.bulk import BulkInsert, as_json
-from longline.storage.copy import CellFile, Copied, Copying, Side
+from longline.storage.copy import CellFile, CopyEnd, CopyResult, DatabaseCopy
 from longline.storage.database import Database, open_database
 from longline.storage.errors import NotCopied
 from longline.storage.queue.enqueue import Discovered
@@ -72,8 +72,10 @@ def back(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-async def copy(source: Database, target: Database, **options: Any) -> Copied:
-    return await Copying(Side(source), Side(target), dead_among=dead_among).run(**options)
+async def copy(source: Database, target: Database, **options: Any) -> CopyResult:
+    return await DatabaseCopy(CopyEnd(source), CopyEnd(target), dead_among=dead_among).run(
+        **options
+    )
 
 
 def words_of(error: NotCopied) -> set[str]:
@@ -225,9 +227,9 @@ async def test_what_is_written_during_a_copy_does_not_stay_behind_unnoticed(
 
     def write(_table: str, _rows: int) -> None:
         with closing(open_database(address)) as other:
-            asyncio.run(Store(other).event_log.add_statistics("job", {"requests": 1}))
+            asyncio.run(Store(other).events.add_statistics("job", {"requests": 1}))
 
-    copying = Copying(Side(old), Side(new), dead_among=dead_among, on_step=write)
+    copying = DatabaseCopy(CopyEnd(old), CopyEnd(new), dead_among=dead_among, on_step=write)
 
     with pytest.raises(NotCopied) as refused:
         await copying.run()
@@ -273,11 +275,11 @@ async def test_a_nul_in_json_is_named_or_mended_as_the_store_does_it(
 ) -> None:
     await Store(source).records.create(record("a"), at=EPOCH)
     older = text("""UPDATE records SET data = '{"t":"a\\u0000\\\\u0000"}'""")
-    await source.write(lambda connection, _none: connection.execute(older))
+    await source.write(lambda connection: connection.execute(older))
 
     with pytest.raises(NotCopied) as refused:
         await copy(source, target)
-    await Copying(Side(source), Side(target), dead_among=dead_among, mend=True).run()
+    await DatabaseCopy(CopyEnd(source), CopyEnd(target), dead_among=dead_among, mend=True).run()
 
     there = await Store(target).records.get("a")
     assert {"data", "id=1", "key='a'", "records", "NUL"} <= words_of(refused.value)
@@ -289,7 +291,7 @@ async def test_a_number_that_a_server_cannot_keep_is_named(
 ) -> None:
     await queued(Store(source), "a")
     older = text("UPDATE items SET priority = 1099511627776")
-    await source.write(lambda connection, _none: connection.execute(older))
+    await source.write(lambda connection: connection.execute(older))
 
     with pytest.raises(NotCopied) as refused:
         await copy(source, target)
@@ -304,12 +306,12 @@ async def test_small_values_of_a_file_go_into_the_table_and_back_into_a_file(
     last.parent.mkdir()
     await put_beside(first, "limits", "shop.test", Learned(rate=0.25))
     await put_beside(first, "pace", "shop.test", Learned())  # that does not last
-    beside = Side(source, CellFile(first), file_counts=True)
+    beside = CopyEnd(source, CellFile(first), file_counts=True)
 
-    await Copying(beside, Side(target), dead_among=dead_among).run()
+    await DatabaseCopy(beside, CopyEnd(target), dead_among=dead_among).run()
     there = await Store(target).cells("limits", Learned, SystemClock()).all()
-    home = Side(back, CellFile(last))
-    await Copying(Side(target), home, dead_among=dead_among).run()
+    home = CopyEnd(back, CellFile(last))
+    await DatabaseCopy(CopyEnd(target), home, dead_among=dead_among).run()
 
     cells = SqliteStates(last, "limits", Learned, SystemClock())
     assert await cells.all() == there == {"shop.test": Learned(rate=0.25)}
@@ -323,9 +325,9 @@ async def test_what_a_home_works_with_wins_over_what_it_did(
 ) -> None:
     await fill(Store(source))  # with a rate of 0.5 in the table
     await put_beside(tmp_path / "pace.sqlite", "limits", "shop.test", Learned(rate=0.25))
-    side = Side(source, CellFile(tmp_path / "pace.sqlite"), file_counts=file_counts)
+    side = CopyEnd(source, CellFile(tmp_path / "pace.sqlite"), file_counts=file_counts)
 
-    await Copying(side, Side(target), dead_among=dead_among).run()
+    await DatabaseCopy(side, CopyEnd(target), dead_among=dead_among).run()
 
     there = await Store(target).cells("limits", Learned, SystemClock()).all()
     assert there["shop.test"].rate == rate
@@ -337,9 +339,9 @@ async def test_a_copy_that_is_cancelled_leaves_the_target_empty(
     await fill(Store(source))
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
-    copying = Copying(
-        Side(source),
-        Side(target),
+    copying = DatabaseCopy(
+        CopyEnd(source),
+        CopyEnd(target),
         dead_among=dead_among,
         on_step=lambda _table, _rows: loop.call_soon_threadsafe(begun.set),
     )
@@ -380,7 +382,7 @@ async def test_a_large_database_is_copied_with_little_memory(
         for number in range(count)
     ]
     bulk = BulkInsert(records, list(rows[0]))
-    await source.write(lambda connection, _none: bulk.run(connection, rows))
+    await source.write(lambda connection: bulk.run(connection, rows))
 
     more = await asyncio.to_thread(memory_of_copying, source.address, target.address)
 

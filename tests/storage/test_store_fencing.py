@@ -24,8 +24,8 @@ async def everything(store: Store, job: Job) -> tuple[Any, ...]:
     return (
         await store.queue.counts(job.id),
         await store.records.count(),
-        await store.event_log.statistics(job.id),
-        len(await store.event_log.events(job.id)),
+        await store.events.statistics(job.id),
+        len(await store.events.list(job.id)),
     )
 
 
@@ -85,7 +85,7 @@ async def test_a_lease_can_be_used_once_even_within_one_transaction(store: Store
 
     assert [type(answer) for answer in answers] == [ItemState, LeaseLost, LeaseLost]
     assert answers[0] == ItemState.STORED
-    assert (await store.event_log.statistics(job.id))["requests"] == 1
+    assert (await store.events.statistics(job.id))["requests"] == 1
 
 
 async def test_a_released_item_goes_back_as_if_never_tried(store: Store) -> None:
@@ -128,7 +128,7 @@ async def test_an_expired_lease_is_taken_back_and_a_living_one_is_not(store: Sto
 
     assert freed.items == 1
     assert await store.queue.owners(job.id) == ["late"]
-    (event,) = await store.event_log.events(job.id, kind="leases.reclaimed")
+    (event,) = await store.events.list(job.id, kind="leases.reclaimed")
     assert event.data == {"items": 1}
 
 
@@ -160,12 +160,12 @@ async def test_taking_back_nothing_is_no_event(store: Store) -> None:
     job = await queued(store, "a")
 
     assert await store.queue.reclaim(Reclaim(job.id, EPOCH + 1000)) == Reclaimed()
-    assert await store.event_log.events(job.id, kind="leases.reclaimed") == []
+    assert await store.events.list(job.id, kind="leases.reclaimed") == []
 
 
 async def test_who_discovers_is_an_owner_too(store: Store) -> None:
     job = await queued(store, "a")
-    await store.jobs.take_discovery(job.id, "finder", EPOCH, EPOCH + 20, [])
+    await store.jobs.take_discovery(job.id, "finder", at=EPOCH, until=EPOCH + 20, dead=[])
     await leased(store, job, owner="worker")
 
     assert sorted(await store.queue.owners(job.id)) == ["finder", "worker"]

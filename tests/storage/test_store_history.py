@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longline.core.errors import BadOption
+from longline.core.json_diff import diff_json, value_at
 from longline.storage.errors import UnknownRecord
-from longline.storage.records.differences import differences, value_at
 from longline.storage.records.history import History
-from longline.storage.records.selecting import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import record
 from tests.virtual import EPOCH
@@ -28,7 +28,7 @@ FLAT = [
 
 @pytest.fixture
 def history(store: Store) -> History:
-    return store.records.history
+    return store.history
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def flat(store: Store) -> Store:
 
 
 def told(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [one.as_dict() for one in differences(old, new)]
+    return [one.as_dict() for one in diff_json(old, new)]
 
 
 @pytest.mark.usefixtures("flat")
@@ -173,7 +173,7 @@ def test_what_is_nested_without_end_is_compared_as_a_whole() -> None:
     for _ in range(200):
         old, new = {"x": old}, {"x": new}
 
-    (one,) = differences(old, new)
+    (one,) = diff_json(old, new)
 
     assert one.field.count(".") == 11
 
@@ -196,13 +196,13 @@ def test_every_difference_holds_the_values_of_both_sides(
             data, tuple(int(step) if step.isdigit() else step for step in field.split("."))
         )
 
-    found = differences(old, new)
+    found = diff_json(old, new)
 
     assert all(at(old, one.field) == one.values.get("old") for one in found)
     assert all(at(new, one.field) == one.values.get("new") for one in found)
-    assert differences(old, old) == ()
-    assert [one.field for one in differences(new, old)] == sorted(
-        (one.field for one in found), key=[one.field for one in differences(new, old)].index
+    assert diff_json(old, old) == ()
+    assert [one.field for one in diff_json(new, old)] == sorted(
+        (one.field for one in found), key=[one.field for one in diff_json(new, old)].index
     )
 
 

@@ -16,7 +16,7 @@ from tests.virtual import EPOCH
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
-    return [event.kind for event in await store.event_log.events(job.id)]
+    return [event.kind for event in await store.events.list(job.id)]
 
 
 async def worked_off(store: Store, verdicts: str) -> Job:
@@ -151,7 +151,10 @@ async def test_one_of_many_becomes_the_one_who_discovers(store: Store) -> None:
     job = await queued(store)
 
     taken = await asyncio.gather(
-        *(store.jobs.take_discovery(job.id, f"w{n}", EPOCH, EPOCH + 20, []) for n in range(9))
+        *(
+            store.jobs.take_discovery(job.id, f"w{n}", at=EPOCH, until=EPOCH + 20, dead=[])
+            for n in range(9)
+        )
     )
 
     assert taken.count(True) == 1
@@ -170,24 +173,28 @@ async def test_discovery_passes_on_only_from_the_silent_and_the_dead(
     store: Store, owner: str, at: float, dead: list[str], *, is_taken: bool
 ) -> None:
     job = await queued(store)
-    await store.jobs.take_discovery(job.id, "first", EPOCH, EPOCH + 20, [])
+    await store.jobs.take_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
 
-    assert await store.jobs.take_discovery(job.id, owner, at, at + 20, dead) is is_taken
+    assert (
+        await store.jobs.take_discovery(job.id, owner, at=at, until=at + 20, dead=dead) is is_taken
+    )
 
 
 async def test_who_renews_keeps_the_discovery(store: Store) -> None:
     job = await queued(store)
-    await store.jobs.take_discovery(job.id, "first", EPOCH, EPOCH + 20, [])
+    await store.jobs.take_discovery(job.id, "first", at=EPOCH, until=EPOCH + 20, dead=[])
     await store.queue.renew([(job.id, "first")], EPOCH + 60)
 
-    assert not await store.jobs.take_discovery(job.id, "other", EPOCH + 30, EPOCH + 50, [])
+    assert not await store.jobs.take_discovery(
+        job.id, "other", at=EPOCH + 30, until=EPOCH + 50, dead=[]
+    )
 
 
 async def test_a_finished_discovery_is_not_taken_again(store: Store) -> None:
     job = await queued(store, "a", is_last=True)
 
     assert (await store.jobs.get(job.id)).is_discovered
-    assert not await store.jobs.take_discovery(job.id, "me", EPOCH, EPOCH + 20, [])
+    assert not await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
 
 @pytest.mark.parametrize(
@@ -261,13 +268,13 @@ async def test_a_job_that_others_still_work_on_is_not_paused(store: Store) -> No
 
 async def test_a_paused_job_lets_go_of_its_discovery(store: Store) -> None:
     job = await queued(store)
-    await store.jobs.take_discovery(job.id, "me", EPOCH, EPOCH + 20, [])
+    await store.jobs.take_discovery(job.id, "me", at=EPOCH, until=EPOCH + 20, dead=[])
 
     await store.jobs.pause(job.id, EPOCH + 1, "interrupted")
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.finished_at) == (JobState.PAUSED, None)
-    assert await store.jobs.take_discovery(job.id, "other", EPOCH + 2, EPOCH + 22, [])
+    assert await store.jobs.take_discovery(job.id, "other", at=EPOCH + 2, until=EPOCH + 22, dead=[])
 
 
 async def test_an_ended_job_stays_as_it_ended(store: Store) -> None:

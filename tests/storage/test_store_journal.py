@@ -10,13 +10,13 @@ from tests.virtual import EPOCH
 
 
 async def test_events_are_told_in_the_order_they_happened(store: Store) -> None:
-    await store.event_log.append(
+    await store.events.append(
         event_row("job", EPOCH, "a.b", key="1", text="naïve"), event_row("job", 1, "c")
     )
-    await store.event_log.append(event_row("job", EPOCH, "a.b"))
-    await store.event_log.append(event_row("other", EPOCH, "a.b"))
+    await store.events.append(event_row("job", EPOCH, "a.b"))
+    await store.events.append(event_row("other", EPOCH, "a.b"))
 
-    events = await store.event_log.events("job")
+    events = await store.events.list("job")
 
     assert [(event.kind, event.key, event.at) for event in events] == [
         ("a.b", "1", EPOCH),
@@ -28,24 +28,24 @@ async def test_events_are_told_in_the_order_they_happened(store: Store) -> None:
 
 
 async def test_events_of_one_kind(store: Store) -> None:
-    await store.event_log.append(*(event_row("job", n, kind) for n, kind in enumerate("abab")))
+    await store.events.append(*(event_row("job", n, kind) for n, kind in enumerate("abab")))
 
-    assert [event.at for event in await store.event_log.events("job", kind="b")] == [1, 3]
-    assert [event.at for event in await store.event_log.events("job", limit=3)] == [0, 1, 2]
+    assert [event.at for event in await store.events.list("job", kind="b")] == [1, 3]
+    assert [event.at for event in await store.events.list("job", limit=3)] == [0, 1, 2]
 
 
 async def test_appending_nothing_is_no_event(store: Store) -> None:
-    await store.event_log.append()
+    await store.events.append()
 
-    assert await store.event_log.events("job") == []
+    assert await store.events.list("job") == []
 
 
 async def test_figures_of_many_writers_add_up(store: Store) -> None:
     await asyncio.gather(
-        *(store.event_log.add_statistics("job", {"requests": 1, "waited": 0.25}) for _ in range(40))
+        *(store.events.add_statistics("job", {"requests": 1, "waited": 0.25}) for _ in range(40))
     )
-    await store.event_log.add_statistics("other", {"requests": 5})
-    await store.event_log.add_statistics("job", {})
+    await store.events.add_statistics("other", {"requests": 5})
+    await store.events.add_statistics("job", {})
 
-    assert await store.event_log.statistics("job") == {"requests": 40, "waited": 10.0}
-    assert await store.event_log.statistics("nobody") == {}
+    assert await store.events.statistics("job") == {"requests": 40, "waited": 10.0}
+    assert await store.events.statistics("nobody") == {}

@@ -46,7 +46,7 @@ def _with(finish: Any, usage: Usage) -> Any:
 async def test_every_failed_attempt_is_kept_with_its_item(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
 
-    (one,) = await store.failure_log.unlucky(FailureQuery(job.id))
+    (one,) = await store.failures.unlucky(FailureQuery(job.id))
 
     assert (one.key, one.state, one.kind) == ("timeout-0", "failed", "timeout")
     assert (one.tries, one.requests, one.status, one.seconds) == (1, 2, 500, 1.5)
@@ -57,9 +57,9 @@ async def test_every_failed_attempt_is_kept_with_its_item(store: Store) -> None:
 async def test_failures_are_found_by_kind_state_and_key(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    by_kind = await store.failure_log.unlucky(FailureQuery(job.id, kind=FailureKind.SERVER))
-    by_state = await store.failure_log.unlucky(FailureQuery(job.id, state=ItemState.QUARANTINED))
-    by_key = await store.failure_log.unlucky(FailureQuery(job.id, key="timeout-0"))
+    by_kind = await store.failures.unlucky(FailureQuery(job.id, kind=FailureKind.SERVER))
+    by_state = await store.failures.unlucky(FailureQuery(job.id, state=ItemState.QUARANTINED))
+    by_key = await store.failures.unlucky(FailureQuery(job.id, key="timeout-0"))
 
     assert [one.key for one in by_kind] == ["server-1"]
     assert by_state == []
@@ -69,7 +69,7 @@ async def test_failures_are_found_by_kind_state_and_key(store: Store) -> None:
 async def test_kinds_are_counted_by_item_and_by_attempt(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    assert await store.failure_log.by_kind(job.id) == {
+    assert await store.failures.by_kind(job.id) == {
         "server": {"attempts": 2, "failed": 1},
         "timeout": {"attempts": 4, "failed": 2},
     }
@@ -78,9 +78,7 @@ async def test_kinds_are_counted_by_item_and_by_attempt(store: Store) -> None:
 async def test_exactly_the_items_that_fit_are_queued_again(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT, FailureKind.TIMEOUT, FailureKind.SERVER)
 
-    count = await store.failure_log.requeue(
-        FailureQuery(job.id, kind=FailureKind.TIMEOUT), EPOCH + 3
-    )
+    count = await store.failures.requeue(FailureQuery(job.id, kind=FailureKind.TIMEOUT), EPOCH + 3)
 
     counts = await store.queue.counts(job.id)
     assert count.items == 2
@@ -94,14 +92,14 @@ async def test_exactly_the_items_that_fit_are_queued_again(store: Store) -> None
 
 async def test_an_item_that_is_queued_again_begins_anew_but_keeps_its_past(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
-    await store.failure_log.requeue(FailureQuery(job.id), EPOCH + 3)
+    await store.failures.requeue(FailureQuery(job.id), EPOCH + 3)
 
     (lease,) = await leased(store, job, at=EPOCH + 4)
     await store.queue.finish(
         _with(ended(lease, OutcomeAction.FAIL, kind=FailureKind.SERVER), Usage(requests=3))
     )
 
-    (one,) = await store.failure_log.unlucky(FailureQuery(job.id))
+    (one,) = await store.failures.unlucky(FailureQuery(job.id))
     assert lease.tries == 1
     assert one.requests == 5
     assert len(one.attempts) == 2
@@ -110,7 +108,7 @@ async def test_an_item_that_is_queued_again_begins_anew_but_keeps_its_past(store
 async def test_without_a_fitting_item_the_job_stays_closed(store: Store) -> None:
     job = await failed_by(store, FailureKind.TIMEOUT)
 
-    count = await store.failure_log.requeue(FailureQuery(job.id, kind=FailureKind.BUG), EPOCH + 3)
+    count = await store.failures.requeue(FailureQuery(job.id, kind=FailureKind.BUG), EPOCH + 3)
 
     assert not count
     assert (await store.jobs.get(job.id)).state is JobState.PARTIAL
@@ -124,7 +122,7 @@ async def test_what_a_link_tells_becomes_an_event_of_the_item(store: Store) -> N
 
     await store.queue.finish(_with(stored(lease), usage))
 
-    (event,) = await store.event_log.events(job.id, kind="breaker.opened")
+    (event,) = await store.events.list(job.id, kind="breaker.opened")
     assert (event.key, event.data) == ("a", {"domain": "shop.test"})
 
 
@@ -156,7 +154,7 @@ async def test_discovery_that_a_budget_has_ended_goes_on(
     await store.queue.finish(stored(lease))
     await store.jobs.finish(job.id, EPOCH + 1)
 
-    done = await store.failure_log.requeue(FailureQuery(job.id, kind=kind), EPOCH + 2)
+    done = await store.failures.requeue(FailureQuery(job.id, kind=kind), EPOCH + 2)
 
     opened = await store.jobs.get(job.id)
     assert (done.items, done.is_discovering) == (0, True)
@@ -173,6 +171,6 @@ async def test_a_job_that_is_running_goes_on_running_when_items_are_queued_again
         ended(lease, OutcomeAction.FAIL, kind=FailureKind.TIMEOUT, reason="late")
     )
 
-    await store.failure_log.requeue(FailureQuery(job.id), EPOCH + 2)
+    await store.failures.requeue(FailureQuery(job.id), EPOCH + 2)
 
     assert (await store.jobs.get(job.id)).state is JobState.RUNNING

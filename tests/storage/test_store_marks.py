@@ -8,8 +8,9 @@ import pytest
 
 from longline.core.errors import StoreError
 from longline.storage.database import Database
-from longline.storage.records.marks import ExportCursors
-from longline.storage.records.records import RecordQuery, Records
+from longline.storage.records.export_cursors import ExportCursors
+from longline.storage.records.query import RecordQuery
+from longline.storage.records.records import Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
 

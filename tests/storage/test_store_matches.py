@@ -8,13 +8,13 @@ import pytest
 
 from longline.storage.database import Database
 from longline.storage.errors import UnknownRecord
-from longline.storage.records.matches import Deposit, Entry, Matches, Pair
+from longline.storage.records.matches import BlockedRecord, MatchBatch, Matches, RecordPair
 from longline.storage.store import Store
 from tests.storage.given import record
 from tests.virtual import EPOCH
 
 KIND, MARK = "thing", "rules-1"
-FIRST, SECOND = Entry(1, 1, {"red", "round"}, 3), Entry(2, 1, {"red"}, 3)
+FIRST, SECOND = BlockedRecord(1, 1, {"red", "round"}, 3), BlockedRecord(2, 1, {"red"}, 3)
 
 
 @pytest.fixture
@@ -25,16 +25,18 @@ async def matches(database: Database, store: Store) -> Matches:
     return Matches(database)
 
 
-def pair(left: int = 1, right: int = 2, *, score: float = 9.0, versions: Any = (1, 1)) -> Pair:
-    return Pair(left, right, versions, score, is_match=True, evidence=[{"field": "colour"}])
+def pair(
+    left: int = 1, right: int = 2, *, score: float = 9.0, versions: Any = (1, 1)
+) -> RecordPair:
+    return RecordPair(left, right, versions, score, is_match=True, evidence=[{"field": "colour"}])
 
 
 def nothing(left: Any, right: Any) -> None:
     del left, right
 
 
-def deposit(*pairs: Pair, entries: Any = (FIRST, SECOND), judge: Any = nothing) -> Deposit:
-    return Deposit(KIND, MARK, entries, pairs, judge, EPOCH)
+def deposit(*pairs: RecordPair, entries: Any = (FIRST, SECOND), judge: Any = nothing) -> MatchBatch:
+    return MatchBatch(KIND, MARK, entries, pairs, judge, EPOCH)
 
 
 async def pending(matches: Matches, mark: str = MARK) -> list[int]:
@@ -54,58 +56,61 @@ async def test_what_was_never_compared_is_pending(matches: Matches) -> None:
 async def test_a_record_in_its_blocks_is_pending_until_its_pairs_are_written(
     matches: Matches,
 ) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND])
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
     assert await pending(matches) == [1, 2, 3]
 
-    await matches.settle(deposit(pair()))
+    await matches.save_pairs(deposit(pair()))
 
     assert await pending(matches) == [3]
     assert await ends(matches) == [(1, 2)]
 
 
 async def test_blocks_hold_records_of_the_present_rules_only(matches: Matches) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST])
-    await matches.put_into_blocks(KIND, "rules-2", [SECOND])
+    await matches.assign_blocks(KIND, MARK, [FIRST])
+    await matches.assign_blocks(KIND, "rules-2", [SECOND])
 
-    assert await matches.members(KIND, MARK, ["red", "round", "blue"]) == {"red": [1], "round": [1]}
-    assert await matches.members("other", MARK, ["red"]) == {}
+    assert await matches.block_members(KIND, MARK, ["red", "round", "blue"]) == {
+        "red": [1],
+        "round": [1],
+    }
+    assert await matches.block_members("other", MARK, ["red"]) == {}
 
 
 async def test_a_changed_record_is_pending_and_leaves_its_old_blocks_and_pairs(
     matches: Matches, store: Store
 ) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND])
-    await matches.settle(deposit(pair()))
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
+    await matches.save_pairs(deposit(pair()))
 
     await store.records.create(record("a", {"title": "New"}, fingerprint="new"), at=EPOCH)
     assert await pending(matches) == [1, 3]
-    await matches.put_into_blocks(KIND, MARK, [Entry(1, 2, {"blue"}, 3)])
+    await matches.assign_blocks(KIND, MARK, [BlockedRecord(1, 2, {"blue"}, 3)])
 
     assert await ends(matches) == []
-    assert await matches.members(KIND, MARK, ["red", "blue"]) == {"red": [2], "blue": [1]}
+    assert await matches.block_members(KIND, MARK, ["red", "blue"]) == {"red": [2], "blue": [1]}
 
 
 async def test_who_was_compared_meanwhile_is_not_taken_up_again(matches: Matches) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST])
-    await matches.settle(deposit(entries=[FIRST]))
+    await matches.assign_blocks(KIND, MARK, [FIRST])
+    await matches.save_pairs(deposit(entries=[FIRST]))
 
-    assert await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND]) == {2}
+    assert await matches.assign_blocks(KIND, MARK, [FIRST, SECOND]) == {2}
 
 
 async def test_a_pair_written_twice_is_one(matches: Matches) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND])
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
 
-    await matches.settle(deposit(pair()))
-    await matches.settle(deposit(pair(score=8.0)))
+    await matches.save_pairs(deposit(pair()))
+    await matches.save_pairs(deposit(pair(score=8.0)))
 
     assert [link.score for link in await matches.links(KIND)] == [8.0]
 
 
 async def test_a_pair_of_a_version_that_was_overtaken_is_not_written(matches: Matches) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND])
-    await matches.put_into_blocks(KIND, MARK, [Entry(2, 2, {"red"}, 3)])  # by another process
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
+    await matches.assign_blocks(KIND, MARK, [BlockedRecord(2, 2, {"red"}, 3)])  # by another process
 
-    written = await matches.settle(deposit(pair()))
+    written = await matches.save_pairs(deposit(pair()))
 
     assert written.matched == 0
     assert await ends(matches) == []
@@ -113,16 +118,18 @@ async def test_a_pair_of_a_version_that_was_overtaken_is_not_written(matches: Ma
 
 
 async def test_a_decision_outlives_what_is_compared_later(matches: Matches) -> None:
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND])
-    await matches.settle(deposit(pair()))
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND])
+    await matches.save_pairs(deposit(pair()))
     await matches.decide(KIND, (2, 1), "rejected", at=EPOCH + 5)
 
-    await matches.put_into_blocks(KIND, MARK, [Entry(1, 2, {"red"}, 3)])
-    await matches.settle(deposit(pair(versions=(2, 1), score=7.0), entries=[Entry(1, 2, set(), 3)]))
+    await matches.assign_blocks(KIND, MARK, [BlockedRecord(1, 2, {"red"}, 3)])
+    await matches.save_pairs(
+        deposit(pair(versions=(2, 1), score=7.0), entries=[BlockedRecord(1, 2, set(), 3)])
+    )
 
     (row,) = await matches.evidence(KIND, [1, 2])
     assert (row["decision"], row["decided_at"], row["score"]) == ("rejected", EPOCH + 5, 7.0)
-    assert await matches.decided(KIND, [1]) == [(1, 2)]
+    assert await matches.decided_pairs(KIND, [1]) == [(1, 2)]
 
 
 async def test_a_person_may_decide_on_what_was_never_compared(matches: Matches) -> None:
@@ -137,16 +144,16 @@ async def test_a_person_may_decide_on_what_was_never_compared(matches: Matches) 
 async def test_records_that_others_join_are_asked_about_and_contradictions_kept(
     matches: Matches,
 ) -> None:
-    third = Entry(3, 1, {"red"}, 3)
+    third = BlockedRecord(3, 1, {"red"}, 3)
     asked: list[tuple[int, int]] = []
 
-    def judge(left: Any, right: Any) -> Pair:
+    def judge(left: Any, right: Any) -> RecordPair:
         asked.append((left["id"], right["id"]))
-        return Pair(left["id"], right["id"], (1, 1), -1.0, is_match=False, evidence=[])
+        return RecordPair(left["id"], right["id"], (1, 1), -1.0, is_match=False, evidence=[])
 
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND, third])
-    await matches.settle(deposit(pair(1, 2), judge=judge))
-    await matches.settle(deposit(pair(2, 3), entries=[third], judge=judge))
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND, third])
+    await matches.save_pairs(deposit(pair(1, 2), judge=judge))
+    await matches.save_pairs(deposit(pair(2, 3), entries=[third], judge=judge))
 
     assert asked == [(1, 3)]
     assert [link.joins for link in await matches.links(KIND)] == [True, False, True]
@@ -156,21 +163,21 @@ async def test_a_source_is_left_out_but_not_what_a_person_said_of_it(
     matches: Matches, store: Store
 ) -> None:
     await store.records.create(record("d", source="library"), at=EPOCH)
-    fourth = Entry(4, 1, {"red"}, 3)
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND, fourth])
-    await matches.settle(deposit(pair(1, 4), pair(1, 2), entries=[FIRST, SECOND, fourth]))
+    fourth = BlockedRecord(4, 1, {"red"}, 3)
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND, fourth])
+    await matches.save_pairs(deposit(pair(1, 4), pair(1, 2), entries=[FIRST, SECOND, fourth]))
     await matches.decide(KIND, (2, 4), "confirmed", at=EPOCH)
 
-    await matches.leave_out(KIND, ["shop"])
+    await matches.forget_other_sources(KIND, ["shop"])
 
     assert await ends(matches) == [(1, 2), (2, 4)]
-    assert await matches.members(KIND, MARK, ["red"]) == {"red": [1, 2]}
+    assert await matches.block_members(KIND, MARK, ["red"]) == {"red": [1, 2]}
 
 
 async def test_the_surroundings_of_a_record_reach_over_others(matches: Matches) -> None:
-    third = Entry(3, 1, {"red"}, 3)
-    await matches.put_into_blocks(KIND, MARK, [FIRST, SECOND, third])
-    await matches.settle(deposit(pair(1, 2), pair(2, 3), entries=[FIRST, SECOND, third]))
+    third = BlockedRecord(3, 1, {"red"}, 3)
+    await matches.assign_blocks(KIND, MARK, [FIRST, SECOND, third])
+    await matches.save_pairs(deposit(pair(1, 2), pair(2, 3), entries=[FIRST, SECOND, third]))
 
     around = await matches.links_around(KIND, 1)
 

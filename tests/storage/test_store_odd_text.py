@@ -32,8 +32,8 @@ async def test_a_failed_request_of_such_an_address_is_in_the_ledger(store: Store
 
     state = await store.queue.finish(Completion(lease, outcome, EPOCH, usage=an_account()))
 
-    (unlucky,) = await store.failure_log.unlucky(FailureQuery(job.id))
-    (told,) = await store.event_log.events(job.id, kind="request.odd")
+    (unlucky,) = await store.failures.unlucky(FailureQuery(job.id))
+    (told,) = await store.events.list(job.id, kind="request.odd")
     assert state is ItemState.FAILED
     assert [(one["url"], one["reason"]) for one in unlucky.attempts] == [(KEPT, f"{KEPT} failed")]
     assert told.data == {"url": KEPT, "seen": [{KEPT: KEPT}]}
@@ -52,9 +52,9 @@ async def test_a_record_beside_such_a_request_is_quarantined_only_for_itself(sto
 async def test_an_event_never_fails_for_what_it_tells_of(store: Store) -> None:
     job = await queued(store)
 
-    await store.event_log.append(event_row(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
+    await store.events.append(event_row(job.id, EPOCH, "odd", one=[ValueError(HALF)], two={1}))
 
-    (told,) = await store.event_log.events(job.id, kind="odd")
+    (told,) = await store.events.list(job.id, kind="odd")
     assert told.data == {"one": [KEPT], "two": [1]}
 
 
@@ -93,8 +93,6 @@ async def test_a_job_that_ends_over_it_says_so(store: Store) -> None:
 async def test_an_event_that_tells_of_it_is_kept(store: Store) -> None:
     job = await queued(store)
 
-    await store.event_log.append(event_row(job.id, EPOCH, "odd", reason=HALF))
+    await store.events.append(event_row(job.id, EPOCH, "odd", reason=HALF))
 
-    assert [one.data for one in await store.event_log.events(job.id, kind="odd")] == [
-        {"reason": KEPT}
-    ]
+    assert [one.data for one in await store.events.list(job.id, kind="odd")] == [{"reason": KEPT}]

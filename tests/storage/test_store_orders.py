@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from longline.core.model import Job, JobState
-from longline.storage.copy import Copying, Side
+from longline.storage.copy import CopyEnd, DatabaseCopy
 from longline.storage.database import Database, open_database
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
@@ -27,15 +27,15 @@ def claim(order: Task, owner: str = "one", at: float = EPOCH, **said: list[str])
 
 
 async def kinds(store: Store, job: Job) -> list[str]:
-    return [event.kind for event in await store.event_log.events(job.id)]
+    return [event.kind for event in await store.events.list(job.id)]
 
 
 async def test_an_order_has_one_owner(store: Store) -> None:
     order = an_export(await queued(store))
-    await store.orders.place(order)
+    await store.tasks.place(order)
 
     taken = await asyncio.gather(
-        *(store.orders.take(claim(order, name)) for name in ("one", "two", "three"))
+        *(store.tasks.take(claim(order, name)) for name in ("one", "two", "three"))
     )
 
     assert [one is None for one in taken].count(False) == 1
@@ -44,56 +44,56 @@ async def test_an_order_has_one_owner(store: Store) -> None:
 async def test_an_order_that_is_placed_twice_is_one(store: Store) -> None:
     order = an_export(await queued(store))
 
-    await store.orders.place(order)
-    await store.orders.place(replace(order, placed_at=EPOCH + 1))
+    await store.tasks.place(order)
+    await store.tasks.place(replace(order, placed_at=EPOCH + 1))
 
-    assert await store.orders.ready(EPOCH + 1) == [replace(order, placed_at=EPOCH + 1)]
+    assert await store.tasks.ready(EPOCH + 1) == [replace(order, placed_at=EPOCH + 1)]
 
 
 async def test_an_order_that_is_done_is_gone_and_told_of(store: Store) -> None:
     job = await queued(store)
-    await store.orders.place(an_export(job))
-    taken = await store.orders.take(claim(an_export(job)))
+    await store.tasks.place(an_export(job))
+    taken = await store.tasks.take(claim(an_export(job)))
     assert taken is not None
 
-    assert await store.orders.done(taken, event_row(job.id, EPOCH, "export.written"))
+    assert await store.tasks.done(taken, event_row(job.id, EPOCH, "export.written"))
 
-    assert await store.orders.ready(EPOCH) == []
+    assert await store.tasks.ready(EPOCH) == []
     assert (await kinds(store, job))[-1] == "export.written"
 
 
 async def test_whoever_lost_an_order_neither_drops_nor_keeps_it(store: Store) -> None:
     job = await queued(store)
-    await store.orders.place(an_export(job))
-    first = await store.orders.take(claim(an_export(job), "one"))
+    await store.tasks.place(an_export(job))
+    first = await store.tasks.take(claim(an_export(job), "one"))
     assert first is not None
-    second = await store.orders.take(claim(an_export(job), "two", EPOCH + 21))
+    second = await store.tasks.take(claim(an_export(job), "two", EPOCH + 21))
 
-    assert not await store.orders.keep(first, EPOCH + 100)
-    assert not await store.orders.done(first, event_row(job.id, EPOCH, "export.written"))
+    assert not await store.tasks.keep(first, EPOCH + 100)
+    assert not await store.tasks.done(first, event_row(job.id, EPOCH, "export.written"))
 
     assert second is not None
-    assert await store.orders.ready(EPOCH) == [second]
+    assert await store.tasks.ready(EPOCH) == [second]
     assert "export.written" not in await kinds(store, job)
 
 
 async def test_an_order_is_kept_by_signs_of_life(store: Store) -> None:
     order = an_export(await queued(store))
-    await store.orders.place(order)
-    first = await store.orders.take(claim(order, "one"))
+    await store.tasks.place(order)
+    first = await store.tasks.take(claim(order, "one"))
     assert first is not None
 
-    assert await store.orders.keep(first, EPOCH + 40)
+    assert await store.tasks.keep(first, EPOCH + 40)
 
-    assert await store.orders.take(claim(order, "two", EPOCH + 21)) is None
+    assert await store.tasks.take(claim(order, "two", EPOCH + 21)) is None
 
 
 async def test_an_order_of_a_dead_owner_is_taken_at_once(store: Store) -> None:
     order = an_export(await queued(store))
-    await store.orders.place(order)
-    await store.orders.take(claim(order, "one"))
+    await store.tasks.place(order)
+    await store.tasks.take(claim(order, "one"))
 
-    taken = await store.orders.take(claim(order, "two", dead=["one"]))
+    taken = await store.tasks.take(claim(order, "two", dead=["one"]))
 
     assert taken is not None
     assert (taken.owner, taken.deaths) == ("two", 0)
@@ -102,32 +102,32 @@ async def test_an_order_of_a_dead_owner_is_taken_at_once(store: Store) -> None:
 async def test_an_order_that_kills_three_workers_is_given_up(store: Store) -> None:
     job = await queued(store)
     order = an_export(job)
-    await store.orders.place(order)
-    await store.orders.take(claim(order, "one"))
-    await store.orders.take(claim(order, "two", dead=["one"], killed=["one"]))
-    await store.orders.take(claim(order, "three", dead=["two"], killed=["two"]))
+    await store.tasks.place(order)
+    await store.tasks.take(claim(order, "one"))
+    await store.tasks.take(claim(order, "two", dead=["one"], killed=["one"]))
+    await store.tasks.take(claim(order, "three", dead=["two"], killed=["two"]))
 
-    taken = await store.orders.take(claim(order, "four", dead=["three"], killed=["three"]))
+    taken = await store.tasks.take(claim(order, "four", dead=["three"], killed=["three"]))
 
     assert taken is None
-    assert await store.orders.ready(EPOCH) == []
-    last = (await store.event_log.events(job.id))[-1]
+    assert await store.tasks.ready(EPOCH) == []
+    last = (await store.events.list(job.id))[-1]
     assert last.kind == "export.failed"
     assert "3 workers" in last.data["reason"]
 
 
 async def test_an_order_for_after_the_end_waits_for_it(store: Store) -> None:
     job = await queued(store, "1")
-    await store.orders.place(an_export(job, is_after_end=True))
-    before = await store.orders.ready(EPOCH + 100)
+    await store.tasks.place(an_export(job, is_after_end=True))
+    before = await store.tasks.ready(EPOCH + 100)
     await store.jobs.pause(job.id, EPOCH + 4, "enough for now")
-    paused = await store.orders.ready(EPOCH + 100)
+    paused = await store.tasks.ready(EPOCH + 100)
 
     await store.jobs.cancel(job.id, EPOCH + 5, "enough")
 
     assert (before, paused) == ([], [])
-    assert await store.orders.ready(EPOCH + 4) == []
-    assert [one.job for one in await store.orders.ready(EPOCH + 5)] == [job.id]
+    assert await store.tasks.ready(EPOCH + 4) == []
+    assert [one.job for one in await store.tasks.ready(EPOCH + 5)] == [job.id]
 
 
 async def test_the_end_of_a_clusters_job_leaves_the_order_to_tell_its_source(store: Store) -> None:
@@ -135,7 +135,7 @@ async def test_the_end_of_a_clusters_job_leaves_the_order_to_tell_its_source(sto
 
     assert await store.jobs.finish(job.id, EPOCH) is JobState.COMPLETE
 
-    (order,) = await store.orders.ready(EPOCH)
+    (order,) = await store.tasks.ready(EPOCH)
     assert (order.job, order.kind) == (job.id, TaskKind.FINISHED)
 
 
@@ -146,7 +146,7 @@ async def test_whoever_runs_a_job_alone_or_with_a_limit_leaves_no_order(store: S
     await store.jobs.finish(local.id, EPOCH)
     await store.jobs.finish(limited.id, EPOCH)
 
-    assert await store.orders.ready(EPOCH) == []
+    assert await store.tasks.ready(EPOCH) == []
 
 
 async def test_the_orders_of_a_job_are_told_whether_it_is_time_or_not(store: Store) -> None:
@@ -154,60 +154,60 @@ async def test_the_orders_of_a_job_are_told_whether_it_is_time_or_not(store: Sto
     late = an_export(job, is_after_end=True)
     early = replace(an_export(job), placed_at=EPOCH - 1)
     for order in (late, early, an_export(other)):
-        await store.orders.place(order)
+        await store.tasks.place(order)
 
-    assert await store.orders.of(job.id) == [early, late]
+    assert await store.tasks.of(job.id) == [early, late]
 
 
 async def test_an_order_that_is_dropped_is_carried_out_by_nobody(store: Store) -> None:
     job = await queued(store)
-    await store.orders.place(an_export(job))
+    await store.tasks.place(an_export(job))
 
-    assert await store.orders.drop(an_export(job), EPOCH, [])
+    assert await store.tasks.drop(an_export(job), EPOCH, [])
 
-    assert await store.orders.take(claim(an_export(job))) is None
-    last = (await store.event_log.events(job.id))[-1]
+    assert await store.tasks.take(claim(an_export(job))) is None
+    last = (await store.events.list(job.id))[-1]
     assert (last.kind, last.data) == ("export.dropped", {"output": "/tmp/a.csv"})  # noqa: S108
 
 
 async def test_an_order_that_somebody_is_at_is_not_dropped(store: Store) -> None:
     job = await queued(store)
-    await store.orders.place(an_export(job))
-    taken = await store.orders.take(claim(an_export(job), "one"))
+    await store.tasks.place(an_export(job))
+    taken = await store.tasks.take(claim(an_export(job), "one"))
 
-    assert not await store.orders.drop(an_export(job), EPOCH + 1, [])
+    assert not await store.tasks.drop(an_export(job), EPOCH + 1, [])
 
-    assert await store.orders.of(job.id) == [taken]
+    assert await store.tasks.of(job.id) == [taken]
     assert "export.dropped" not in await kinds(store, job)
 
 
 async def test_an_order_of_a_dead_owner_can_be_dropped(store: Store) -> None:
     job = await queued(store)
-    await store.orders.place(an_export(job))
-    first = await store.orders.take(claim(an_export(job), "one"))
+    await store.tasks.place(an_export(job))
+    first = await store.tasks.take(claim(an_export(job), "one"))
     assert first is not None
 
-    assert await store.orders.drop(an_export(job), EPOCH + 1, ["one"])
+    assert await store.tasks.drop(an_export(job), EPOCH + 1, ["one"])
 
-    assert not await store.orders.done(first, event_row(job.id, EPOCH, "export.written"))
+    assert not await store.tasks.done(first, event_row(job.id, EPOCH, "export.written"))
 
 
 async def test_an_order_that_is_done_cannot_be_dropped(store: Store) -> None:
     job = await queued(store)
 
-    assert not await store.orders.drop(an_export(job), EPOCH, [])
+    assert not await store.tasks.drop(an_export(job), EPOCH, [])
 
     assert "export.dropped" not in await kinds(store, job)
 
 
 async def test_orders_move_with_a_home(store: Store, database: Database, tmp_path: Path) -> None:
     order = an_export(await queued(store))
-    await store.orders.place(order)
+    await store.tasks.place(order)
     target = open_database(f"sqlite:///{tmp_path / 'target.sqlite'}")
 
-    await Copying(Side(database), Side(target), dead_among=list).run(force=True)
+    await DatabaseCopy(CopyEnd(database), CopyEnd(target), dead_among=list).run(force=True)
 
-    assert await Store(target).orders.ready(EPOCH) == [order]
+    assert await Store(target).tasks.ready(EPOCH) == [order]
     target.close()
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from longline.core.model import ItemState, Usage
 from longline.storage.database import open_database
 from longline.storage.errors import StoreGone
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer, postgres_running
 from tests.storage.cutting_proxy import Cut, CuttingProxy, proxy_to
@@ -87,8 +87,8 @@ async def test_a_server_killed_among_writes_loses_and_doubles_nothing(
     assert done.qsize() + len(begun) == 300
     assert (await outlasting.queue.counts(job.id))[ItemState.STORED] == 300
     assert await outlasting.records.count() == 300
-    assert (await outlasting.event_log.statistics(job.id))["requests"] == 300
-    events = await outlasting.event_log.events(job.id, kind="item.stored")
+    assert (await outlasting.events.statistics(job.id))["requests"] == 300
+    events = await outlasting.events.list(job.id, kind="item.stored")
     assert len({event.key for event in events}) == len(events) == 300
 
 
@@ -99,10 +99,10 @@ async def test_a_commit_whose_answer_is_lost_counts_once(
     job = await cut_off.jobs.create(new_job())
     proxy.cut = cut
 
-    await cut_off.event_log.add_statistics(job.id, {"requests": 1})
+    await cut_off.events.add_statistics(job.id, {"requests": 1})
 
     assert proxy.cuts == 1
-    assert await cut_off.event_log.statistics(job.id) == {"requests": 1}
+    assert await cut_off.events.statistics(job.id) == {"requests": 1}
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
@@ -133,7 +133,7 @@ async def test_readers_wait_for_the_server_too(outlasting: Store, mortal: Postgr
 async def test_a_server_that_does_not_come_back_fails_all_who_wait(
     mortal: PostgresServer, name: str
 ) -> None:
-    database = open_database(mortal.url(name), patience=0.3)
+    database = open_database(mortal.url(name), timeout=0.3)
     store = Store(database)
     await asyncio.to_thread(mortal.kill)
 
@@ -166,11 +166,11 @@ async def test_two_who_wait_for_each_other_are_both_served(
         connection.execute(change, {"name": keys[1]})
 
     one, other = open_database(mortal.url(name)), open_database(mortal.url(name))
-    await Store(one).event_log.add_statistics("job", {"a": 0, "b": 0})
+    await Store(one).events.add_statistics("job", {"a": 0, "b": 0})
 
     await asyncio.gather(one.write(change, ("a", "b")), other.write(change, ("b", "a")))
 
     assert len(attempts) == 3
-    assert await Store(one).event_log.statistics("job") == {"a": 2, "b": 2}
+    assert await Store(one).events.statistics("job") == {"a": 2, "b": 2}
     one.close()
     other.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longline.core.model import ItemState
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import new_job
 
@@ -34,11 +34,11 @@ async def test_ten_processes_write_to_one_database(store: Store, address: str) -
     counts = [int(line) for line in done.stdout.split()]
     assert (len(counts), sum(counts)) == (PROCESSES, PROCESSES * ROWS)
     assert (await store.queue.counts(job.id))[ItemState.SKIPPED] == PROCESSES * ROWS
-    assert await store.event_log.statistics(job.id) == {
+    assert await store.events.statistics(job.id) == {
         "requests": PROCESSES * ROWS,
         "item_requests": 0,
         "item_seconds": 0,
     }
     keys = {row["key"] for row in store.records.stream(RecordQuery(job=job.id))}
     assert keys == {f"p{n}-{row}" for n in range(PROCESSES) for row in range(ROWS)}
-    assert len(await store.event_log.events(job.id, kind="item.skipped", limit=10**6)) == len(keys)
+    assert len(await store.events.list(job.id, kind="item.skipped", limit=10**6)) == len(keys)

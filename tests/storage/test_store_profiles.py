@@ -11,7 +11,7 @@ from longline.core.model import Job, JobState, Outcome, OutcomeAction
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.outcomes import Completion
-from longline.storage.records.profiles import Ending, Profiles
+from longline.storage.records.profiles import DriftResult, Profiles
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, record
 from tests.virtual import EPOCH
@@ -25,7 +25,7 @@ def profiles(store: Store) -> Profiles:
 async def ended_job(store: Store, at: float, **ending: Any) -> Job:
     """Return a job that has ended at this moment, with the profile it left."""
     job = await queued(store, is_last=True)
-    await store.jobs.finish(job.id, at, Ending({"records": 1}, **ending))
+    await store.jobs.finish(job.id, at, DriftResult({"records": 1}, **ending))
     return job
 
 
@@ -72,9 +72,9 @@ async def test_the_measure_is_what_was_sound_newest_first(store: Store, profiles
     await ended_job(store, EPOCH + 2, drift=("price",))
     last = await ended_job(store, EPOCH + 3)
 
-    assert [one.job for one in await profiles.measure("shop")] == [last.id, first.id]
-    assert [one.job for one in await profiles.measure("shop", but=last.id)] == [first.id]
-    assert await profiles.measure("other") == []
+    assert [one.job for one in await profiles.baselines("shop")] == [last.id, first.id]
+    assert [one.job for one in await profiles.baselines("shop", but=last.id)] == [first.id]
+    assert await profiles.baselines("other") == []
 
 
 async def test_what_a_person_accepts_replaces_all_before_it(
@@ -86,8 +86,8 @@ async def test_what_a_person_accepts_replaces_all_before_it(
 
     await profiles.accept(drifted.id, {"records": 2}, EPOCH + 4)
 
-    found = await profiles.measure("shop")
-    events = await store.event_log.events(drifted.id, kind="drift.accepted")
+    found = await profiles.baselines("shop")
+    events = await store.events.list(drifted.id, kind="drift.accepted")
     assert [one.job for one in found] == [last.id, drifted.id]
     assert found[1].profile == {"records": 2, "accepted": True}
     assert len(events) == 1
@@ -99,7 +99,7 @@ async def test_the_end_of_a_job_that_has_items_left_keeps_nothing(
     job = await queued(store, "a", is_last=True)
 
     assert not await store.jobs.is_over(job.id)
-    assert await store.jobs.finish(job.id, EPOCH, Ending({"records": 1})) is None
+    assert await store.jobs.finish(job.id, EPOCH, DriftResult({"records": 1})) is None
     assert await profiles.find(job.id) is None
 
 
@@ -126,7 +126,7 @@ async def test_the_evidence_is_what_was_committed_in_that_order(
 ) -> None:
     job = await committed(store, 10)
 
-    found = await profiles.evidence(job.id, lambda one: one, most=100)
+    found = await profiles.committed(job.id, lambda one: one, most=100)
 
     assert [one.key for one in found] == [f"{number:04}" for number in range(11)]
     assert (found[0].data, found[0].score, found[0].site) == (
@@ -146,7 +146,7 @@ async def test_what_was_stored_late_stands_where_its_item_was_found(
     await store.records.create(record("a"), at=EPOCH + 7, job=job.id)
     await store.records.create(record("itemless"), at=EPOCH, job=job.id)
 
-    found = await profiles.evidence(job.id, lambda one: one, most=100)
+    found = await profiles.committed(job.id, lambda one: one, most=100)
 
     assert [one.key for one in found] == ["a", "b", "c", "itemless"]
 
@@ -154,7 +154,7 @@ async def test_what_was_stored_late_stands_where_its_item_was_found(
 async def test_of_much_evidence_an_even_sample_is_read(store: Store, profiles: Profiles) -> None:
     job = await committed(store, 200)
 
-    found = await profiles.evidence(job.id, lambda one: one, most=44)
+    found = await profiles.committed(job.id, lambda one: one, most=44)
 
     bad = sum(one.data is None for one in found)
     assert (len(found), bad) == (44, 4)
@@ -167,9 +167,9 @@ async def test_a_run_that_made_few_records_of_what_it_found_is_no_measure(
 ) -> None:
     job = await queued(store, is_last=True)
 
-    await store.jobs.finish(job.id, EPOCH, Ending(profile))
+    await store.jobs.finish(job.id, EPOCH, DriftResult(profile))
 
-    assert await profiles.measure("shop") == []
+    assert await profiles.baselines("shop") == []
 
 
 async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
@@ -177,9 +177,9 @@ async def test_a_profile_of_nothing_does_not_replace_one_that_has_records(
 ) -> None:
     job = await queued(store, is_last=True)
     drift = {"price": "price is gone"}
-    await store.jobs.finish(job.id, EPOCH, Ending({"records": 5, "drift": drift}, ("gone",)))
+    await store.jobs.finish(job.id, EPOCH, DriftResult({"records": 5, "drift": drift}, ("gone",)))
 
-    await store.quarantine.end(job.id, EPOCH + 9, Ending({"records": 0}))
+    await store.quarantine.end(job.id, EPOCH + 9, DriftResult({"records": 0}))
 
     kept, ended = await profiles.find(job.id), await store.jobs.get(job.id)
     assert kept is not None
@@ -191,9 +191,9 @@ async def test_the_last_run_is_the_one_that_began_last(store: Store, profiles: P
     older = await queued(store, is_last=True)
     newer = await store.jobs.create(NewJob("shop", {}, {}, EPOCH + 100))
     await store.queue.add(Discovered(newer.id, [], EPOCH + 100, is_last=True))
-    await store.jobs.finish(newer.id, EPOCH + 200, Ending({"records": 1}))
+    await store.jobs.finish(newer.id, EPOCH + 200, DriftResult({"records": 1}))
 
-    await store.jobs.finish(older.id, EPOCH + 300, Ending({"records": 1}))
+    await store.jobs.finish(older.id, EPOCH + 300, DriftResult({"records": 1}))
 
     last = await profiles.last("shop")
     assert last is not None
@@ -209,10 +209,12 @@ async def test_a_measure_is_of_one_scope_and_of_what_fits(store: Store, profiles
     ]
     jobs = [await queued(store, is_last=True) for _ in scopes]
     for number, (job, scope) in enumerate(zip(jobs, scopes, strict=True)):
-        await store.jobs.finish(job.id, EPOCH + number, Ending({"records": 1, **scope}))
+        await store.jobs.finish(job.id, EPOCH + number, DriftResult({"records": 1, **scope}))
 
-    plain = await profiles.measure("shop")
-    fitting = await profiles.measure("shop", scope="a", fits=lambda one: not one.get("is_cut"))
+    plain = await profiles.baselines("shop")
+    fitting = await profiles.baselines(
+        "shop", scope="a", is_comparable=lambda one: not one.get("is_cut")
+    )
 
     assert [one.job for one in plain] == [jobs[0].id]
     assert [one.job for one in fitting] == [jobs[1].id]

@@ -13,7 +13,7 @@ from longline.storage.errors import LeaseLost
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import UNENDED, Held, Mended, Quarantine
-from longline.storage.records.profiles import Ending
+from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store
 from tests.storage.given import leased, new_job, queued, record
 from tests.virtual import EPOCH
@@ -96,19 +96,19 @@ async def test_what_is_mended_is_stored_with_its_event_and_its_figures(
 ) -> None:
     job = await held_job(store, "a", "b")
     held = await quarantine.held(job.id)
-    before = await store.event_log.statistics(job.id)
+    before = await store.events.statistics(job.id)
 
     ends = await quarantine.settle([mended(one) for one in held], LATER)
-    await quarantine.end(job.id, LATER, Ending({"records": 2}))
+    await quarantine.end(job.id, LATER, DriftResult({"records": 2}))
 
     assert ends == [ItemState.STORED, ItemState.STORED]
     assert (await store.jobs.get(job.id)).state is JobState.COMPLETE
     assert await store.records.count() == 2
-    assert await store.event_log.statistics(job.id) == before
+    assert await store.events.statistics(job.id) == before
     row = (await store.queue.finished(job.id))[0]
     assert (row["seconds"], row["finished_at"], row["raw"]) == (2.5, LATER, None)
     assert (row["lease_owner"], row["reason"], row["kind"]) == (None, None, None)
-    kinds = [event.kind for event in await store.event_log.events(job.id)]
+    kinds = [event.kind for event in await store.events.list(job.id)]
     assert kinds[-4:] == ["job.reopened", "item.stored", "item.stored", "job.complete"]
 
 
@@ -124,7 +124,7 @@ async def test_an_item_that_was_found_again_under_another_key_has_that_key(
     row = (await store.queue.rows(job.id))[0]
     assert ends == [ItemState.STORED]
     assert (row["key"], row["url"], row["data"]) == ("c", "https://shop.test/c", {"n": "\ufffdc"})
-    assert (await store.findings(job.id, job.source)).items_without_record == 0
+    assert (await store.jobs.findings(job.id, job.source)).items_without_record == 0
     assert [one.item.key for one in await quarantine.held(job.id)] == ["b"]
 
 
@@ -181,7 +181,7 @@ async def test_what_was_settled_once_is_not_settled_again(
 
     assert isinstance(ends[0], LeaseLost)
     assert ends[1] is ItemState.STORED
-    assert len(await store.event_log.events(job.id, kind="item.stored")) == 2
+    assert len(await store.events.list(job.id, kind="item.stored")) == 2
 
 
 async def test_what_is_queued_again_meanwhile_is_left_alone(
@@ -189,7 +189,7 @@ async def test_what_is_queued_again_meanwhile_is_left_alone(
 ) -> None:
     job = await held_job(store, "a")
     (held,) = await quarantine.held(job.id)
-    await store.failure_log.requeue(FailureQuery(job.id), LATER)
+    await store.failures.requeue(FailureQuery(job.id), LATER)
 
     (end,) = await quarantine.settle([mended(held)], LATER)
 
@@ -235,11 +235,11 @@ async def test_a_job_at_work_is_neither_marked_nor_ended(
     await store.queue.finish(Completion(lease, Outcome(OutcomeAction.QUARANTINE, raw={}), EPOCH))
 
     await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
-    await quarantine.end(job.id, LATER, Ending({"records": 1}))
+    await quarantine.end(job.id, LATER, DriftResult({"records": 1}))
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.RUNNING, None)
-    assert await store.event_log.events(job.id, kind="job.reopened") == []
+    assert await store.events.list(job.id, kind="job.reopened") == []
 
 
 async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_replay(
@@ -251,7 +251,7 @@ async def test_a_job_that_gave_up_with_items_to_collect_is_not_opened_by_a_repla
     await store.jobs.fail(job.id, EPOCH, "closed")
 
     await quarantine.settle([mended(one) for one in await quarantine.held(job.id)], LATER)
-    await quarantine.end(job.id, LATER, Ending({"records": 1}))
+    await quarantine.end(job.id, LATER, DriftResult({"records": 1}))
 
     found = await store.jobs.get(job.id)
     assert (found.state, found.reason) == (JobState.FAILED, "closed")

@@ -9,7 +9,13 @@ import pytest
 
 from longline.core.model import QuestionState
 from longline.storage.database import Database
-from longline.storage.records.enrichment import Attempt, Question, Questions, Settled, Wish
+from longline.storage.records.enrichment import (
+    Attempt,
+    Question,
+    QuestionOutcome,
+    QuestionRequest,
+    Questions,
+)
 from longline.storage.records.records import Records
 from tests.storage.given import record
 from tests.virtual import EPOCH
@@ -33,8 +39,10 @@ async def asked(questions: Questions, records: Records, *texts: str, task: str =
     """Store a record for each text, and queue what it asks; return how many are new."""
     for number, _ in enumerate(texts):
         await records.create(record(str(number)), at=EPOCH)
-    wishes = [Wish(number + 1, 1, question(text, task)) for number, text in enumerate(texts)]
-    return await questions.queue(task, wishes, EPOCH)
+    wishes = [
+        QuestionRequest(number + 1, 1, question(text, task)) for number, text in enumerate(texts)
+    ]
+    return await questions.enqueue(task, wishes, EPOCH)
 
 
 async def leased(questions: Questions, owner: str = "me", at: float = EPOCH) -> Question:
@@ -43,8 +51,10 @@ async def leased(questions: Questions, owner: str = "me", at: float = EPOCH) -> 
     return found
 
 
-def answered(one: Question, owner: str = "me", **values: Any) -> Settled:
-    return Settled(one, owner, EPOCH + 5, QuestionState.ANSWERED, answer={"rooms": 2}, **values)
+def answered(one: Question, owner: str = "me", **values: Any) -> QuestionOutcome:
+    return QuestionOutcome(
+        one, owner, EPOCH + 5, QuestionState.ANSWERED, answer={"rooms": 2}, **values
+    )
 
 
 async def test_a_text_is_queued_once_however_many_records_have_it(
@@ -60,7 +70,7 @@ async def test_queueing_the_same_again_changes_nothing(
     questions: Questions, records: Records
 ) -> None:
     await asked(questions, records, "same")
-    await questions.settle(answered(await leased(questions)))
+    await questions.complete(answered(await leased(questions)))
 
     new = await asked(questions, records, "same")
 
@@ -73,7 +83,7 @@ async def test_a_record_that_is_not_to_be_asked_about_has_its_reason(
 ) -> None:
     await records.create(record("0"), at=EPOCH)
 
-    new = await questions.queue("rooms", [Wish(1, 1, question(""), "textless")], EPOCH)
+    new = await questions.enqueue("rooms", [QuestionRequest(1, 1, question(""), "textless")], EPOCH)
 
     assert new == 0
     assert await questions.lease("rooms", "me", at=EPOCH, until=EPOCH) is None
@@ -106,12 +116,14 @@ async def test_a_question_that_is_put_back_waits_until_it_is_due_and_keeps_its_a
     await asked(questions, records, "one")
     one = await leased(questions)
     tried = replace(one, tries=1, attempts=(Attempt(EPOCH, "not JSON", "well…"),))
-    back = Settled(tried, "me", EPOCH, QuestionState.QUEUED, reason="not JSON", due=EPOCH + 30)
+    back = QuestionOutcome(
+        tried, "me", EPOCH, QuestionState.QUEUED, reason="not JSON", due=EPOCH + 30
+    )
 
-    await questions.settle(back)
+    await questions.complete(back)
 
     assert await questions.lease("rooms", "me", at=EPOCH + 29, until=EPOCH + 50) is None
-    assert (await questions.standing("rooms")).due == EPOCH + 30
+    assert (await questions.backlog("rooms")).due == EPOCH + 30
     assert await leased(questions, at=EPOCH + 30) == tried
 
 
@@ -123,7 +135,7 @@ async def test_an_answer_counts_even_when_the_lease_is_lost(
     await questions.reclaim("rooms", EPOCH + 21)
     await leased(questions, "quick", at=EPOCH + 21)
 
-    is_settled = await questions.settle(answered(one, "slow"))
+    is_settled = await questions.complete(answered(one, "slow"))
 
     assert is_settled
     assert await questions.counts() == {"rooms": {"answered": {"records": 1, "questions": 1}}}
@@ -134,12 +146,12 @@ async def test_an_answer_is_not_replaced_by_a_later_one_nor_by_a_failure(
 ) -> None:
     await asked(questions, records, "one")
     one = await leased(questions)
-    await questions.settle(answered(one))
+    await questions.complete(answered(one))
     late = replace(answered(one), answer={"rooms": 9})
-    failed = Settled(one, "me", EPOCH, QuestionState.FAILED, reason="too late")
+    failed = QuestionOutcome(one, "me", EPOCH, QuestionState.FAILED, reason="too late")
 
-    assert not await questions.settle(late)
-    assert not await questions.settle(failed)
+    assert not await questions.complete(late)
+    assert not await questions.complete(failed)
 
     assert (await questions.of_records([1]))[1][0]["answer"] == {"rooms": 2}
 
@@ -151,12 +163,12 @@ async def test_a_failure_of_somebody_who_lost_the_lease_is_of_no_use(
     one = await leased(questions, "slow")
     await questions.reclaim("rooms", EPOCH, ["slow"])
 
-    is_settled = await questions.settle(
-        Settled(one, "slow", EPOCH, QuestionState.FAILED, reason="gone")
+    is_settled = await questions.complete(
+        QuestionOutcome(one, "slow", EPOCH, QuestionState.FAILED, reason="gone")
     )
 
     assert not is_settled
-    assert (await questions.standing("rooms")).queued == 1
+    assert (await questions.backlog("rooms")).queued == 1
 
 
 async def test_leases_of_the_dead_and_the_expired_are_taken_back_and_others_left(
@@ -184,7 +196,7 @@ async def test_a_worker_that_stops_puts_back_what_is_its_own(
     await questions.release("rooms", "me")
 
     assert await questions.owners("rooms") == ["you"]
-    assert (await questions.standing("rooms")).queued == 1
+    assert (await questions.backlog("rooms")).queued == 1
 
 
 async def test_what_failed_is_queued_again_with_new_tries_and_what_was_answered_is_not(
@@ -192,8 +204,10 @@ async def test_what_failed_is_queued_again_with_new_tries_and_what_was_answered_
 ) -> None:
     await asked(questions, records, "one", "two")
     bad = replace(await leased(questions), tries=3)
-    await questions.settle(Settled(bad, "me", EPOCH, QuestionState.FAILED, reason="no use"))
-    await questions.settle(answered(await leased(questions)))
+    await questions.complete(
+        QuestionOutcome(bad, "me", EPOCH, QuestionState.FAILED, reason="no use")
+    )
+    await questions.complete(answered(await leased(questions)))
 
     count = await questions.retry("rooms")
 
@@ -206,22 +220,22 @@ async def test_what_no_record_asks_any_more_is_forgotten_unless_it_was_answered(
 ) -> None:
     await asked(questions, records, "old", "older")
     known = await leased(questions)
-    await questions.settle(answered(known))
+    await questions.complete(answered(known))
     await asked(questions, records, "new", "newer")
 
-    await questions.tidy("rooms")
+    await questions.prune("rooms")
 
-    assert (await questions.standing("rooms")).queued == 2
+    assert (await questions.backlog("rooms")).queued == 2
     assert await asked(questions, records, known.text) == 0  # its answer is still there
 
 
 async def test_tokens_of_all_tries_are_added_up(questions: Questions, records: Records) -> None:
     await asked(questions, records, "one")
     one = await leased(questions)
-    await questions.settle(Settled(one, "me", EPOCH, QuestionState.QUEUED, tokens=30))
-    await questions.settle(answered(await leased(questions), tokens=12))
+    await questions.complete(QuestionOutcome(one, "me", EPOCH, QuestionState.QUEUED, tokens=30))
+    await questions.complete(answered(await leased(questions), tokens=12))
 
-    figures = await questions.figures("rooms")
+    figures = await questions.statistics("rooms")
 
     assert figures == {"tokens": 42, "models": ["practice"], "prompt_versions": ["1"]}
 

@@ -88,7 +88,7 @@ async def test_what_discovery_spent_is_counted(store: Store) -> None:
 
     await store.queue.add(Discovered(job.id, [], EPOCH, usage=Usage(requests=2, retries=1)))
 
-    assert await store.event_log.statistics(job.id) == {"requests": 2, "retries": 1}
+    assert await store.events.statistics(job.id) == {"requests": 2, "retries": 1}
 
 
 async def test_items_of_an_unknown_job_are_refused(store: Store) -> None:
@@ -312,12 +312,12 @@ async def test_a_finish_adds_to_the_statistics_and_the_events(store: Store) -> N
     )
 
     # A parked item is not finished, so its seconds do not count towards the mean.
-    assert await store.event_log.statistics(job.id) == {
+    assert await store.events.statistics(job.id) == {
         "requests": 6,
         "retries": 2,
         "waited": 1.0,
         "item_requests": 6,
         "item_seconds": 1.5,
     }
-    kinds = [event.kind for event in await store.event_log.events(job.id)]
+    kinds = [event.kind for event in await store.events.list(job.id)]
     assert kinds[-2:] == ["item.stored", "item.parked"]

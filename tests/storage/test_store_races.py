@@ -12,7 +12,7 @@ from longline.core.model import ItemState, JobState
 from longline.storage.errors import LeaseLost
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.storage.given import item, leased, new_job, queued, record, stored
 from tests.virtual import EPOCH
@@ -81,7 +81,7 @@ async def test_of_ten_who_finish_the_same_lease_one_does(stores: list[Store]) ->
 
     assert [end for (end,) in ends].count(ItemState.STORED) == 1
     assert sum(isinstance(end, LeaseLost) for (end,) in ends) == 9
-    assert len(await stores[0].event_log.events(job.id, kind="item.stored")) == 1
+    assert len(await stores[0].events.list(job.id, kind="item.stored")) == 1
 
 
 async def test_of_ten_who_end_a_job_one_does(stores: list[Store]) -> None:
@@ -92,7 +92,7 @@ async def test_of_ten_who_end_a_job_one_does(stores: list[Store]) -> None:
     states = await asyncio.gather(*(store.jobs.finish(job.id, EPOCH + 2) for store in stores))
 
     assert sorted(states, key=str) == [None] * 9 + [JobState.COMPLETE]
-    assert len(await stores[0].event_log.events(job.id, kind="job.complete")) == 1
+    assert len(await stores[0].events.list(job.id, kind="job.complete")) == 1
 
 
 async def test_the_same_new_record_of_ten_is_one(stores: list[Store]) -> None:
@@ -114,7 +114,7 @@ async def test_changes_of_ten_to_one_record_are_versions_without_a_gap(stores: l
 
     (row,) = await stores[0].records.list(RecordQuery())
     assert row["version"] == 11
-    versions = await stores[0].records.history.versions("a", source="shop")
+    versions = await stores[0].history.versions("a", source="shop")
     assert [one.version for one in versions] == list(range(1, 12))
 
 
@@ -139,13 +139,13 @@ async def test_what_ten_add_up_is_the_sum(stores: list[Store]) -> None:
 
     await asyncio.gather(
         *(
-            store.event_log.add_statistics("job", names)
+            store.events.add_statistics("job", names)
             for store in stores
             for names in (amounts, backwards, amounts)
         )
     )
 
-    assert await stores[0].event_log.statistics("job") == {
+    assert await stores[0].events.statistics("job") == {
         "requests": 30,
         "bytes": 300,
         "retries": 60,

@@ -113,8 +113,8 @@ async def test_the_third_death_with_an_item_in_hand_puts_it_into_quarantine(
 async def test_a_quarantined_item_leaves_an_event_and_its_line_in_the_ledger(store: Store) -> None:
     job = await lethal(store)
 
-    (event,) = await store.event_log.events(job.id, kind="item.quarantined")
-    (unlucky,) = await store.failure_log.unlucky(FailureQuery(job.id))
+    (event,) = await store.events.list(job.id, kind="item.quarantined")
+    (unlucky,) = await store.failures.unlucky(FailureQuery(job.id))
     assert (event.key, event.data["failure"], event.data["deaths"]) == ("1", "bug", 3)
     assert "3 workers" in event.data["reason"]
     assert [attempt["step"] for attempt in unlucky.attempts] == ["quarantine"]

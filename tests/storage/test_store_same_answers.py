@@ -12,9 +12,8 @@ from longline.core.errors import BadOption
 from longline.core.model import Item
 from longline.storage.database import open_database
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.records.matches import Entry
-from longline.storage.records.records import RecordQuery
-from longline.storage.records.selecting import parse_condition, parse_order
+from longline.storage.records.matches import BlockedRecord
+from longline.storage.records.query import RecordQuery, parse_condition, parse_order
 from longline.storage.store import Store
 from tests.export.answers_of import answered, asked
 from tests.storage.given import item, leased, new_job, queued, record
@@ -163,17 +162,17 @@ async def test_a_key_with_a_sign_of_code_0_is_met_again(store: Store) -> None:
 
 async def test_blocks_may_be_longer_than_an_index_takes(odd: Store) -> None:
     noise = "".join(hashlib.sha512(bytes([number])).hexdigest() for number in range(90))
-    entry = Entry(1, 1, frozenset({noise}), 2)
+    entry = BlockedRecord(1, 1, frozenset({noise}), 2)
 
-    await odd.matches.put_into_blocks("things", "mark", [entry])
+    await odd.matches.assign_blocks("things", "mark", [entry])
 
-    assert await odd.matches.members("things", "mark", [noise, "other"]) == {noise: [1]}
+    assert await odd.matches.block_members("things", "mark", [noise, "other"]) == {noise: [1]}
 
 
 async def test_a_question_that_another_is_about_to_take_is_not_waited_for(
     postgres_address: str,
 ) -> None:
-    database = open_database(postgres_address, patience=1.0)
+    database = open_database(postgres_address, timeout=1.0)
     store = Store(database)
     await store.records.create(record("a"), at=EPOCH)
     first = await asked(store, "a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 from tests.storage.given import record
 from tests.virtual import EPOCH

@@ -13,16 +13,17 @@ from sqlalchemy.dialects import postgresql
 
 from longline.core.errors import BadOption
 from longline.storage.database import Database
-from longline.storage.records.records import RecordQuery, Records, store_records
-from longline.storage.records.selecting import (
+from longline.storage.records.query import (
     Condition,
+    Operator,
     Order,
-    Test,
-    matching,
+    RecordQuery,
     parse_condition,
-    parse_moment,
     parse_order,
+    parse_timestamp,
+    select_records,
 )
+from longline.storage.records.records import Records, store_records
 from longline.storage.store import Store, open_store
 from tests.storage.given import record
 from tests.virtual import EPOCH
@@ -286,14 +287,14 @@ def test_what_is_no_order_is_refused(text: str) -> None:
         Condition("@score", ">", "much"),
         Condition("@score", ">", value=True),
         Condition("price", "<", None),
-        Condition("price", cast("Test", "like"), 1),
+        Condition("price", cast("Operator", "like"), 1),
         Condition("@data", "=", 1),
         Condition("@changed_at", ">", "yesterday"),
     ],
 )
 def test_a_condition_that_cannot_be_asked_is_refused(condition: Condition) -> None:
     with pytest.raises(BadOption):
-        matching(RecordQuery(where=(condition,)))
+        select_records(RecordQuery(where=(condition,)))
 
 
 def test_the_same_query_can_be_asked_of_postgresql() -> None:
@@ -304,7 +305,7 @@ def test_the_same_query_can_be_asked_of_postgresql() -> None:
     )
 
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy types it not
-    sql = str(matching(query).compile(dialect=dialect))
+    sql = str(select_records(query).compile(dialect=dialect))
 
     assert "json_typeof" in sql
     assert "json_type(" not in sql
@@ -322,13 +323,13 @@ def test_the_same_query_can_be_asked_of_postgresql() -> None:
     ],
 )
 def test_a_moment_is_a_date_or_how_long_ago(text: str, seconds: float) -> None:
-    assert parse_moment(text, option="--since", now=EPOCH) == seconds
+    assert parse_timestamp(text, option="--since", now=EPOCH) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "5", "d", "-2d", "9999999d"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(BadOption) as refused:
-        parse_moment(text, option="--since", now=EPOCH)
+        parse_timestamp(text, option="--since", now=EPOCH)
 
     assert refused.value.option == "--since"
     assert repr(text) in refused.value.problem

@@ -24,7 +24,7 @@ from longline.core.model import OutcomeAction
 from longline.storage import postgres as backend
 from longline.storage.database import Database, open_database
 from longline.storage.migrate import NEWEST, create_tables, run_migrations
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.schema import metadata, plumbing
 from longline.storage.store import Store, open_store
 from tests.servers import PostgresServer
@@ -105,7 +105,7 @@ def test_processes_that_open_an_empty_database_at_once_all_get_in(
 async def test_a_version_we_do_not_know_is_refused(own_postgres_address: str) -> None:
     database = open_database(own_postgres_address)
     await database.write(
-        lambda connection, _: connection.execute(text("UPDATE alembic_version SET version_num = 9"))
+        lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = 9"))
     )
     database.close()
 
@@ -173,7 +173,7 @@ def test_a_missing_driver_is_reported(address: str, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_full_disk_of_the_server_is_told(database: Database) -> None:
-    def fill(connection: Connection, _argument: None) -> None:
+    def fill(connection: Connection) -> None:
         raising = "RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'"
         connection.exec_driver_sql(f"DO $$ BEGIN {raising}; END $$")
 
@@ -182,18 +182,18 @@ async def test_a_full_disk_of_the_server_is_told(database: Database) -> None:
 
 
 async def test_a_row_that_others_keep_locked_is_told(store: Store, address: str) -> None:
-    await store.event_log.add_statistics("job", {"requests": 1})
-    hasty = open_database(address, patience=0.05)
+    await store.events.add_statistics("job", {"requests": 1})
+    hasty = open_database(address, timeout=0.05)
     engine = create_engine(address)
 
     with engine.begin() as connection:
         connection.execute(text("SELECT * FROM statistics FOR UPDATE"))
         with pytest.raises(StoreBusy):
-            await Store(hasty).event_log.add_statistics("job", {"requests": 1})
+            await Store(hasty).events.add_statistics("job", {"requests": 1})
     engine.dispose()
     hasty.close()
 
-    assert await store.event_log.statistics("job") == {"requests": 1}
+    assert await store.events.statistics("job") == {"requests": 1}
 
 
 async def test_a_reader_can_change_nothing(database: Database, store: Store) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from longline.core.errors import StoreBusy, StoreFull
 from longline.core.model import ItemState
 from longline.storage.database import Database, open_database
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.storage.given import leased, queued, record, stored
 from tests.virtual import EPOCH
@@ -31,7 +31,7 @@ def address(sqlite_address: str) -> str:
 def hasty(store: Store, address: str) -> Iterator[Store]:
     """The same file, opened by someone who does not wait."""
     del store
-    database = open_database(address, patience=0)
+    database = open_database(address, timeout=0)
     yield Store(database)
     database.close()
 
@@ -49,7 +49,7 @@ def lock(path: Path, hasty: Store) -> Iterator[sqlite3.Connection]:
 async def grow_by(database: Database, pages: int | None) -> None:
     """Let the file grow by at most so many pages, as a disk with that much room would."""
 
-    def limit(connection: Connection, _argument: None) -> None:
+    def limit(connection: Connection) -> None:
         used: Any = connection.exec_driver_sql("PRAGMA page_count").scalar()
         most = 2**30 if pages is None else used + pages
         connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
@@ -105,7 +105,7 @@ async def test_readers_do_not_wait_for_the_lock(hasty: Store) -> None:
 @pytest.mark.usefixtures("lock")
 def test_a_file_that_is_locked_while_it_is_opened_is_busy_not_broken(address: str) -> None:
     with pytest.raises(StoreBusy):
-        open_database(address, patience=0)
+        open_database(address, timeout=0)
 
 
 async def test_a_write_waits_for_others_within_its_patience(

@@ -124,7 +124,7 @@ def test_a_future_is_done_only_when_its_row_is_committed(
 def test_a_lock_that_was_not_to_be_had_is_waited_for_once(
     transactions: Transactions, writer: Writer
 ) -> None:
-    def wait_in_vain(_connection: Connection, _argument: None) -> None:
+    def wait_in_vain(_connection: Connection) -> None:
         raise StoreBusy("rows.sqlite", 60.0)
 
     shut(transactions, writer)
@@ -196,7 +196,7 @@ async def test_a_read_sees_one_moment_while_others_write(database: Database) -> 
     reading = asyncio.create_task(database.read(look))
     await asyncio.to_thread(between.wait)
     await database.write(
-        lambda connection, _: connection.exec_driver_sql(
+        lambda connection: connection.exec_driver_sql(
             "INSERT INTO statistics VALUES ('job', 'requests', 1)"
         )
     )

@@ -22,7 +22,7 @@ AT = 1_800_000_000.0
 async def write(store: Store, job: str, key: str) -> None:
     made = Record("shop", key, f"https://shop.test/{key}", {"title": key}, "first")
     await store.records.create(made, at=AT, job=job)
-    await store.event_log.add_statistics(job, {"requests": 1})
+    await store.events.add_statistics(job, {"requests": 1})
 
 
 async def work_off(store: Store, job: str, name: str) -> int:

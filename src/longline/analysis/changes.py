@@ -1,7 +1,7 @@
-"""What happened to the records of a source between two of its runs.
+"""Compare two runs of a source: which records appeared, changed and disappeared.
 
-A record has disappeared only when a run that could have seen it did not: what failed, what was
-quarantined and what a run did not reach is unknown, and said to be.
+A record has disappeared only if a run that could have seen it did not. Whatever failed, was
+quarantined or was not reached is reported as unknown.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from longline.analysis.job_report import Coverage, coverage_of, differing_scope
 from longline.core.errors import BadOption, FailureKind
+from longline.core.json_diff import FieldDiff
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState
-from longline.storage.records.differences import Difference
-from longline.storage.records.runs import Meeting, Pair, Sighting
+from longline.storage.records.history import ItemComparison, ItemResult, RunPair
 from longline.storage.store import Store
 
 _FINISHED = (JobState.COMPLETE, JobState.PARTIAL)
-_FEW = 20  # records of which any number may go at once
-_MOST_LOST = 0.5  # of the records of a run: beyond that, the list was more likely cut
+_FEW_RECORDS = 20  # of so few, any number may disappear
+_MAX_LOST = 0.5  # share of the records of a run; beyond that, the list was more likely cut
 
 
-class Fate(StrEnum):
-    """What became of a record."""
+class ChangeKind(StrEnum):
+    """What happened to a record."""
 
     APPEARED = "appeared"
     CHANGED = "changed"
@@ -36,33 +35,33 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One record: what became of it, the fields that differ, why that is unknown."""
+class RecordChange:
+    """One record: the kind of change, the fields that differ, why it is unknown."""
 
     key: str
-    fate: Fate
-    differences: tuple[Difference, ...] = ()
+    kind: ChangeKind
+    differences: tuple[FieldDiff, ...] = ()
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """All that happened between two runs; `older` is None for the first run of a source.
+class RunChanges:
+    """The changes between two runs; `older` is None for the first run of a source.
 
-    `counts` are of all records; `told` holds those that are not unchanged, at most as many of
-    each fate as were asked for. `caveats` say what the runs could not see.
+    `counts` covers all records; `listed` has those that are not unchanged, up to a limit for each
+    kind. `caveats` say what the runs could not see.
     """
 
     source: str
     older: str | None
     newer: str
-    counts: Mapping[Fate, int]
-    told: tuple[Change, ...]
+    counts: Mapping[ChangeKind, int]
+    listed: tuple[RecordChange, ...]
     caveats: tuple[str, ...] = ()
 
-    def of(self, fate: Fate) -> tuple[Change, ...]:
-        """Return the records of this fate."""
-        return tuple(one for one in self.told if one.fate is fate)
+    def of(self, kind: ChangeKind) -> tuple[RecordChange, ...]:
+        """Return the listed records of this kind."""
+        return tuple(one for one in self.listed if one.kind is kind)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
@@ -70,216 +69,194 @@ class Changes:
             "source": self.source,
             "from": self.older,
             "to": self.newer,
-            "counts": {fate.value: self.counts[fate] for fate in Fate},
-            "appeared": [one.key for one in self.of(Fate.APPEARED)],
+            "counts": {kind.value: self.counts[kind] for kind in ChangeKind},
+            "appeared": [one.key for one in self.of(ChangeKind.APPEARED)],
             "changed": {
-                one.key: [difference.as_dict() for difference in one.differences]
-                for one in self.of(Fate.CHANGED)
+                one.key: [diff.as_dict() for diff in one.differences]
+                for one in self.of(ChangeKind.CHANGED)
             },
-            "disappeared": [one.key for one in self.of(Fate.DISAPPEARED)],
-            "unknown": {one.key: one.reason for one in self.of(Fate.UNKNOWN)},
+            "disappeared": [one.key for one in self.of(ChangeKind.DISAPPEARED)],
+            "unknown": {one.key: one.reason for one in self.of(ChangeKind.UNKNOWN)},
             "caveats": list(self.caveats),
         }
 
 
-async def changes_between(
+async def compare_runs(
     store: Store,
     source: str | None = None,
     older_job: str | None = None,
     newer_job: str | None = None,
     *,
     most: int | None = None,
-) -> Changes:
-    """Return what happened between two runs: the last two finished ones, unless others are named.
+) -> RunChanges:
+    """Compare two runs: the last two finished ones, unless others are named.
 
     Args:
         store: where the jobs are.
-        source: whose runs; unless said, that of the jobs named, or of the last finished job.
-        older_job: an id or its beginning.
-        newer_job: an id or its beginning.
-        most: tell at most this many records of each fate; all are counted.
+        source: whose runs; by default that of the named jobs, or of the last finished job.
+        older_job: an id or a prefix of it.
+        newer_job: an id or a prefix of it.
+        most: list at most this many records of each kind; all are counted.
 
     Raises:
-        UnknownJob: none or several fit.
+        UnknownJob: no job or several jobs match.
         BadOption: there is no finished run, or these two cannot be compared.
     """
-    older, newer, later = await _chosen(store, source, older_job, newer_job)
-    then = await coverage_of(store, older) if older else Coverage()
-    now = await coverage_of(store, newer)
-    before = differing_scope(newer, older) if older else ()
-    scope = differing_scope(older, newer) if older else ()
-    judge = _Judge(older is None, (*then.gaps, *before), (*now.gaps, *scope), most)
-    pair = Pair(newer.source, older.id if older else "", newer.id, _end(older))
-    await store.records.history.meet(pair, judge.hear_all)
-    caveats = (*_caveats(older, newer, judge), *then.notes, *now.notes, *later)
-    return Changes(
+    older, newer, later = await _choose_jobs(store, source, older_job, newer_job)
+    then = await _coverage_of(store, older) if older else _Coverage()
+    now = await _coverage_of(store, newer)
+    before = _differing_scope(newer, older) if older else ()
+    scope = _differing_scope(older, newer) if older else ()
+    detector = _Detector(older is None, (*then.gaps, *before), (*now.gaps, *scope), most)
+    older_end = 0.0
+    if older is not None:
+        older_end = float("inf") if older.finished_at is None else older.finished_at
+    pair = RunPair(newer.source, older.id if older else "", newer.id, older_end)
+    await store.history.compare_items(pair, detector.add_all)
+    return RunChanges(
         source=newer.source,
         older=older.id if older else None,
         newer=newer.id,
-        counts={fate: judge.counts[fate] for fate in Fate},
-        told=tuple(judge.told),
-        caveats=caveats,
+        counts={kind: detector.counts[kind] for kind in ChangeKind},
+        listed=tuple(detector.listed),
+        caveats=(*_caveats(older, newer, detector), *then.notes, *now.notes, *later),
     )
 
 
 @dataclass(slots=True)
-class _Judge:
-    """Hears of the items of two runs, one by one, and says what became of their records."""
+class _Detector:
+    """Takes the items of two runs one by one and classifies their records."""
 
     is_first: bool
     older_gaps: tuple[str, ...]
     newer_gaps: tuple[str, ...]
     most: int | None
-    counts: Counter[Fate] = field(default_factory=Counter)
-    told: list[Change] = field(default_factory=list)
+    counts: Counter[ChangeKind] = field(default_factory=Counter)
+    listed: list[RecordChange] = field(default_factory=list)
     lost_steps: int = 0
     had: int = 0
     missing: int = 0
     first_missing: str | None = None
 
-    def hear_all(self, meetings: Iterable[Meeting]) -> None:
-        for meeting in meetings:
-            self.had += _was_record(meeting)
-            change = self._judged(meeting)
-            if change is not None:
-                self._note(change)
+    def add_all(self, items: Iterable[ItemComparison]) -> None:
+        for item in items:
+            self.had += _was_record(item)
+            change = self._classify(item)
+            if change is None:
+                continue
+            self.counts[change.kind] += 1
+            has_room = self.most is None or self.counts[change.kind] <= self.most
+            if change.kind is not ChangeKind.UNCHANGED and has_room:
+                self.listed.append(change)
 
-    def _note(self, change: Change) -> None:
-        self.counts[change.fate] += 1
-        has_room = self.most is None or self.counts[change.fate] <= self.most
-        if change.fate is not Fate.UNCHANGED and has_room:
-            self.told.append(change)
+    def _classify(self, item: ItemComparison) -> RecordChange | None:
+        older, newer = item.older, item.newer
+        if newer is None:
+            return self._classify_missing(item)
+        if newer.is_good:
+            return self._classify_seen(item)
+        if newer.state is ItemState.SKIPPED:
+            if older is None or not older.is_good:
+                return None
+            if newer.kind is FailureKind.GONE:
+                return RecordChange(item.key, ChangeKind.DISAPPEARED, reason=newer.reason)
+        elif older is not None and older.state is ItemState.SKIPPED and older.kind is None:
+            self.lost_steps += 1  # a page that leads to others, which could not be found this time
+        return RecordChange(item.key, ChangeKind.UNKNOWN, reason=_explain_state(newer))
 
-    def _judged(self, met: Meeting) -> Change | None:
-        if met.newer is None:
-            return self._absent(met)
-        if met.newer.is_good:
-            return self._seen(met)
-        if met.newer.state is ItemState.SKIPPED:
-            return _skipped(met, met.newer)
-        if met.older is not None and _is_step(met.older):
-            self.lost_steps += 1  # what it leads to could not be found this time
-        return Change(met.key, Fate.UNKNOWN, reason=_why(met.newer))
+    def _classify_seen(self, item: ItemComparison) -> RecordChange:
+        older = item.older
+        was_there = older is not None and older.kind is not FailureKind.GONE
+        may_have_been = older is None and bool(self.older_gaps)
+        if item.was_known and not self.is_first and (was_there or may_have_been):
+            kind = ChangeKind.CHANGED if item.differences else ChangeKind.UNCHANGED
+            return RecordChange(item.key, kind, item.differences)
+        if older is not None and was_there and not older.is_good:
+            # The record is new, the item is not: the older run had it and made no record.
+            verb = "skipped it" if older.state is ItemState.SKIPPED else "could not read it"
+            reason = f"the older run {verb}: {_explain_state(older)}"
+            return RecordChange(item.key, ChangeKind.UNKNOWN, reason=reason)
+        return RecordChange(item.key, ChangeKind.APPEARED)
 
-    def _seen(self, met: Meeting) -> Change:
-        was_there = met.older is not None and met.older.kind is not FailureKind.GONE
-        may_have_been = met.older is None and bool(self.older_gaps)
-        if met.was_known and not self.is_first and (was_there or may_have_been):
-            fate = Fate.CHANGED if met.differences else Fate.UNCHANGED
-            return Change(met.key, fate, met.differences)
-        if met.older is not None and was_there and not met.older.is_good:
-            return Change(met.key, Fate.UNKNOWN, reason=_why_new(met.older))
-        return Change(met.key, Fate.APPEARED)
-
-    def _absent(self, met: Meeting) -> Change | None:
-        """Judge what only the older run had."""
-        if not _was_record(met):
+    def _classify_missing(self, item: ItemComparison) -> RecordChange | None:
+        """Classify an item that only the older run had."""
+        if not _was_record(item):
             return None
         if self.newer_gaps or self.lost_steps:
-            return Change(met.key, Fate.UNKNOWN, reason="the newer run did not reach it")
+            reason = "the newer run did not reach it"
+            return RecordChange(item.key, ChangeKind.UNKNOWN, reason=reason)
         self.missing += 1
-        self.first_missing = self.first_missing or met.key
-        return Change(met.key, Fate.DISAPPEARED)
+        self.first_missing = self.first_missing or item.key
+        return RecordChange(item.key, ChangeKind.DISAPPEARED)
 
 
-def _skipped(met: Meeting, newer: Sighting) -> Change | None:
-    """Judge what the newer run left out: gone is gone, the rest was a choice of ours."""
-    if met.older is None or not met.older.is_good:
-        return None
-    if newer.kind is FailureKind.GONE:
-        return Change(met.key, Fate.DISAPPEARED, reason=newer.reason)
-    return Change(met.key, Fate.UNKNOWN, reason=_why(newer))
+def _was_record(item: ItemComparison) -> bool:
+    """Return whether the older run had an item whose record existed by then."""
+    return item.was_known and item.older is not None and item.older.state is not ItemState.SKIPPED
 
 
-def _was_record(met: Meeting) -> bool:
-    """Say whether the older run had an item whose record was there by then."""
-    return met.was_known and met.older is not None and met.older.state is not ItemState.SKIPPED
-
-
-def _is_step(sighting: Sighting) -> bool:
-    """Say whether an item was only a step on the way to others, such as a list."""
-    return sighting.state is ItemState.SKIPPED and sighting.kind is None
-
-
-def _why(sighting: Sighting) -> str:
-    if sighting.state in {ItemState.QUEUED, ItemState.LEASED}:
+def _explain_state(result: ItemResult) -> str:
+    if result.state in {ItemState.QUEUED, ItemState.LEASED}:
         return "not reached yet"
-    return f"{sighting.state.value}: {sighting.reason or 'no reason was kept'}"
+    return f"{result.state.value}: {result.reason or 'no reason was stored'}"
 
 
-def _why_new(older: Sighting) -> str:
-    """Return why a new record is no new item: the older run knew it, and made no record of it."""
-    verb = "left it out" if older.state is ItemState.SKIPPED else "could not read it"
-    return f"the older run {verb}: {_why(older)}"
-
-
-def _end(job: Job | None) -> float:
-    if job is None:
-        return 0.0
-    return float("inf") if job.finished_at is None else job.finished_at
-
-
-def _caveats(older: Job | None, newer: Job, judge: _Judge) -> list[str]:
-    told = [
-        f"what disappeared cannot be told: {newer.id} {gap}"
-        for gap in dict.fromkeys(judge.newer_gaps)
+def _caveats(older: Job | None, newer: Job, detector: _Detector) -> list[str]:
+    found = [
+        f"it is unknown what disappeared: {newer.id} {gap}"
+        for gap in dict.fromkeys(detector.newer_gaps)
     ]
-    if judge.lost_steps:
-        told.append(
-            f"what disappeared cannot be told: {judge.lost_steps} pages that lead to others "
-            f"could not be read by {newer.id}"
+    if detector.lost_steps:
+        found.append(
+            f"it is unknown what disappeared: {newer.id} could not read {detector.lost_steps} "
+            "pages that lead to others"
         )
-    if older is not None:
-        gaps = dict.fromkeys(judge.older_gaps)
-        told += [f"what appeared may have been there before: {older.id} {gap}" for gap in gaps]
-    return [*told, *_cut(older, newer, judge)]
+    if older is None:
+        return found
+    gaps = dict.fromkeys(detector.older_gaps)
+    found += [f"what appeared may have been there before: {older.id} {gap}" for gap in gaps]
+    if detector.had >= _FEW_RECORDS and detector.missing > detector.had * _MAX_LOST:
+        one = shlex.quote(f"{newer.source}/{detector.first_missing}")
+        found.append(
+            f"{detector.missing:,} of {detector.had:,} records of {older.id} are missing; the "
+            f"list was more likely cut. Check how far the run came (longline jobs {newer.id}) and "
+            f"whether a missing record is still there (longline records show {one})"
+        )
+    return found
 
 
-def _cut(older: Job | None, newer: Job, judge: _Judge) -> list[str]:
-    """Return a doubt when so much is missing at once that the list was probably cut."""
-    if older is None or judge.had < _FEW or judge.missing <= judge.had * _MOST_LOST:
-        return []
-    one = shlex.quote(f"{newer.source}/{judge.first_missing}")
-    lost = f"{judge.missing:,} of {judge.had:,} records of {older.id} are missing at once"
-    doubt = "more likely a list that was cut than so many that went"
-    look = f"see how far it came (longline jobs {newer.id}) and whether one is still there"
-    return [f"{lost}, {doubt}: {look} (longline records show {one})"]
+# ---------------- Which runs are compared
 
 
-async def _chosen(
+async def _choose_jobs(
     store: Store, source: str | None, older_job: str | None, newer_job: str | None
 ) -> tuple[Job | None, Job, tuple[str, ...]]:
+    """Return the older job, the newer job, and notes on later runs that are not compared."""
     older = await store.jobs.get(older_job) if older_job else None
     newer = await store.jobs.get(newer_job) if newer_job else None
     later: tuple[str, ...] = ()
     named = [job for job in (newer, older) if job]
     name = source or (named[0].source if named else None)
     jobs = await store.jobs.list(limit=None)
-    finished = [job for job in jobs if _is_finished(job, name)]
+    finished = [job for job in jobs if job.state in _FINISHED and name in (None, job.source)]
     if newer is None:
         newer = next((job for job in finished if job != older), None)
         if newer is None:
             of = f" of {name}" if name else ""
-            raise BadOption("changes", f"there is no finished run{of} here to look at")
-        later = _later(jobs, newer)
+            raise BadOption("changes", f"there is no finished run{of}")
+        later = _later_runs(jobs, newer)
     if older is None:
-        earlier = (job for job in finished if _is_before(job, newer))
-        older = next((job for job in earlier if job.source == newer.source), None)
-    _check(older, newer, name or newer.source)
+        older = next((job for job in finished if _is_before(job, newer)), None)
+    _check_comparable(older, newer, name or newer.source)
     return older, newer, later
 
 
-def _is_finished(job: Job, source: str | None) -> bool:
-    return job.state in _FINISHED and (source is None or job.source == source)
-
-
 def _is_before(job: Job, newer: Job) -> bool:
-    return (job.created_at, job.id) != (newer.created_at, newer.id) and (
-        job.created_at <= newer.created_at
-    )
+    is_same = (job.created_at, job.id) == (newer.created_at, newer.id)
+    return job.source == newer.source and not is_same and job.created_at <= newer.created_at
 
 
-def _check(older: Job | None, newer: Job, source: str) -> None:
+def _check_comparable(older: Job | None, newer: Job, source: str) -> None:
     for job in (older, newer):
         if job is not None and job.source != source:
             raise BadOption("changes", f"{job.id} is a run of {job.source}, not of {source}")
@@ -288,18 +265,109 @@ def _check(older: Job | None, newer: Job, source: str) -> None:
     if older.id == newer.id:
         raise BadOption("changes", f"{older.id} cannot be compared with itself")
     if older.created_at > newer.created_at:
-        raise BadOption("changes", f"{older.id} began after {newer.id}; name them the other way")
+        raise BadOption("changes", f"{older.id} began after {newer.id}; swap the two jobs")
 
 
-def _later(jobs: Sequence[Job], newer: Job) -> tuple[str, ...]:
-    """Return a word on runs after the last finished one, which are not looked at."""
-    others = [
-        job for job in jobs if job.source == newer.source and job.created_at > newer.created_at
+def _later_runs(jobs: Sequence[Job], newer: Job) -> tuple[str, ...]:
+    """Return notes on runs after the last finished one."""
+    notes = []
+    for job in jobs:
+        if job.source == newer.source and job.created_at > newer.created_at:
+            how = "failed" if job.state is JobState.FAILED else "was cancelled"
+            how = f"is {job.state.value}" if job.state in OPEN_STATES else how
+            notes.append(f"{job.id} is later and not compared: it {how}")
+    return tuple(notes)
+
+
+# ---------------- What a run could not see
+
+_SCOPE = {"set": "--set", "params": "--param"}
+# Parts of a manifest that do not decide which items are found. All others may, including those
+# that later versions add.
+_IRRELEVANT = {
+    *("about", "burst", "cache", "expects", "fields", "locale", "may_be_empty", "name"),
+    *("pipeline", "rate", "silence", "timeout", "usually_empty", "version", "volatile"),
+}
+_NAMED_PARTS = {"parameters", "endpoints"}  # mappings of names to parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Coverage:
+    """`gaps` are reasons why a run cannot have found everything; `notes` are for information."""
+
+    gaps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def _coverage_of(store: Store, job: Job) -> _Coverage:
+    gaps = _known_gaps(job)
+    limit = job.settings.get("limit")
+    if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
+        gaps.append(f"was limited to {limit} items")
+    if await _was_given_its_items(store, job.id):
+        gaps.append("was given a list of items to collect")
+    notes = [
+        str(event.data.get("text", ""))
+        for event in await store.events.list(job.id, kind="discovery.note")
     ]
-    return tuple(f"{job.id} is later and not compared: it {_how(job.state)}" for job in others)
+    cuts = (await store.jobs.caveats(job.id)).cuts
+    gaps += [f"was cut short: {cut}" for cut in cuts if cut != job.shortfall]
+    return _Coverage(tuple(gaps), tuple(f"{job.id} noted: {note}" for note in dict.fromkeys(notes)))
 
 
-def _how(state: JobState) -> str:
-    if state in OPEN_STATES:
-        return f"is {state.value}"
-    return "failed" if state is JobState.FAILED else "was cancelled"
+def _known_gaps(job: Job) -> list[str]:
+    gaps = []
+    if job.state in OPEN_STATES:
+        gaps.append(f"has not ended; it is {job.state.value}")
+    elif not job.is_discovered:
+        gaps.append(f"could not find all of its items ({job.state.value})")
+    if job.shortfall:
+        gaps.append(f"did not find all of its items: {job.shortfall}")
+    endpoints = (job.settings.get("manifest") or {}).get("endpoints")
+    if isinstance(endpoints, Mapping) and any(
+        isinstance(one, Mapping) and one.get("incremental") for one in endpoints.values()
+    ):
+        gaps.append("requests only what changed (incremental)")
+    return gaps
+
+
+async def _was_given_its_items(store: Store, job: str) -> bool:
+    """Return whether all items were queued before the run began, so nothing was discovered."""
+    found = await store.events.list(job, kind="job.discovered", limit=1)
+    started = await store.events.list(job, kind="job.started", limit=1)
+    return bool(found) and (not started or found[0].id < started[0].id)
+
+
+def _differing_scope(older: Job, newer: Job) -> tuple[str, ...]:
+    """Return in which settings, of those that decide which items are found, two runs differ."""
+    options = [
+        option
+        for name, option in _SCOPE.items()
+        if (older.settings.get(name) or {}) != (newer.settings.get(name) or {})
+    ]
+    then, now = (_deciding_parts(job.settings.get("manifest") or {}) for job in (older, newer))
+    edited = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    return tuple(
+        f"ran with other settings than {older.id} ({name} differs)"
+        for name in (*options, *(f"`{name}` in the manifest" for name in edited))
+    )
+
+
+def _deciding_parts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a manifest that decide which items are found."""
+    items = manifest.get("items")
+    if isinstance(items, Mapping) and items.get("elements") and not manifest.get("key"):
+        return dict(manifest)  # the key of each element is made of its fields
+    return {
+        name: {one: _deciding_part(part) for one, part in value.items()}
+        if name in _NAMED_PARTS and isinstance(value, Mapping)
+        else _deciding_part(value)
+        for name, value in manifest.items()
+        if name not in _IRRELEVANT
+    }
+
+
+def _deciding_part(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: one for name, one in value.items() if name not in {"about", "fields", "rate"}}

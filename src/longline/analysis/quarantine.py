@@ -26,7 +26,7 @@ from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError
 from longline.core.model import ItemState, Job, JobState, Outcome, OutcomeAction, Usage
-from longline.drift.watch import Drifting
+from longline.drift.monitor import DriftMonitor
 from longline.engine.extractor import Collector, refusal
 from longline.http.archive.base import Archive
 from longline.http.errors import NotArchived
@@ -37,7 +37,7 @@ from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Source
 from longline.sources.loader import load_source
 from longline.sources.manifest import Manifest
-from longline.storage.columns import kept_key
+from longline.storage.columns import sanitize_key
 from longline.storage.errors import LeaseLost
 from longline.storage.events import event_row
 from longline.storage.queue.quarantine import UNENDED, Held, Mended
@@ -239,7 +239,7 @@ class _Replayer:
             return
         ends = dict(self.ends)
         told = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
-        drift = Drifting(self._store, self._source, self._clock)
+        drift = DriftMonitor(self._store, self._source, self._clock)
         await drift.begin(self._job)
         await self._store.quarantine.end(self._job.id, now, await drift.ending(), [told])
 
@@ -298,7 +298,7 @@ class _Replayer:
         old, found = held.item.key, self._pairs.items.get(held.item.key)
         if found is None:
             return None, self._again.problem or _NOT_FOUND
-        item = replace(found, key=kept_key(found.key))
+        item = replace(found, key=sanitize_key(found.key))
         if item.key != old and item.key in self._keys:
             return None, f"its key would be {item.key}, which another item of the job has"
         seat = Timeline().take_seat()

@@ -19,7 +19,7 @@ from longline.http.errors import NotArchived
 from longline.http.transports.replay import build_replay
 from longline.sources.base import Source
 from longline.sources.visit import Visit
-from longline.storage.columns import kept_key, kept_text
+from longline.storage.columns import sanitize_key, sanitize_text
 from longline.storage.store import Store
 
 # ---------------- A past that passes again: several tasks that meet archived moments in the order
@@ -161,7 +161,7 @@ async def rediscover(
         return Rediscovery(is_repeated=False)
     if not (is_manifest(source) or any(source.carries_values(item_of(row)) for row in rows)):
         return Rediscovery(is_repeated=False)
-    events = await store.event_log.events(job.id, kind="job.discovered")
+    events = await store.events.list(job.id, kind="job.discovered")
     until = max((event.at for event in events), default=None)
     seat = Timeline().take_seat()
     link = build_replay(
@@ -183,11 +183,11 @@ async def rediscover(
             raise
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
         return Rediscovery(
-            tuple(found.values()), kept_text(problem), isinstance(error, NotArchived)
+            tuple(found.values()), sanitize_text(problem), isinstance(error, NotArchived)
         )
     finally:
         seat.leave()
-    return Rediscovery(tuple(found.values()), kept_text("; ".join(visit.cuts)) or None)
+    return Rediscovery(tuple(found.values()), sanitize_text("; ".join(visit.cuts)) or None)
 
 
 async def _discover(
@@ -199,7 +199,7 @@ async def _discover(
         try:
             async for one in stream:
                 if isinstance(one, Item):
-                    found.setdefault(kept_key(one.key), one)
+                    found.setdefault(sanitize_key(one.key), one)
                 if limit is not None and len(found) >= limit:
                     return
         finally:
@@ -225,11 +225,11 @@ def pair(source: Source, rows: Sequence[Row], found: Sequence[Item], limit: int 
         return source.identity_of(item)
 
     def key_and_identity(item: Item) -> Hashable:
-        return kept_key(item.key), identity(item)
+        return sanitize_key(item.key), identity(item)
 
     pairing.match(key_and_identity)
     pairing.match(identity)
-    pairing.match(lambda item: kept_key(item.key))
+    pairing.match(lambda item: sanitize_key(item.key))
     pairing.match(lambda item: item.url, only_equal_counts=True)
     new = pairing.found if limit is None else pairing.found[: max(0, limit - len(rows))]
     return Pairs(pairing.paired, new)

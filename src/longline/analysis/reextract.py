@@ -36,9 +36,9 @@ from longline.sources.job_files import read_job_file
 from longline.sources.library import SUFFIXES
 from longline.sources.loader import load_source
 from longline.storage.bulk import as_json
-from longline.storage.columns import kept_key
+from longline.storage.columns import sanitize_key
 from longline.storage.events import event_row
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 
 
@@ -53,7 +53,7 @@ class NothingArchived(ConfigError):
 # ---------------- What extracting again came to: item by item, field by field
 
 
-class Finding(StrEnum):
+class ReextractStatus(StrEnum):
     """What came of extracting an item again."""
 
     SAME = "same"
@@ -77,7 +77,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ReextractedItem:
     """One item: what was found, the fields that differ, why it failed.
 
     `new_key` is the key that the source gives it now, if that is another one.
@@ -86,7 +86,7 @@ class Comparison:
     """
 
     key: str
-    finding: Finding
+    finding: ReextractStatus
     changes: tuple[Change, ...] = ()
     reason: str | None = None
     is_superseded: bool = False
@@ -109,7 +109,7 @@ class Reextraction:
     """
 
     job: str
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ReextractedItem, ...]
     written: int = 0
     unfinished: int = 0
     discovery_problem: str | None = None
@@ -123,10 +123,10 @@ class Reextraction:
     @property
     def exit_code(self) -> int:
         """0 when all could be extracted and compared, 3 when some could not."""
-        lacking = self.of(Finding.FAILED) + self.of(Finding.REMOVED)
+        lacking = self.of(ReextractStatus.FAILED) + self.of(ReextractStatus.REMOVED)
         return 3 if lacking or self.unfinished or self.discovery_problem else 0
 
-    def of(self, finding: Finding) -> list[Comparison]:
+    def of(self, finding: ReextractStatus) -> list[ReextractedItem]:
         """Return the items of which this was found."""
         return [one for one in self.comparisons if one.finding is finding]
 
@@ -135,7 +135,7 @@ class Reextraction:
         return {
             "job": self.job,
             "items": len(self.comparisons),
-            **{finding.value: len(self.of(finding)) for finding in Finding},
+            **{finding.value: len(self.of(finding)) for finding in ReextractStatus},
             "superseded": sum(one.is_superseded for one in self.comparisons),
             "written": self.written,
             "requests": self.requests,
@@ -146,11 +146,11 @@ class Reextraction:
             },
             "changes": {
                 one.key: [change.as_dict() for change in one.changes]
-                for one in self.of(Finding.CHANGED)
+                for one in self.of(ReextractStatus.CHANGED)
             },
             "renamed": {one.key: one.new_key for one in self.comparisons if one.new_key},
-            "failures": {one.key: one.reason for one in self.of(Finding.FAILED)},
-            "not_found": {one.key: one.reason for one in self.of(Finding.REMOVED)},
+            "failures": {one.key: one.reason for one in self.of(ReextractStatus.FAILED)},
+            "not_found": {one.key: one.reason for one in self.of(ReextractStatus.REMOVED)},
         }
 
 
@@ -275,7 +275,7 @@ async def reextract(
     )
     if write:
         event = event_row(job.id, clock.now(), "job.reextracted", written=result.written)
-        await store.event_log.append(event)
+        await store.events.append(event)
     return result
 
 
@@ -304,9 +304,9 @@ class _Reextractor:
         self._added: dict[str, Item] = {}
         self.written = 0
 
-    async def run(self, rows: Sequence[Row]) -> list[Comparison]:
+    async def run(self, rows: Sequence[Row]) -> list[ReextractedItem]:
         """Return what came of the rows, in their order."""
-        done: dict[str, Comparison] = {}
+        done: dict[str, ReextractedItem] = {}
         waiting = list(rows)
         # Layers may add items, and those again others: each wave has what the one before added.
         while ready := [(row, item) for row in waiting if (item := self._item(row)) is not None]:
@@ -315,11 +315,11 @@ class _Reextractor:
         done |= {row["key"]: self._unextracted(row) for row in waiting}
         return [done[row["key"]] for row in rows]
 
-    async def run_new(self, rows: Sequence[Row]) -> list[Comparison]:
+    async def run_new(self, rows: Sequence[Row]) -> list[ReextractedItem]:
         """Return what came of the items that the job did not have; `rows` are those it had."""
         now = max((row["finished_at"] for row in rows), default=0.0)
         told = {"state": None, "tries": 1, "seconds": 0.0, "finished_at": now}
-        ready = [({"key": kept_key(one.key), **told}, one) for one in self._pairs.new]
+        ready = [({"key": sanitize_key(one.key), **told}, one) for one in self._pairs.new]
         return list((await self._run_all(ready)).values())
 
     def _item(self, row: Row) -> Item | None:
@@ -334,21 +334,21 @@ class _Reextractor:
             return stored if is_lost else None
         return None if self._source.carries_values(stored) else stored
 
-    def _unextracted(self, row: Row) -> Comparison:
+    def _unextracted(self, row: Row) -> ReextractedItem:
         key, again = row["key"], self._again
         if (obstacle := self._source.obstacle_to_repeat(item_of(row))) is not None:
-            return Comparison(key, Finding.FAILED, reason=obstacle)
+            return ReextractedItem(key, ReextractStatus.FAILED, reason=obstacle)
         if again.problem is not None:
             problem = f"cannot be extracted again: discovery ended with {again.problem}"
-            return Comparison(key, Finding.FAILED, reason=problem)
+            return ReextractedItem(key, ReextractStatus.FAILED, reason=problem)
         if again.is_repeated and is_manifest(self._source):
-            return Comparison(key, Finding.REMOVED, reason=_NOT_FOUND)
-        return Comparison(key, Finding.FAILED, reason=_MADE_ELSEWHERE)
+            return ReextractedItem(key, ReextractStatus.REMOVED, reason=_NOT_FOUND)
+        return ReextractedItem(key, ReextractStatus.FAILED, reason=_MADE_ELSEWHERE)
 
-    async def _run_all(self, ready: Sequence[tuple[Row, Item]]) -> dict[str, Comparison]:
+    async def _run_all(self, ready: Sequence[tuple[Row, Item]]) -> dict[str, ReextractedItem]:
         timeline = Timeline()
         own = timeline.take_seat()
-        tasks: dict[str, asyncio.Task[Comparison]] = {}
+        tasks: dict[str, asyncio.Task[ReextractedItem]] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 for row, item in sorted(ready, key=lambda one: _start(one[0])):
@@ -360,13 +360,13 @@ class _Reextractor:
             raise several.exceptions[0] from several
         return {row["key"]: tasks[row["key"]].result() for row, _ in ready}
 
-    async def _repeat(self, row: Row, item: Item, seat: Seat) -> Comparison:
+    async def _repeat(self, row: Row, item: Item, seat: Seat) -> ReextractedItem:
         try:
             extraction = await self._extract(row, item, seat)
         finally:
             seat.leave()
-        self._added.update({kept_key(one.key): one for one in extraction.found})
-        new_key = kept_key(item.key)
+        self._added.update({sanitize_key(one.key): one for one in extraction.found})
+        new_key = sanitize_key(item.key)
         # A record that was written under its new key before is what this one is compared with.
         stored = await self._stored(new_key)
         is_renamed = new_key != row["key"]
@@ -375,7 +375,10 @@ class _Reextractor:
         else:
             is_renamed = False
         found = self._compared(row, extraction, stored, is_renamed=is_renamed)
-        if found.finding in {Finding.NEW, Finding.CHANGED} and not found.is_superseded:
+        if (
+            found.finding in {ReextractStatus.NEW, ReextractStatus.CHANGED}
+            and not found.is_superseded
+        ):
             await self._write(extraction.record)
         if is_renamed and extraction.record is not None:
             found = replace(found, new_key=new_key)
@@ -395,24 +398,24 @@ class _Reextractor:
 
     def _compared(
         self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
-    ) -> Comparison:
+    ) -> ReextractedItem:
         key, was_good = row["key"], row["state"] in _GOOD or row["state"] is None
         if missing := missing_answer(
             extraction
         ):  # without it, nothing can be said about the others
-            return Comparison(key, Finding.FAILED, reason=missing)
+            return ReextractedItem(key, ReextractStatus.FAILED, reason=missing)
         if extraction.record is None:
             was_stored = row["state"] in _GOOD
             is_skipped = not was_stored and extraction.outcome.action is OutcomeAction.SKIP
-            finding = Finding.SKIPPED if is_skipped else Finding.FAILED
-            return Comparison(key, finding, reason=extraction.outcome.reason)
+            finding = ReextractStatus.SKIPPED if is_skipped else ReextractStatus.FAILED
+            return ReextractedItem(key, finding, reason=extraction.outcome.reason)
         is_superseded = self._is_superseded(row, stored)
         if stored is None or not was_good:
-            return Comparison(key, Finding.NEW, is_superseded=is_superseded)
+            return ReextractedItem(key, ReextractStatus.NEW, is_superseded=is_superseded)
         ignored = self._source.volatile if is_superseded else frozenset()
         changes = changes_between(stored["data"], extraction.record.data, ignored)
-        finding = Finding.CHANGED if changes or is_renamed else Finding.SAME
-        return Comparison(key, finding, changes, is_superseded=is_superseded)
+        finding = ReextractStatus.CHANGED if changes or is_renamed else ReextractStatus.SAME
+        return ReextractedItem(key, finding, changes, is_superseded=is_superseded)
 
     def _is_superseded(self, row: Row, stored: Row | None) -> bool:
         if stored is None or stored["job_id"] == self._job.id:

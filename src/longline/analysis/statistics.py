@@ -1,4 +1,4 @@
-"""Figures of the fields of many records, read one by one and never held."""
+"""Statistics of the fields and the quality of many records, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import orjson
 from longline.pipeline.quality import is_filled
 
 _SAMPLE = 4_000  # values of a field kept for its median and histogram
-_DISTINCT = 5_000  # different values of a field told apart
-_FIELDS = 200
-_DEEPEST = 4
+_DISTINCT = 5_000  # different values of a field that are counted
+_MAX_FIELDS = 200
+_MAX_DEPTH = 4
 _BUCKETS = 12
 _TYPES = {
     bool: "boolean",
@@ -29,8 +29,8 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """How values lie: smallest and largest are exact, the rest is of a sample when it says so."""
+class Distribution:
+    """The distribution of values: smallest and largest are exact, the rest may be of a sample."""
 
     smallest: float
     median: float
@@ -40,11 +40,11 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldFigures:
+class FieldStatistics:
     """One field in all records.
 
-    `share` is of the records in which it is filled. `distinct` counts different values, or is
-    only the least number of them when `is_distinct_capped`. `lengths` are of texts and lists.
+    `share` is the share of records in which it is filled. `distinct` counts different values, and
+    is a lower bound when `is_distinct_capped`. `lengths` are those of texts and lists.
     """
 
     field: str
@@ -53,16 +53,16 @@ class FieldFigures:
     types: Mapping[str, int]
     distinct: int
     is_distinct_capped: bool
-    numbers: Spread | None
-    lengths: Spread | None
+    numbers: Distribution | None
+    lengths: Distribution | None
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """All fields; `is_cut` when there were more fields than are told."""
+class DatasetStatistics:
+    """All fields; `is_cut` when there were more fields than are counted."""
 
     records: int
-    fields: tuple[FieldFigures, ...]
+    fields: tuple[FieldStatistics, ...]
     is_cut: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,39 +70,41 @@ class Figures:
         return asdict(self)
 
 
-def figures_of(rows: Iterable[Mapping[str, Any]]) -> Figures:
-    """Return the figures of the data of records, in memory that does not grow with them."""
+def dataset_statistics(rows: Iterable[Mapping[str, Any]]) -> DatasetStatistics:
+    """Return statistics of the data of records, in bounded memory."""
     count, is_cut = 0, False
     fields: dict[str, _Field] = {}
     for row in rows:
         count += 1
-        for name, value in _flat(row["data"]):
-            if name not in fields and len(fields) >= _FIELDS:
+        for name, value in _leaf_fields(row["data"]):
+            if name not in fields and len(fields) >= _MAX_FIELDS:
                 is_cut = True
                 continue
             fields.setdefault(name, _Field()).add(value)
-    told = tuple(one.figures(name, count) for name, one in fields.items())
-    return Figures(count, told, is_cut)
+    statistics = tuple(one.statistics(name, count) for name, one in fields.items())
+    return DatasetStatistics(count, statistics, is_cut)
 
 
-def _flat(data: Mapping[str, Any], place: str = "", depth: int = _DEEPEST) -> Iterator[Any]:
+def _leaf_fields(
+    data: Mapping[str, Any], place: str = "", depth: int = _MAX_DEPTH
+) -> Iterator[Any]:
     for name, value in data.items():
         path = f"{place}{name}"
         if isinstance(value, dict) and value and depth > 1:
-            yield from _flat(value, f"{path}.", depth - 1)
+            yield from _leaf_fields(value, f"{path}.", depth - 1)
         else:
             yield path, value
 
 
 @dataclass(slots=True)
 class _Sample:
-    """Some of the values, each with the same chance to be among them."""
+    """A uniform sample of the values (reservoir sampling)."""
 
     count: int = 0
     smallest: float = float("inf")
     largest: float = float("-inf")
     kept: list[float] = field(default_factory=list)
-    # The same records give the same figures each time.
+    # Seeded, so that the same records give the same statistics.
     chance: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # no secret
 
     def add(self, value: float) -> None:
@@ -113,12 +115,12 @@ class _Sample:
         elif (place := self.chance.randrange(self.count)) < _SAMPLE:
             self.kept[place] = value
 
-    def spread(self) -> Spread | None:
+    def spread(self) -> Distribution | None:
         if not self.count:
             return None
         middle = sorted(self.kept)[len(self.kept) // 2]
         is_sampled = self.count > len(self.kept)
-        return Spread(self.smallest, middle, self.largest, self._histogram(), is_sampled)
+        return Distribution(self.smallest, middle, self.largest, self._histogram(), is_sampled)
 
     def _histogram(self) -> tuple[int, ...]:
         width = (self.largest - self.smallest) / _BUCKETS
@@ -133,7 +135,7 @@ class _Sample:
 class _Field:
     filled: int = 0
     types: Counter[str] = field(default_factory=Counter)
-    marks: set[int] = field(default_factory=set)
+    hashes: set[int] = field(default_factory=set)
     is_capped: bool = False
     numbers: _Sample = field(default_factory=_Sample)
     lengths: _Sample = field(default_factory=_Sample)
@@ -144,42 +146,42 @@ class _Field:
         self.filled += 1
         kind = _TYPES.get(type(value), "other")
         self.types[kind] += 1
-        self._tell_apart(value)
+        self._count_distinct(value)
         if kind == "number":
             self.numbers.add(value)
         elif kind in {"text", "list"}:
             self.lengths.add(len(value))
 
-    def _tell_apart(self, value: Any) -> None:
+    def _count_distinct(self, value: Any) -> None:
         if self.is_capped:
             return
-        self.marks.add(hash(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
-        if len(self.marks) > _DISTINCT:
+        self.hashes.add(hash(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
+        if len(self.hashes) > _DISTINCT:
             self.is_capped = True
-            self.marks = set()
+            self.hashes = set()
 
-    def figures(self, name: str, records: int) -> FieldFigures:
-        return FieldFigures(
+    def statistics(self, name: str, records: int) -> FieldStatistics:
+        return FieldStatistics(
             field=name,
             filled=self.filled,
             share=round(self.filled / records, 4),
             types=dict(self.types.most_common()),
-            distinct=_DISTINCT if self.is_capped else len(self.marks),
+            distinct=_DISTINCT if self.is_capped else len(self.hashes),
             is_distinct_capped=self.is_capped,
             numbers=self.numbers.spread(),
             lengths=self.lengths.spread(),
         )
 
 
-# ---------------- How good many records are, and what they lose points for; read one by one and
+# ---------------- Quality
 
-_REASONS = 2_000  # different reasons told apart; a site may give each record one of its own
+_MAX_REASONS = 2_000  # different reasons that are counted; each record may have its own
 _SCORE_BUCKETS = 10
 _DISAGREE = "do not agree"
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class LostPoints:
     """Why points were lost, and in how many records."""
 
     part: str
@@ -188,11 +190,12 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class QualityFigures:
+class QualityStatistics:
     """Scores of all records.
 
-    `histogram` counts those from 0 to 10, 10 to 20 and so on, 100 in the last; `lost` are the
-    points that a record loses on average, by part. `other_reasons` were too many to tell apart.
+    `histogram` counts scores of 0 to 10, 10 to 20 and so on, 100 in the last; `lost` are the
+    points that a record loses on average, by part. `other_reasons` counts reasons beyond the
+    limit.
     """
 
     records: int
@@ -201,7 +204,7 @@ class QualityFigures:
     histogram: tuple[int, ...]
     grades: Mapping[str, int]
     lost: Mapping[str, float]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[LostPoints, ...]
     other_reasons: int = 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -209,15 +212,17 @@ class QualityFigures:
         return asdict(self)
 
 
-def quality_of(rows: Iterable[Mapping[str, Any]], *, most: int | None = None) -> QualityFigures:
-    """Return the figures of records' quality, with at most so many reasons, the frequent first."""
-    tally = _Tally()
+def quality_statistics(
+    rows: Iterable[Mapping[str, Any]], *, most: int | None = None
+) -> QualityStatistics:
+    """Return statistics of the quality of records, with the `most` frequent reasons first."""
+    tally = _QualityTally()
     for row in rows:
         tally.add(row)
-    reasons = tuple(Reason(*what, count) for what, count in tally.reasons.most_common(most))
+    reasons = tuple(LostPoints(*what, count) for what, count in tally.reasons.most_common(most))
     scored = sum(tally.histogram)
     worst = sorted(tally.lost.items(), key=lambda part: -part[1])
-    return QualityFigures(
+    return QualityStatistics(
         records=tally.records,
         scored=scored,
         mean=round(tally.total / scored, 2) if scored else None,
@@ -229,7 +234,7 @@ def quality_of(rows: Iterable[Mapping[str, Any]], *, most: int | None = None) ->
     )
 
 
-class _Tally:
+class _QualityTally:
     def __init__(self) -> None:
         self.records = 0
         self.total = 0.0
@@ -256,15 +261,15 @@ class _Tally:
         if lost <= 0:
             return
         self.lost[name] = self.lost.get(name, 0.0) + lost
-        for reason in dict.fromkeys(map(_plain, part["reasons"])):
-            if (name, reason) in self.reasons or len(self.reasons) < _REASONS:
+        for reason in dict.fromkeys(map(_general_reason, part["reasons"])):
+            if (name, reason) in self.reasons or len(self.reasons) < _MAX_REASONS:
                 self.reasons[name, reason] += 1
             else:
                 self.others += 1
 
 
-def _plain(reason: str) -> str:
-    """Return a reason without the values of one record, so that it can be counted."""
+def _general_reason(reason: str) -> str:
+    """Return a reason without the values of one record, so that equal ones are counted together."""
     if not reason.endswith(_DISAGREE):
         return reason
     return f"{reason.partition(': ')[0]}: the fields {_DISAGREE}"

@@ -19,13 +19,13 @@ from longline.config.settings import is_read_only, prepare_home
 from longline.core.errors import BadOption
 from longline.pipeline.quality import GRADES
 from longline.storage.errors import UnknownRecord
-from longline.storage.records.selecting import (
+from longline.storage.records.query import (
     Condition,
     Order,
     RecordQuery,
     parse_condition,
-    parse_moment,
     parse_order,
+    parse_timestamp,
 )
 from longline.storage.store import Store, open_store
 
@@ -116,7 +116,7 @@ def parse_time(text: str | None, option: str) -> float | None:
     Raises:
         BadOption: it is not a time.
     """
-    return None if text is None else parse_moment(text, option=option, now=time.time())
+    return None if text is None else parse_timestamp(text, option=option, now=time.time())
 
 
 def _parse_order(text: str) -> Order:

@@ -52,7 +52,7 @@ class Stalls:
         ended = sum(counts[state] for state in FINAL_STATES)
         unended = self._ends.look(ended, now, await self._where(counts, standing))
         cursor = (await self._store.jobs.get(self._job)).cursor
-        waited = (await self._store.event_log.statistics(self._job)).get(WAITED, 0.0)
+        waited = (await self._store.events.statistics(self._job)).get(WAITED, 0.0)
         found = (sum(counts.values()), ended, cursor)
         unfound = self._finds.look(found, now - waited, await self._who(standing))
         return unended or unfound
@@ -249,7 +249,7 @@ async def have_written(
     await check_cluster(settings)
     messages = Messages(settings)
     try:
-        await store.orders.place(order)
+        await store.tasks.place(order)
         left = "it is written as soon as a worker finds the order"
         await _woken(messages.export(order.name), on_trouble, left)
     finally:

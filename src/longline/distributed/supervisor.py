@@ -169,7 +169,7 @@ class Supervisor:
                 await presences.check()
                 await self._greet()
                 store = await asyncio.to_thread(
-                    open_store, self._settings.database, is_hasty=self._stop.is_set
+                    open_store, self._settings.database, is_stopping=self._stop.is_set
                 )
             except (BrokerUnreachable, StoreError) as error:
                 if is_lasting(error):

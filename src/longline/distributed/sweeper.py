@@ -249,7 +249,7 @@ class Sweeper:
         """Send messages for orders that nobody is at."""
         now = self._clock.now()
         self._ordered = set()
-        for order in free_among(await self._store.orders.ready(now), now):
+        for order in free_among(await self._store.tasks.ready(now), now):
             if order.kind is TaskKind.EXPORT:
                 self._ordered.add(order.name)
                 await self._tell_once("export", order.name, self._messages.export, swept, [OUTPUT])

@@ -62,13 +62,13 @@ class TaskRunner:
         now = self._clock.now()
         ready = [
             order
-            for order in await self._store.orders.ready(now - wait)
+            for order in await self._store.tasks.ready(now - wait)
             if order.kind is kind and job in (None, order.job)
         ]
         for order in sorted(free_among(ready, now), key=lambda order: order.name != first):
             dead, killed = dead_among(_owners([order])), killed_among(_owners([order]))
             claim = TaskClaim(order, this_child(), now, now + LEASE, dead, killed)
-            if taken := await self._store.orders.take(claim):
+            if taken := await self._store.tasks.take(claim):
                 return taken
         return None
 
@@ -89,7 +89,7 @@ class TaskRunner:
         end = await self._written(order)
         if end.reason is not None:
             self._say(f"{order.job} was not exported: {end.reason}")
-        await self._store.orders.done(order, end.as_event(order.job, self._clock.now()))
+        await self._store.tasks.done(order, end.as_event(order.job, self._clock.now()))
 
     async def _written(self, order: Task) -> ExportOutcome:
         try:
@@ -120,7 +120,7 @@ class TaskRunner:
                 told = [order.failed(self._clock.now(), problem)]
             if problem:
                 self._say(f"{order.job}: {problem}")
-            await self._store.orders.done(order, *told)
+            await self._store.tasks.done(order, *told)
 
     async def _told_in_time(self, job: str) -> str | None:
         """Tell a source; what it takes too long over is given up like what it raises."""
@@ -135,5 +135,5 @@ class TaskRunner:
     async def _keep(self, order: Task) -> None:
         """Keep an order while it is carried out; when that fails, it expires."""
         with contextlib.suppress(StoreError):  # what is written at the end shows whose it is
-            while await self._store.orders.keep(order, self._clock.now() + LEASE):
+            while await self._store.tasks.keep(order, self._clock.now() + LEASE):
                 await self._clock.sleep(HEARTBEAT)

@@ -66,7 +66,7 @@ class Working:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as ends:
             self._store = ends.enter_context(
-                open_store(self._settings.database, is_hasty=self._is_to_end)
+                open_store(self._settings.database, is_stopping=self._is_to_end)
             )
             await self._clock.follow(self._store)
             # For as long as Redis is away, requests wait: without it nobody knows the pace.
@@ -174,7 +174,7 @@ class Working:
             if state is not None and opened.fetching.budgets:
                 await opened.fetching.budgets.forget()
         await self._jobs.close(job)
-        ready = await self._store.orders.ready(self._clock.now())
+        ready = await self._store.tasks.ready(self._clock.now())
         for order in ready:
             if order.job == job and order.kind is TaskKind.EXPORT:
                 await self._tell(self._messages.export(order.name))

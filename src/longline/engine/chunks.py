@@ -16,7 +16,7 @@ from typing import Protocol
 
 from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError
 from longline.core.model import ItemState, Job, JobState, Lease, Outcome, OutcomeAction
-from longline.drift.watch import Drifting
+from longline.drift.monitor import DriftMonitor
 from longline.engine.committer import CommitQueue, completion_of, first_of
 from longline.engine.discovery import Discovery
 from longline.engine.domain_queues import Prefetch
@@ -282,9 +282,9 @@ class ChunkWork:
         others = [one for one in tries if one not in slow]
         await self._hand_back([one.lease for one in others])
         for one in others:  # whoever begins them anew asks once more, but the site has seen these
-            await self._store.event_log.add_statistics(self._job, spent_on(one.usage.take()))
+            await self._store.events.add_statistics(self._job, spent_on(one.usage.take()))
         for one in slow:
-            before = await self._store.failure_log.overruns(self._job, one.lease.item.key)
+            before = await self._store.failures.overruns(self._job, one.lease.item.key)
             await self._commits.hand_over(one.overrun(self._clock.now(), limit, before))
 
     async def _hand_back(self, leases: Sequence[Lease]) -> None:
@@ -449,7 +449,7 @@ class ChunkEngine:
         self._rooms: dict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(options.concurrency)
         )
-        self._drift = Drifting(store, collector.source, clock)
+        self._drift = DriftMonitor(store, collector.source, clock)
         self._is_watching = False
 
     def stop(self, reason: str) -> None:
@@ -648,7 +648,7 @@ class ChunkEngine:
             is_fatal=isinstance(failure, DiscoveryFailed),
             host=failure.host if isinstance(failure, RobotsDisallowed) else None,
         )
-        await self._store.event_log.append(told)
+        await self._store.events.append(told)
 
 
 async def _tell(

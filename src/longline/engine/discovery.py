@@ -265,7 +265,7 @@ class Discovery:
             await self._clock.sleep(HEARTBEAT)
             waited = self._waiting.seconds()
             if waited > noted:
-                await self._store.event_log.add_statistics(job, {WAITED: waited - noted})
+                await self._store.events.add_statistics(job, {WAITED: waited - noted})
                 noted = waited
 
     async def _close_discovery(self, job: str, visit: Visit) -> None:
@@ -275,12 +275,14 @@ class Discovery:
             event_row(job, now, "discovery.note", field=note.field, text=note.text)
             for note in visit.notes
         ]
-        await self._store.event_log.append(*notes)
+        await self._store.events.append(*notes)
 
     async def _take_discovery(self, job: str) -> bool:
         now = self._clock.now()
         dead = dead_among(await self._store.queue.owners(job))
-        return await self._store.jobs.take_discovery(job, self._owner, now, now + LEASE, dead)
+        return await self._store.jobs.take_discovery(
+            job, self._owner, at=now, until=now + LEASE, dead=dead
+        )
 
     async def _queue_all(self, job: str, visit: Visit) -> None:
         async def queue_up(chunk: Chunk) -> bool:

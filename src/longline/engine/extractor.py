@@ -35,7 +35,7 @@ from longline.pipeline.material import Material
 from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source
 from longline.sources.visit import Visit
-from longline.storage.columns import kept_text
+from longline.storage.columns import sanitize_text
 
 # ---------------- What a source's code raises that would end more than its item
 
@@ -275,7 +275,7 @@ def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outc
     `is_whole` says that all layers had run: then even a bug can be mended without a request.
     """
     if isinstance(error, NothingToStore):
-        return Outcome(OutcomeAction.SKIP, reason=kept_text(error.reason))
+        return Outcome(OutcomeAction.SKIP, reason=sanitize_text(error.reason))
     kind = kind_of(error)
     action = _ACTIONS.get(kind, OutcomeAction.FAIL)
     is_ours = isinstance(error, (FetchError, ExtractError, LayerFailed))
@@ -283,7 +283,7 @@ def refusal(error: BaseException, material: Material, *, is_whole: bool) -> Outc
     is_kept = action is OutcomeAction.QUARANTINE or (is_whole and kind is FailureKind.BUG)
     raw = material.as_raw(error) if is_kept else None
     # A reason may repeat what a site wrote, and half a surrogate pair cannot be stored.
-    return Outcome(action, kind=kind, reason=kept_text(reason), raw=raw)
+    return Outcome(action, kind=kind, reason=sanitize_text(reason), raw=raw)
 
 
 def _parked(error: BaseException, tries: int, visit: Visit, *, is_own_ban: bool) -> Outcome | None:
@@ -311,7 +311,7 @@ def _later(error: CircuitOpen | Deferred, visit: Visit, *, is_for_domain: bool) 
     return Outcome(
         OutcomeAction.DEFER,
         kind=error.kind,
-        reason=kept_text(text_of(error)),
+        reason=sanitize_text(text_of(error)),
         due=error.until,
         is_for_domain=is_for_domain and is_own,
     )

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from longline.core.clock import sleep_or_wake
 from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import OPEN_STATES, ItemState, Job, JobState, Lease, Usage
-from longline.drift.watch import Drifting
+from longline.drift.monitor import DriftMonitor
 from longline.engine.committer import CommitQueue, completion_of, first_of
 from longline.engine.discovery import IDLE_POLL, Discovery
 from longline.engine.domain_queues import DomainQueues, DomainRests
@@ -65,7 +65,7 @@ class LocalEngine:
             runtime.committer, options.concurrency * 16, self._count, lambda: self._in_hand
         )
         self._in_hand = 0
-        self._drift = Drifting(store, collector.source, clock)
+        self._drift = DriftMonitor(store, collector.source, clock)
         self._discovery = Discovery(
             store,
             collector,
@@ -149,7 +149,7 @@ class LocalEngine:
         await lanes.finish(GRACE)
         await self._release([lease for lease, _ in self._broken_off])
         for _, usage in self._broken_off:  # the site has seen these requests
-            await self._store.event_log.add_statistics(job, spent_on(usage.take()))
+            await self._store.events.add_statistics(job, spent_on(usage.take()))
 
     async def _release(self, leases: Sequence[Lease]) -> None:
         if leases:

@@ -18,7 +18,7 @@ from longline.engine.report import JobReport
 from longline.export.request import ExportRequest
 from longline.export.tasks import export_job, export_task, prepare_for_task
 from longline.sources.base import Source
-from longline.storage.columns import kept_text
+from longline.storage.columns import sanitize_text
 from longline.storage.events import event_row
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
@@ -47,7 +47,7 @@ async def take_back(store: Store, job: Job, output: str | None = None) -> Taken:
     dropped = [
         order
         for order in await _exports(store, job, output)
-        if await store.orders.drop(order, at, dead_among([order.owner] if order.owner else []))
+        if await store.tasks.drop(order, at, dead_among([order.owner] if order.owner else []))
     ]
     return Taken(dropped, await _exports(store, job, output))
 
@@ -55,7 +55,7 @@ async def take_back(store: Store, job: Job, output: str | None = None) -> Taken:
 async def _exports(store: Store, job: Job, output: str | None) -> list[Task]:
     return [
         order
-        for order in await store.orders.of(job.id)
+        for order in await store.tasks.of(job.id)
         if order.kind is TaskKind.EXPORT and output in (None, order.what.get("output"))
     ]
 
@@ -77,7 +77,7 @@ def wish_for(output: str | None, engine: str) -> ExportRequest | None:
 async def order_export(store: Store, job: Job, wish: ExportRequest) -> None:
     """Have a worker write the records of a job once that has ended."""
     at = await store.now()
-    await store.orders.place(export_task(wish, job.id, at, is_after_end=True))
+    await store.tasks.place(export_task(wish, job.id, at, is_after_end=True))
 
 
 async def exported(
@@ -94,7 +94,7 @@ async def exported(
         return replace(report, unwritten="the job has not ended: its records are not written yet")
     job = await store.jobs.get(report.job)
     end = await export_job(store, job, wish, is_after_end=True)
-    await store.event_log.append(end.as_event(job.id, await store.now()))
+    await store.events.append(end.as_event(job.id, await store.now()))
     return replace(report, unwritten=end.reason) if end.reason else report.with_output(end.output)
 
 
@@ -117,7 +117,7 @@ async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clo
     if raised is None:
         return None
     problem = f"the source could not note that the job is complete: {in_words(raised)}"
-    await store.event_log.append(
+    await store.events.append(
         event_row(job.id, clock.now(), "source.finished.failed", reason=problem)
     )
     return problem
@@ -135,9 +135,7 @@ async def note_teardown(store: Store, job: str, clock: Clock, *, source: str, ra
     if job:
         with contextlib.suppress(StoreError):  # whose own end says more, and what is kept is safe
             at = clock.now()
-            await store.event_log.append(
-                event_row(job, at, "source.teardown.failed", reason=problem)
-            )
+            await store.events.append(event_row(job, at, "source.teardown.failed", reason=problem))
     return problem
 
 
@@ -158,7 +156,7 @@ async def in_time(work: Awaitable[T], seconds: float) -> T:
 
 def in_words(error: BaseException) -> str:
     """Return what a source's own code raised as a text that can be stored and shown."""
-    return kept_text(str(error) if isinstance(error, LonglineError) else repr(error))
+    return sanitize_text(str(error) if isinstance(error, LonglineError) else repr(error))
 
 
 async def _raised(work: Callable[[], Awaitable[None]]) -> BaseException | None:

@@ -31,14 +31,14 @@ class Watch:
         self,
         tracker: ProgressTracker,
         checkpoints: Checkpoints,
-        event_log: EventLog,
+        events: EventLog,
         clock: Clock,
         *,
         on_progress: OnProgress | None = None,
     ) -> None:
         self._tracker = tracker
         self._checkpoints = checkpoints
-        self._event_log = event_log
+        self._event_log = events
         self._clock = clock
         self._on_progress = on_progress
         self._is_checkpoint_due = False

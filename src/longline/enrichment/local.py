@@ -16,7 +16,7 @@ from longline.http.errors import BadAnswer
 from longline.pipeline.enrich import make_enricher
 from longline.pipeline.enrichers.base import Addition
 from longline.pipeline.enrichers.base import Enricher as PipelineEnricher
-from longline.storage.records.enrichment import LOCAL_MODEL, Question, Wish
+from longline.storage.records.enrichment import LOCAL_MODEL, Question, QuestionRequest
 
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
@@ -54,7 +54,7 @@ def open_local(task: LocalTask) -> LocalEnricher:
     return LocalEnricher(make_enricher(task.name, task.options))
 
 
-def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) -> Wish:
+def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) -> QuestionRequest:
     """Return the question about a record, or the reason why there is none."""
     fields = {name: row["data"].get(name) for name in task.reads}
     missing = [name for name in fields if fields[name] in _EMPTY]
@@ -72,7 +72,7 @@ def local_question_for(task: LocalTask, version: str, row: Mapping[str, Any]) ->
         system=task.options.model_dump_json(exclude={"table", "file"}),
         schema={"type": "object"},
     )
-    return Wish(row["id"], row["version"], with_id(question, reason), reason or None)
+    return QuestionRequest(row["id"], row["version"], with_id(question, reason), reason or None)
 
 
 def _to_answer(addition: Addition) -> Answer:
@@ -84,7 +84,7 @@ def _to_json(value: Any) -> str:
     return orjson.dumps(value, default=str).decode()
 
 
-def question_maker(task: AnyTask) -> Callable[[Mapping[str, Any]], Wish]:
+def question_maker(task: AnyTask) -> Callable[[Mapping[str, Any]], QuestionRequest]:
     """Return the function that makes the question about a record.
 
     Raises:

@@ -22,8 +22,8 @@ from longline.storage.records.enrichment import (
     OPEN_QUESTIONS,
     Attempt,
     Question,
+    QuestionOutcome,
     Questions,
-    Settled,
 )
 
 _MAX_PAUSE = 15.0  # seconds, so that a restarted server is soon used again
@@ -86,7 +86,7 @@ class AttemptResult:
     is asked before `paused_until`.
     """
 
-    settled: Settled
+    settled: QuestionOutcome
     reason: str | None = None
     paused_until: float = 0.0
 
@@ -114,7 +114,7 @@ class QuestionAsker:
         self._outage.answered()
         return AttemptResult(self._validate(question, owner, answer))
 
-    def _validate(self, question: Question, owner: str, answer: Answer) -> Settled:
+    def _validate(self, question: Question, owner: str, answer: Answer) -> QuestionOutcome:
         now = self._clock.now()
         try:
             value = read_answer(answer, question.schema)
@@ -123,25 +123,25 @@ class QuestionAsker:
             invalid = self._invalid(question, owner, attempt)
             return replace(invalid, tokens=answer.tokens)
         state = QuestionState.ANSWERED
-        settled = Settled(question, owner, now, state, answer=value, reason=answer.note)
+        settled = QuestionOutcome(question, owner, now, state, answer=value, reason=answer.note)
         return replace(settled, tokens=answer.tokens)
 
-    def _invalid(self, question: Question, owner: str, attempt: Attempt) -> Settled:
+    def _invalid(self, question: Question, owner: str, attempt: Attempt) -> QuestionOutcome:
         """Queue the question again with its problem, or fail it after the last attempt."""
         tries = question.tries + 1
         tried = replace(question, tries=tries, attempts=(*question.attempts, attempt))
         if tries < self._task.attempts:
             reason = attempt.problem
-            return Settled(tried, owner, attempt.at, QuestionState.QUEUED, reason=reason)
+            return QuestionOutcome(tried, owner, attempt.at, QuestionState.QUEUED, reason=reason)
         reason = f"none of {tries} answers is valid; the last: {attempt.problem}"
-        return Settled(tried, owner, attempt.at, QuestionState.FAILED, reason=reason)
+        return QuestionOutcome(tried, owner, attempt.at, QuestionState.FAILED, reason=reason)
 
     async def _unanswered(self, question: Question, owner: str, error: FetchError) -> AttemptResult:
         now, kind = self._clock.now(), kind_of(error)
         if kind is FailureKind.INVALID:  # the server refuses this question only
             self._outage.answered()
             return AttemptResult(self._invalid(question, owner, Attempt(now, str(error))))
-        back = Settled(question, owner, now, QuestionState.QUEUED, reason=str(error))
+        back = QuestionOutcome(question, owner, now, QuestionState.QUEUED, reason=str(error))
         if kind in _REFUSALS:
             return AttemptResult(back, reason=str(error))
         if isinstance(error, Deferred):
@@ -164,11 +164,11 @@ class QuestionAsker:
             return False
         return await self._enricher.is_up()
 
-    def _give_up(self, question: Question, owner: str, error: FetchError) -> Settled:
+    def _give_up(self, question: Question, owner: str, error: FetchError) -> QuestionOutcome:
         now, times = self._clock.now(), self._failures.pop(question.id)
         reason = f"{times} attempts failed although the server is up; the last: {error}"
         tried = replace(question, attempts=(*question.attempts, Attempt(now, str(error))))
-        return Settled(tried, owner, now, QuestionState.FAILED, reason=reason)
+        return QuestionOutcome(tried, owner, now, QuestionState.FAILED, reason=reason)
 
     async def _pause_server(self, seconds: float) -> None:
         if self._limiter is not None:
@@ -373,7 +373,7 @@ class Phase:
             self._count_down(1)
         self._usage.tokens += settled.tokens
         # A cancellation here must not lose an answer.
-        await asyncio.shield(self._questions.settle(settled))
+        await asyncio.shield(self._questions.complete(settled))
         if result.paused_until:
             self._usage.requests -= 1  # nothing was sent
             self._paused_until = max(self._paused_until, result.paused_until)
@@ -385,7 +385,7 @@ class Phase:
 
     async def _is_done(self) -> bool:
         """Wait for the next question; return True when there will be none."""
-        backlog = await self._questions.standing(self._task.enrich)
+        backlog = await self._questions.backlog(self._task.enrich)
         if not backlog.queued and not backlog.leased:
             return True
         until = max(backlog.due or 0.0, self._paused_until)

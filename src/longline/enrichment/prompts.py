@@ -11,7 +11,7 @@ import orjson
 
 from longline.config.templates import fill, names_in
 from longline.enrichment.task_files import EnrichTask
-from longline.storage.records.enrichment import Question, Wish
+from longline.storage.records.enrichment import Question, QuestionRequest
 
 _SCHEMA_PROMPT = "Answer with JSON alone, without any other word, that fits this JSON Schema: "
 _RETRY_PROMPT = (
@@ -21,14 +21,14 @@ _RETRY_PROMPT = (
 _MAX_REPEATED = 2_000  # characters of an invalid answer that are sent back to the model
 
 
-def question_for(task: EnrichTask, row: Mapping[str, Any]) -> Wish:
+def question_for(task: EnrichTask, row: Mapping[str, Any]) -> QuestionRequest:
     """Return the question about a record, or the reason why there is none."""
     values = {name: _field_text(_field_value(row["data"], name)) for name in names_in(task.prompt)}
     missing = [name for name in task.needed if not values[name].strip()]
     if missing:
         reason = f"it has no {', '.join(missing)}"
-        return Wish(row["id"], row["version"], _question(task, "", reason), reason)
-    return Wish(row["id"], row["version"], _question(task, fill(task.prompt, values)))
+        return QuestionRequest(row["id"], row["version"], _question(task, "", reason), reason)
+    return QuestionRequest(row["id"], row["version"], _question(task, fill(task.prompt, values)))
 
 
 def has_field(data: Any, name: str) -> bool:
@@ -45,9 +45,9 @@ def messages_of(question: Question) -> list[dict[str, str]]:
     shape = _SCHEMA_PROMPT + orjson.dumps(question.schema).decode()
     system = f"{question.system}\n\n{shape}" if question.system else shape
     messages = [_message("system", system), _message("user", question.text)]
-    last = next((one for one in reversed(question.attempts) if one.said is not None), None)
+    last = next((one for one in reversed(question.attempts) if one.response is not None), None)
     if last is not None:
-        messages.append(_message("assistant", (last.said or "")[:_MAX_REPEATED]))
+        messages.append(_message("assistant", (last.response or "")[:_MAX_REPEATED]))
         messages.append(_message("user", _RETRY_PROMPT.format(problem=last.problem)))
     return messages
 

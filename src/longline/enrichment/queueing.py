@@ -14,9 +14,10 @@ from longline.core.errors import BadOption
 from longline.enrichment.local import question_maker
 from longline.enrichment.prompts import has_field
 from longline.enrichment.task_files import AnyTask
+from longline.storage.database import Row
 from longline.storage.records.enrichment import Questions
-from longline.storage.records.records import Records, Row
-from longline.storage.records.selecting import RecordQuery, parse_condition
+from longline.storage.records.query import RecordQuery, parse_condition
+from longline.storage.records.records import Records
 
 _MAX_DEPTH = 3  # levels of a record whose field names are suggested
 _MAX_SHOWN = 12
@@ -133,25 +134,25 @@ async def queue_records(
     for query in queries:
         async for rows in _batches(records.stream(query)):
             wishes = {row["id"]: make_question(row) for row in rows}
-            known = await questions.asked_by(task.enrich, list(wishes))
+            known = await questions.linked(task.enrich, list(wishes))
             fresh = [
                 wish
                 for record, wish in wishes.items()
                 if known.get(record) != (wish.question.id, wish.version)
             ]
-            new += await questions.queue(task.enrich, fresh, clock.now()) if fresh else 0
+            new += await questions.enqueue(task.enrich, fresh, clock.now()) if fresh else 0
             seen, asking = seen + len(rows), asking + len(fresh)
             for record in wishes:
                 gone.pop(record, None)
     dropped = await _drop_questions(task.enrich, gone, questions)
-    await questions.tidy(task.enrich)
+    await questions.prune(task.enrich)
     return Queued(seen, asking, new, dropped, warnings)
 
 
 async def _drop_questions(task: str, gone: dict[int, str], questions: Questions) -> int:
     dropped, rest = 0, iter(gone.items())
     while part := dict(islice(rest, _BATCH)):
-        dropped += await questions.drop(task, part)
+        dropped += await questions.unlink(task, part)
     return dropped
 
 

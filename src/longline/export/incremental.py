@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from longline.export.rows import Row, Rows, version_mark
-from longline.storage.records.marks import ExportCursors, Version
+from longline.storage.records.export_cursors import ExportCursors, Version
 
 _PAIR = struct.Struct("<qq")
 _IN_MEMORY = 1_000_000  # bytes

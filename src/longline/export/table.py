@@ -28,7 +28,7 @@ from longline.export.columns import (
     own_columns,
 )
 from longline.export.rows import OUTDATED, Row
-from longline.storage.records.enrichment import maker_of
+from longline.storage.records.enrichment import answer_origin
 from longline.storage.records.records import ENRICHMENTS
 
 MAX_FIELDS = 10_000  # with more, the names of the fields are data
@@ -133,7 +133,7 @@ class FieldSurvey:
         if entry["answer"] is None:
             return
         if len(answers.origins) <= _MAX_ORIGINS:
-            answers.origins[maker_of(entry)] = None
+            answers.origins[answer_origin(entry)] = None
         if not self.chosen:
             self._add_fields(answers.fields, entry["answer"])
 

@@ -20,7 +20,7 @@ from longline.export.formats.registry import parse_format
 from longline.export.request import STDOUT, ExportRequest, check_request
 from longline.storage.events import EventRow, event_row
 from longline.storage.queue.tasks import Task, TaskKind
-from longline.storage.records.selecting import RecordQuery
+from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store
 
 _WITHOUT_RESULT = (JobState.CANCELLED, JobState.FAILED)

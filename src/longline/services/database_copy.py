@@ -16,7 +16,7 @@ from longline.core.redaction import redact_url
 from longline.engine.owner import dead_among
 from longline.services.base import check_extra
 from longline.services.state import StateFile, lifecycle_lock
-from longline.storage.copy import STOP, CellFile, Copied, Copying, Side
+from longline.storage.copy import STOP, CellFile, CopyEnd, CopyResult, DatabaseCopy
 from longline.storage.database import Database, open_database
 from longline.storage.errors import NotCopied
 
@@ -32,7 +32,7 @@ class CopiedHome:
     `is_behind`: the source was written to during the copy.
     """
 
-    copied: Copied
+    copied: CopyResult
     is_in_use: bool
     is_behind: bool
 
@@ -83,14 +83,14 @@ async def copy_home(
         else:
             cells = settings.pace_file
         target_file = _sqlite_file(target_address)
-        copying = Copying(
-            Side(reading, CellFile(cells), file_counts=settings.redis is None),
-            Side(writing, CellFile(target_file.parent / _PACE_FILE) if target_file else None),
+        copying = DatabaseCopy(
+            CopyEnd(reading, CellFile(cells), file_counts=settings.redis is None),
+            CopyEnd(writing, CellFile(target_file.parent / _PACE_FILE) if target_file else None),
             dead_among=dead_among,
             mend=replace_nul,
             on_step=on_step,
         )
-        is_unchanged = stack.enter_context(reading.watching())
+        is_unchanged = stack.enter_context(reading.watch_commits())
         copied = await copying.run(force=force)
         is_in_use = target in OWN_DATABASES and settings.database_url is None
         if is_in_use:

@@ -14,6 +14,7 @@ from longline.config.job_spec import JobSpec, make_spec
 from longline.config.secrets import SecretRef
 from longline.config.settings import Explained, Settings
 from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra
+from longline.core.json_diff import diff_json
 from longline.sources.manifest import KIND, Manifest, parse_manifest
 
 SUFFIXES = (".yaml", ".yml")
@@ -131,27 +132,17 @@ def leaves(value: Any, loc: Location = ()) -> Iterator[tuple[Location, Any]]:
         yield loc, value
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A value that differs between two configurations."""
-
-    path: str
-    before: Any
-    after: Any
-    change: str
-    """added, removed or changed; tells a null from a missing value."""
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """Return the differences between two configurations, in the order of their names."""
-    old, new = dict(leaves(before)), dict(leaves(after))
-    found = []
-    for loc in dict.fromkeys([*old, *new]):
-        if loc in old and loc in new and old[loc] == new[loc]:
-            continue
-        change = "added" if loc not in old else "removed" if loc not in new else "changed"
-        found.append(Difference(format_location(loc), old.get(loc), new.get(loc), change))
-    return found
+def diff_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each value that differs: its path, before, after, and added, removed or changed."""
+    return [
+        {
+            "path": format_location(one.path),
+            "before": one.values.get("old"),
+            "after": one.values.get("new"),
+            "change": one.change,
+        }
+        for one in diff_json(before, after, by_leaf=True)
+    ]
 
 
 def check_secrets(entry: Entry) -> None:

@@ -1,11 +1,10 @@
-"""Statements for many rows, on the busy path of every item.
+"""Statements for many rows, on the path of every item.
 
-SQLAlchemy compiles them once; the values are then handed to the driver as they are. Its own way
-prepares each value of each row in Python, which cost more than the database did.
+SQLAlchemy compiles a statement once; the values then go to the driver as they are. Its own bulk
+insert prepares each value of each row in Python, which cost more than the database did.
 
-Rows are inserted by one statement for many of them. The driver lets go of the interpreter for
-every step of a statement and must then win it back from the event loop, which is busy: a step a
-row made writing as slow as the loop's longest breath times the rows.
+One statement inserts many rows. The driver releases the GIL for each step of a statement and then
+competes for it with the busy event loop, so one step per row made writing slow.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 from sqlalchemy import (
     BindParameter,
     Connection,
+    Dialect,
     Insert,
     Table,
     Update,
@@ -26,24 +26,30 @@ from sqlalchemy import (
     column,
     values,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeEngine
 
 from longline.core.json_values import to_json
-from longline.storage.columns import kept_value
+from longline.storage.columns import sanitize_value
 
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not of a backslash that is itself meant
-_SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and kept
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # not after an escaped backslash
+_SIZES = (64, 32, 16, 8, 4, 2, 1)  # few sizes, so that few statements are compiled and cached
+_INSERTS: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+_Order = list[tuple[int, str]]  # row number and column of each value, in the statement's order
+_Compiled = tuple[str, _Order]
 
 
-_Places = list[tuple[int, str]]  # which value of which row comes next
-_Compiled = tuple[str, _Places]
+def upsert(connection: Connection, table: Table) -> Any:
+    """Return an INSERT that has `on_conflict_do_update` and `on_conflict_do_nothing`."""
+    return _INSERTS[connection.dialect.name](table)
 
 
 class BulkInsert:
-    """Inserts rows whose JSON is text already.
+    """Insert rows whose JSON is text already.
 
-    `names` are the columns that every row brings; `start` makes the bare INSERT, and `finish` adds
-    to it what comes after its values.
+    `names` are the columns of every row; `start` makes the bare INSERT, and `finish` adds what
+    comes after its values.
     """
 
     def __init__(
@@ -62,22 +68,52 @@ class BulkInsert:
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert the rows in their order."""
-        for some in _parts(rows):
+        for some in _batches(rows):
             key = (connection.dialect.name, len(some))
             if key not in self._compiled:
-                self._compiled[key] = self._compile(connection, len(some))
+                values: list[dict[str, BindParameter[Any]]] = [
+                    {name: bindparam(f"p{i}_{name}") for name in self._names}
+                    for i in range(len(some))
+                ]
+                statement = self._finish(self._insert(connection.dialect).values(values))
+                self._compiled[key] = _compile(connection, statement, self._names, len(some))
             _execute(connection, *self._compiled[key], some)
 
-    def _compile(self, connection: Connection, size: int) -> _Compiled:
-        values: list[dict[str, BindParameter[Any]]] = [
-            {name: bindparam(f"p{i}_{name}") for name in self._names} for i in range(size)
-        ]
-        statement = self._finish(self._start(self._table).values(values))
-        return _compiled(connection, statement, self._names, size)
+    def _insert(self, dialect: Dialect) -> Any:
+        del dialect
+        return self._start(self._table)
+
+
+class BulkUpsert(BulkInsert):
+    """Insert rows, and update those whose `key` exists.
+
+    `update(statement)` returns the new values of an existing row by column, of which
+    `statement.excluded` has the inserted ones; by default all columns outside the key are replaced.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        names: Sequence[str],
+        *,
+        key: Sequence[str],
+        update: Callable[[Any], Mapping[str, Any]] | None = None,
+    ) -> None:
+        def replace(statement: Any) -> Mapping[str, Any]:
+            return {name: statement.excluded[name] for name in names if name not in key}
+
+        def finish(statement: Any) -> Any:
+            changes = (update or replace)(statement)
+            return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
+
+        super().__init__(table, names, finish=finish)
+
+    def _insert(self, dialect: Dialect) -> Any:
+        return _INSERTS[dialect.name](self._table)
 
 
 class BulkUpdate:
-    """Runs an UPDATE with named parameters for many rows."""
+    """Run an UPDATE with named parameters for many rows."""
 
     def __init__(self, statement: Update) -> None:
         self._statement = statement
@@ -96,11 +132,10 @@ class BulkUpdate:
 
 
 class BulkChange:
-    """Runs an UPDATE for many rows, no two of them for the same one.
+    """Run an UPDATE for many rows, each for a different row of the table.
 
-    `make(given)` returns it, where `given.name` is a value that each row brings, of those that
-    `types` names. A server gets one statement for many rows: one for each took it longer than the
-    rows themselves.
+    `make(given)` returns the UPDATE, where `given.name` is a value of each row, of those named in
+    `types`. PostgreSQL gets one statement for many rows, which is faster than one for each.
     """
 
     def __init__(self, types: Mapping[str, TypeEngine[Any]], make: Callable[[Any], Update]) -> None:
@@ -110,25 +145,27 @@ class BulkChange:
         self._compiled: dict[int, _Compiled] = {}
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Change what the rows say."""
+        """Run the statement for all rows."""
         if connection.dialect.name == "sqlite":
             self._each.run(connection, rows)
             return
-        for some in _parts(rows):
-            if len(some) not in self._compiled:
-                self._compiled[len(some)] = self._compile(connection, len(some))
-            _execute(connection, *self._compiled[len(some)], some)
+        for some in _batches(rows):
+            size = len(some)
+            if size not in self._compiled:
+                statement = self._make(self._given(size))
+                self._compiled[size] = _compile(connection, statement, list(self._types), size)
+            _execute(connection, *self._compiled[size], some)
 
-    def _compile(self, connection: Connection, size: int) -> _Compiled:
+    def _given(self, size: int) -> Any:
         given = values(*(column(name, type_) for name, type_ in self._types.items()), name="given")
         rows = [
             tuple(cast(bindparam(f"p{i}_{name}"), type_) for name, type_ in self._types.items())
             for i in range(size)
         ]
-        return _compiled(connection, self._make(given.data(rows).c), list(self._types), size)
+        return given.data(rows).c
 
 
-def _parts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+def _batches(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
     done = 0
     for size in _SIZES:
         while len(rows) - done >= size:
@@ -136,14 +173,14 @@ def _parts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, 
             done += size
 
 
-def _compiled(connection: Connection, statement: Any, names: Sequence[str], size: int) -> _Compiled:
+def _compile(connection: Connection, statement: Any, names: Sequence[str], size: int) -> _Compiled:
     places = {f"p{i}_{name}": (i, name) for i in range(size) for name in names}
     compiled = statement.compile(dialect=connection.dialect)
     return str(compiled), [places[name] for name in compiled.positiontup]
 
 
 def _execute(
-    connection: Connection, sql: str, order: _Places, rows: Sequence[Mapping[str, Any]]
+    connection: Connection, sql: str, order: _Order, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     connection.exec_driver_sql(sql, tuple([rows[index][name] for index, name in order]))
 
@@ -151,19 +188,19 @@ def _execute(
 def as_json(value: Any) -> str:
     """Return a value as the text of a JSON column.
 
-    The sign of code 0 becomes U+FFFD, which says that something unreadable stood there: PostgreSQL
-    can keep it nowhere, and would fail each time that a field of such a row is asked for.
+    A NUL character becomes U+FFFD: PostgreSQL stores it nowhere, and would fail each time a field
+    of such a row is queried.
 
     Raises:
-        TypeError: a part of it is no data, or cannot be written; it names the field.
+        TypeError: a part of it cannot be written as JSON; the message names the field.
     """
     text = to_json(value).decode()
     return _NUL.sub("\\1\ufffd", text) if "\\u0000" in text else text
 
 
-def as_kept_json(value: Any) -> str:
-    """Return it likewise, with the escape of half a surrogate pair, and what is no data as text."""
+def as_sanitized_json(value: Any) -> str:
+    """Return a value like `as_json`, with what JSON cannot hold written as text."""
     try:
         return as_json(value)
     except TypeError:
-        return as_json(kept_value(value))
+        return as_json(sanitize_value(value))

@@ -1,7 +1,7 @@
-"""Column types that check what the database returns: a flipped byte is damage, not a bug.
+"""Column types that detect damaged values, and values made storable in every database.
 
 A value that longline cannot have written raises `DamagedValue` with its table and column. The
-database adds its address and what to do, and raises `StoreDamaged`.
+database adds its address and the remedy, and raises `StoreDamaged`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN = 40  # characters of a damaged value
 
 
 class DamagedValue(Exception):
-    """A value that longline has not written; the message names its table and column."""
+    """A stored value that longline did not write; the message names its table and column."""
 
     def __init__(self, column: str, problem: str) -> None:
         super().__init__(f"{column} {problem}")
@@ -66,7 +66,7 @@ class Choice(Checked):
 
 
 class Number(Checked):
-    """A number; SQLite would keep text in its column, too."""
+    """A number; SQLite would return text from such a column, too."""
 
     impl = Double
     cache_ok = True
@@ -117,10 +117,10 @@ class Json(Checked):
 
 @contextmanager
 def decoding(column: Column[Any]) -> Iterator[None]:
-    """Make an object of the JSON in a column; a key or value that does not fit is damage.
+    """Build an object from the JSON in a column; a key or value that does not fit is damage.
 
     Raises:
-        DamagedValue: the object cannot be made.
+        DamagedValue: the object cannot be built.
     """
     try:
         yield
@@ -129,57 +129,53 @@ def decoding(column: Column[Any]) -> Iterator[None]:
         raise DamagedValue(str(column), problem) from error
 
 
-# ---------------- Text as every database can keep it: half a surrogate pair, as broken JSON has
+# ---------------- Text that every database can store
 
 
-def kept_text(text: str) -> str:
-    """Return a text as it is stored."""
+def sanitize_text(text: str) -> str:
+    """Return text with lone surrogates, as broken JSON has them, written as escapes."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def kept_value(value: Any) -> Any:
-    """Return what is to be JSON with every text as it is stored, and what is no data as text."""
+def sanitize_value(value: Any) -> Any:
+    """Return a JSON value with all text sanitized, and other objects as text."""
     if isinstance(value, str):
-        return kept_text(value)
+        return sanitize_text(value)
     if isinstance(value, Mapping):
-        return {_kept_name(name): kept_value(one) for name, one in value.items()}
+        return {
+            (sanitize_text(name) if isinstance(name, str) else name): sanitize_value(one)
+            for name, one in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [kept_value(one) for one in value]
-    return value if value is None or isinstance(value, int | float) else _kept_data(value)
-
-
-def _kept_data(value: Any) -> Any:
+        return [sanitize_value(one) for one in value]
+    if value is None or isinstance(value, int | float):
+        return value
     try:
         to_json(value)
     except TypeError:
-        return kept_text(str(value))
+        return sanitize_text(str(value))
     return value
 
 
-def _kept_name(name: Any) -> Any:
-    return kept_text(name) if isinstance(name, str) else name
+# ---------------- Keys that every database can index; PostgreSQL limits the size of an index row
+
+_MAX_KEY_BYTES = 2000  # the rest is for the other columns of the index
+_MAX_CHARACTER_BYTES = 4
+_PREFIX_BYTES = 1900  # readable start of a longer key
 
 
-# ---------------- Keys as every database can keep them: an index of PostgreSQL takes no more than
+def sanitize_key(key: str) -> str:
+    """Return a key as it is stored: a long one is cut and ends in a hash of the whole.
 
-_LONGEST = 2000  # bytes; the rest is for what else stands in the same index
-_WIDEST = 4  # bytes of one sign
-_BEGINNING = 1900  # bytes that stay of a longer one, so that people know it again
-
-
-def kept_key(key: str) -> str:
-    """Return a key as it is stored: one that is too long ends in a hash of the whole.
-
-    The sign of code 0, which PostgreSQL cannot keep, becomes U+FFFD; half a surrogate pair, which
-    no database can, its escape.
+    A NUL character becomes U+FFFD, a lone surrogate its escape.
     """
-    readable = kept_text(key.replace("\x00", "\ufffd") if "\x00" in key else key)
-    if len(readable) * _WIDEST <= _LONGEST:
+    readable = sanitize_text(key.replace("\x00", "\ufffd") if "\x00" in key else key)
+    if len(readable) * _MAX_CHARACTER_BYTES <= _MAX_KEY_BYTES:
         return readable
     written = readable.encode()
-    if len(written) <= _LONGEST:
+    if len(written) <= _MAX_KEY_BYTES:
         return readable
-    beginning = written[:_BEGINNING].decode(errors="ignore")  # not half a sign
-    return f"{beginning}~{hashlib.sha256(written).hexdigest()}"
+    prefix = written[:_PREFIX_BYTES].decode(errors="ignore")  # drops a cut character
+    return f"{prefix}~{hashlib.sha256(written).hexdigest()}"

@@ -263,7 +263,7 @@ DeadAmong = Callable[[Iterable[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CopyEnd:
     """One end of a copy: a database, and the file of small values that its home has beside it."""
 
     database: Database
@@ -282,7 +282,7 @@ class CopiedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """What a copy has moved."""
 
     source: str
@@ -298,7 +298,7 @@ class _Guard:
     is_untouched: Callable[[], bool]
 
 
-class Copying:
+class DatabaseCopy:
     """Copies one database to another, which must be empty.
 
     Args:
@@ -311,8 +311,8 @@ class Copying:
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: CopyEnd,
+        target: CopyEnd,
         *,
         dead_among: DeadAmong,
         mend: bool = False,
@@ -325,7 +325,7 @@ class Copying:
         self._on_step = on_step
         self._stopped = threading.Event()
 
-    async def run(self, *, force: bool = False) -> Copied:
+    async def run(self, *, force: bool = False) -> CopyResult:
         """Copy everything; `force` does so although somebody works on the source.
 
         Raises:
@@ -335,16 +335,16 @@ class Copying:
         if self._source.database.address == self._target.database.address:
             raise NotCopied(self._target.database.address, "it is the same database")
         now = await Store(self._source.database).now()
-        with self._source.database.watching() as is_untouched:
+        with self._source.database.watch_commits() as is_untouched:
             guard = None if force else _Guard(now, is_untouched)
             try:
-                copied: Copied = await self._target.database.write(self._copy, guard)
+                copied: CopyResult = await self._target.database.write(self._copy, guard)
             except asyncio.CancelledError:
                 self._stopped.set()  # the writing thread notices after its batch and undoes it all
                 raise
         return copied
 
-    def _copy(self, writing: Connection, guard: _Guard | None) -> Copied:
+    def _copy(self, writing: Connection, guard: _Guard | None) -> CopyResult:
         with self._source.database.snapshot() as reading:
             if guard is not None:
                 self._refuse_running(reading, guard.now)
@@ -363,7 +363,7 @@ class Copying:
             raise self._refused(f"{problem}. See who does, and copy again, or say --force")
         if self._target.file is not None:
             self._target.file.write(small)
-        return Copied(self._source.database.address, self._target.database.address, tuple(told))
+        return CopyResult(self._source.database.address, self._target.database.address, tuple(told))
 
     def _copy_table(
         self, reading: Connection, writing: Connection, table: Table, small: Sequence[Kept]

@@ -1,15 +1,16 @@
-"""The connection to the database: one writing thread, some reading ones, errors in our words."""
+"""The connection to the database: one writer thread, a few readers, and translated errors."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, func, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, RowMapping, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from longline.core.errors import LonglineError, StoreUnreachable
@@ -17,93 +18,102 @@ from longline.core.redaction import redact_server_url, redact_url
 from longline.core.threads import Threads
 from longline.storage import postgres, sqlite
 from longline.storage.columns import DamagedValue
-from longline.storage.migrate import bring_up_to_date
+from longline.storage.migrate import migrate
 from longline.storage.schema import metadata
 from longline.storage.transactions import (
-    ABSENT,
+    UNAVAILABLE,
     Backend,
-    Disturbance,
-    IsHasty,
+    Fault,
     ReconnectPolicy,
     ReconnectWait,
     Transactor,
-    never,
 )
 from longline.storage.writer import Writer
 
+P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R", bound="Repository")
 _READERS = 3
-_PATIENCE = 60.0  # seconds to wait for other processes' writes; their worst was measured at 2 s
+_TIMEOUT = 60.0  # seconds to wait for writes of other processes; the longest measured was 2 s
 
 
 class Database:
-    """One database, opened; make it with `open_database`."""
+    """One open database; create it with `open_database`."""
 
-    def __init__(self, backend: Backend, writing: Engine, patience: ReconnectPolicy) -> None:
+    def __init__(self, backend: Backend, writer_engine: Engine, policy: ReconnectPolicy) -> None:
         self.address = backend.address
         self._backend = backend
-        self._patience = patience
-        self._reading = backend.reading(_READERS + 1)
-        self._transactor = Transactor(backend, writing, patience)
+        self._policy = policy
+        self._reader_engine = backend.reader_engine(_READERS + 1)
+        self._transactor = Transactor(backend, writer_engine, policy)
         self._writer = Writer(self._transactor.run)
         self._readers = Threads(_READERS, "longline-reader")
 
-    async def write(self, function: Callable[..., Any], argument: Any = None) -> Any:
-        """Run `function(connection, argument)` in the writer; return when it is committed.
+    async def write(
+        self,
+        function: Callable[Concatenate[Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run `function(connection, ...)` in the writer thread; return when it is committed.
 
-        It may be run again from the start, when others were in its way or the server went away:
-        it changes nothing but the database.
+        After a conflict or a lost server it runs again from the start, so it must change nothing
+        but the database.
 
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writer, function, argument)
+        work: Any = partial(function, **kwargs)  # the writer adds the connection
+        result: T = await asyncio.get_running_loop().run_in_executor(self._writer, work, *args)
+        return result
 
     async def read(self, function: Callable[[Connection], T]) -> T:
-        """Run `function(connection)` on a snapshot of the database; never blocks the writer."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._readers, self._read_now, function
-        )
+        """Run `function(connection)` on a snapshot in a reader thread; never blocks the writer."""
+
+        def look() -> T:
+            with self._reader_engine.connect() as connection:
+                return function(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._retried, look)
 
     def stream(self, function: Callable[[Connection], T]) -> T:
-        """Run `function(connection)` in this thread; for exports, which read for long."""
+        """Run `function(connection)` on a snapshot in this thread; for long reads."""
         with self.snapshot() as connection:
             return function(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Give a connection that sees the database as it is now for as long as it is held.
+        """Open a connection, in this thread, that sees the database as it is now until closed.
 
-        In this thread; for reading row by row what would not fit into memory.
+        For reading row by row what does not fit into memory.
         """
-        connection = self._patiently(self._looking)
+        connection = self._retried(self._connect_reader)
         try:
             with connection:
-                # Rows stay on a server until they are asked for.
+                # Rows stay on the server until they are fetched.
                 yield connection.execution_options(stream_results=True)
         except DBAPIError as error:
-            raise self._backend.translated(error) from error
+            raise self._backend.translate(error) from error
         except DamagedValue as error:
             raise error.at(self._backend.address) from error
 
     @contextmanager
-    def watching(self) -> Iterator[Callable[[], bool]]:
-        """Give what says, in any thread, whether nobody else has committed anything since."""
-        with self._reading.connect() as connection:
+    def watch_commits(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function, for any thread, that returns whether no other process has committed."""
+        with self._reader_engine.connect() as connection:
 
-            def look() -> object:
+            def token() -> object:
                 with connection.begin():
-                    return self._backend.change(connection)
+                    return self._backend.change_token(connection)
 
-            before = look()
-            yield lambda: look() == before
+            before = token()
+            yield lambda: token() == before
 
     def close(self, within: float | None = None) -> bool:
-        """Commit what is queued and let go of the files; True when that is done.
+        """Commit what is queued and close the files; return whether that is done.
 
-        After `within` seconds (None: however long it takes) what still waits for the server is left
-        alone: it ends with the process. To call it again is to ask again.
+        After `within` seconds (None waits without limit) it returns False, and what still waits
+        for the server ends with the process. It may be called again.
         """
         self._writer.shutdown(wait=False)
         self._readers.shutdown()
@@ -114,19 +124,12 @@ class Database:
         if not self._readers.have_ended(left):
             return False
         self._transactor.close()
-        self._reading.dispose()
+        self._reader_engine.dispose()
         return True
 
-    def _read_now(self, function: Callable[[Connection], T]) -> T:
-        def look() -> T:
-            with self._reading.connect() as connection:
-                return function(connection)
-
-        return self._patiently(look)
-
-    def _looking(self) -> Connection:
-        """Return a connection whose snapshot is taken, by a first question that proves it works."""
-        connection = self._reading.connect()
+    def _connect_reader(self) -> Connection:
+        """Return a connection whose snapshot is taken, by a query that proves that it works."""
+        connection = self._reader_engine.connect()
         try:
             connection.execute(text("SELECT 1"))
         except DBAPIError:
@@ -134,85 +137,138 @@ class Database:
             raise
         return connection
 
-    def _patiently(self, look: Callable[[], T]) -> T:
-        waiting = ReconnectWait(self._patience)
+    def _retried(self, look: Callable[[], T]) -> T:
+        """Call `look` until the server answers.
+
+        Raises:
+            StoreGone: it did not answer in time.
+        """
+        waiting = ReconnectWait(self._policy)
         while True:
             try:
-                seen = look()
+                result = look()
             except DBAPIError as error:
-                ours = self._backend.translated(error)
-                if self._backend.trouble(error) not in ABSENT:
+                ours = self._backend.translate(error)
+                if self._backend.classify(error) not in UNAVAILABLE:
                     raise ours from error
                 waiting.pause(error, getattr(ours, "problem", str(ours)))
             except DamagedValue as error:
                 raise error.at(self._backend.address) from error
             else:
-                self._patience.answered()
-                return seen
+                self._policy.answered()
+                return result
 
 
 def open_database(
-    address: str, *, patience: float = _PATIENCE, is_hasty: IsHasty = never
+    address: str, *, timeout: float = _TIMEOUT, is_stopping: Callable[[], bool] = lambda: False
 ) -> Database:
-    """Open the database at a SQLAlchemy address and bring its tables up to date.
+    """Open the database at a SQLAlchemy URL and create or migrate its tables.
 
     Args:
         address: for example sqlite:///longline.sqlite or postgresql://user@host/longline.
-        patience: seconds to wait for the writes of other processes, and for a server that goes
-            away once it is open.
-        is_hasty: says that the process is to end: a server that is away has a few seconds left.
+        timeout: seconds to wait for writes of other processes, and for a server that goes away
+            after it was opened.
+        is_stopping: returns whether the process is shutting down, which leaves an unavailable
+            server a few seconds.
 
     Raises:
-        StoreUnreachable: there is no such database or no right to use it.
+        StoreUnreachable: there is no such database or no permission to use it.
         StoreTooNew: a newer longline has written it.
-        StoreBusy: others held the write lock for longer than `patience`.
+        StoreBusy: other processes held the write lock for longer than `timeout`.
         MissingExtra: the driver of PostgreSQL is not installed.
     """
-    backend = _backend(_parsed(address), patience)
-    waited = ReconnectPolicy(backend, is_hasty)
-    writing = backend.writing()
+    backend = _backend_at(address, timeout)
+    policy = ReconnectPolicy(backend, is_stopping)
+    engine = backend.writer_engine()
     try:
-        _open(backend, writing, waited)
+        _migrate_once_started(engine, backend, policy)
     except DBAPIError as error:
-        writing.dispose()
-        raise backend.translated(error) from error
+        engine.dispose()
+        raise backend.translate(error) from error
     except LonglineError:
-        writing.dispose()
+        engine.dispose()
         raise
-    return Database(backend, writing, waited)
+    return Database(backend, engine, policy)
 
 
-def _open(backend: Backend, writing: Engine, patience: ReconnectPolicy) -> None:
-    waiting = ReconnectWait(patience)
+def _migrate_once_started(engine: Engine, backend: Backend, policy: ReconnectPolicy) -> None:
+    waiting = ReconnectWait(policy)
     while True:
         try:
-            bring_up_to_date(writing, backend)
+            migrate(engine, backend)
         except DBAPIError as error:
-            if backend.trouble(error) is not Disturbance.STARTING:
+            if backend.classify(error) is not Fault.STARTING:
                 raise
             waiting.pause(error, "it is still starting up")
         else:
             return
 
 
-def _backend(url: URL, patience: float) -> Backend:
-    if url.drivername in sqlite.DRIVERS:
-        return sqlite.SqliteBackend(url, patience)
-    if url.drivername in postgres.DRIVERS:
-        return postgres.PostgresBackend(url, patience)
-    shown = redact_url(url.render_as_string(hide_password=True))
-    raise StoreUnreachable(shown, "longline keeps its data in SQLite or PostgreSQL (psycopg)")
-
-
-def _parsed(address: str) -> URL:
+def _backend_at(address: str, timeout: float) -> Backend:
     try:
-        return make_url(address)
+        url: URL = make_url(address)
     except (ArgumentError, ValueError):
         # Without the cause, whose text may hold the password.
-        raise StoreUnreachable(redact_server_url(address), "that is not an address") from None
+        raise StoreUnreachable(redact_server_url(address), "it is not a database URL") from None
+    if url.drivername in sqlite.DRIVERS:
+        return sqlite.SqliteBackend(url, timeout)
+    if url.drivername in postgres.DRIVERS:
+        return postgres.PostgresBackend(url, timeout)
+    shown = redact_url(url.render_as_string(hide_password=True))
+    raise StoreUnreachable(shown, "only SQLite and PostgreSQL (psycopg) are supported")
 
 
-# ---------------- What there is to say about a database: what it is, how large, and how much is
+# ---------------- Operations on tables
+
+
+class Repository:
+    """Operations on some tables of a database.
+
+    An operation is a method whose first argument is a connection, decorated with `reads` or
+    `writes`. Callers leave the connection out and await the result.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+def reads(
+    method: Callable[Concatenate[R, Connection, P], T],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """Run a method of a `Repository` on a snapshot of the database."""
+
+    @wraps(method)
+    async def run(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(
+            lambda connection: method(self, connection, *args, **kwargs)
+        )
+
+    return run
+
+
+def writes(
+    method: Callable[Concatenate[R, Connection, P], T],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """Run a method of a `Repository` in a transaction; it returns once that is committed."""
+
+    @wraps(method)
+    async def run(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.write(
+            lambda connection: method(self, connection, *args, **kwargs)
+        )
+
+    return run
+
+
+Row = dict[str, Any]
+
+
+def plain_rows(rows: Iterable[RowMapping]) -> list[Row]:
+    """Return rows as dicts; SQLAlchemy's keys are of a `str` subclass, which orjson refuses."""
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+# ---------------- What a database holds
 
 _SIZES = {
     "sqlite": text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
@@ -222,8 +278,8 @@ _VERSION = text("SELECT version_num FROM alembic_version")
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """A database as it is now; `tables_version` is that of our migrations."""
+class DatabaseInfo:
+    """Kind, versions, size and row counts; `tables_version` is that of our migrations."""
 
     kind: str
     version: str
@@ -232,11 +288,11 @@ class Description:
     rows: Mapping[str, int]
 
 
-def describe(connection: Connection) -> Description:
-    """Return what a database with our tables is like."""
+def describe(connection: Connection) -> DatabaseInfo:
+    """Return what a database with our tables holds."""
     dialect = connection.dialect
     version = dialect.server_version_info or ()
-    return Description(
+    return DatabaseInfo(
         kind=dialect.name,
         version=".".join(map(str, version)),
         tables_version=str(connection.scalar(_VERSION)),

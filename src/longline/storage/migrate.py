@@ -1,4 +1,4 @@
-"""Versions of the tables: an old database is migrated, a new one created, a newer one refused."""
+"""Create the tables of a new database, migrate an older one, refuse a newer one."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _version_table = Table(  # as Alembic defines it
 )
 
 
-def bring_up_to_date(engine: Engine, backend: Backend) -> None:
+def migrate(engine: Engine, backend: Backend) -> None:
     """Create the tables or run the missing migrations, all in one transaction.
 
     Raises:
         StoreTooNew: the database has a version that this program does not know.
-        StoreReadOnly: it has an older one, and may only be read.
+        StoreReadOnly: it has an older version and cannot be written.
     """
     with engine.begin() as connection:
-        backend.lock_tables(connection)  # other processes that open it too wait here
+        backend.lock_tables(connection)  # other processes that open it wait here
         found = _version(connection)
         if found == NEWEST:
             return
@@ -53,27 +53,27 @@ def bring_up_to_date(engine: Engine, backend: Backend) -> None:
         try:
             run_migrations(connection)
         except DBAPIError as error:
-            if not isinstance(backend.translated(error), StoreReadOnly):
+            if not isinstance(backend.translate(error), StoreReadOnly):
                 raise
-            problem = "it has to be brought up to date: an older longline wrote it"
+            problem = "an older longline wrote it, and it must be migrated"
             raise StoreReadOnly(backend.address, problem) from error
 
 
 def create_tables(connection: Connection) -> None:
-    """Create all tables at the newest version, as the migrations would, but without Alembic.
+    """Create all tables at the newest version without Alembic.
 
-    Importing Alembic takes 10 MB and more time than creating the tables does.
+    Importing Alembic takes 10 MB and longer than creating the tables.
     """
     metadata.create_all(connection, checkfirst=False)
     if connection.dialect.name == "postgresql":
         plumbing.create_all(connection, checkfirst=False)
-    _version_table.create(connection, checkfirst=True)  # a downgrade to nothing leaves it, empty
+    _version_table.create(connection, checkfirst=True)  # a full downgrade leaves it empty
     connection.execute(_version_table.insert().values(version_num=NEWEST))
 
 
 def run_migrations(connection: Connection) -> None:
     """Run the migrations that this database lacks."""
-    # Alembic is large and slow to import, and nearly always there is nothing to migrate.
+    # Alembic is slow to import, and there is nearly always nothing to migrate.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 

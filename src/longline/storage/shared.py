@@ -1,87 +1,72 @@
-"""Leaders: what only one of many processes may do, until it is not heard of in time."""
+"""State that processes share through the database: leaders, locks and small named values."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.clock import Clock
 from longline.limits.backends.base import Result, State, StateBackend, Update
+from longline.storage.bulk import upsert
 from longline.storage.columns import decoding
-from longline.storage.database import Database
+from longline.storage.database import Database, Repository, writes
 from longline.storage.schema import cells, jobs, leaders
 
-_INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
+class Leaders(Repository):
+    """Leader leases: only one process may hold a name, until it fails to renew it in time."""
 
-class Leaders:
-    """Who leads in what, in one database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def take(self, name: str, owner: str, at: float, until: float) -> bool:
-        """Become the leader, or stay it, until a moment; False when another is."""
-        is_leader: bool = await self._database.write(_take, (name, owner, at, until))
-        return is_leader
-
-    async def give_up(self, name: str, owner: str) -> None:
-        """Let the next one lead at once; nothing happens when another leads."""
-        await self._database.write(_give_up, (name, owner))
-
-
-def _take(connection: Connection, argument: tuple[str, str, float, float]) -> bool:
-    name, owner, at, until = argument
-    start: Any = _INSERTS[connection.dialect.name]
-    taken = connection.scalar(
-        start(leaders)
-        .values(name=name, owner=owner, until=until)
-        .on_conflict_do_update(
-            index_elements=["name"],
-            set_={"owner": owner, "until": until},
-            where=or_(leaders.c.owner == owner, leaders.c.until < at),
+    @writes
+    def take(self, connection: Connection, name: str, owner: str, at: float, until: float) -> bool:
+        """Become the leader, or stay it, until a time; False when another process is."""
+        statement = (
+            upsert(connection, leaders)
+            .values(name=name, owner=owner, until=until)
+            .on_conflict_do_update(
+                index_elements=["name"],
+                set_={"owner": owner, "until": until},
+                where=or_(leaders.c.owner == owner, leaders.c.until < at),
+            )
+            .returning(leaders.c.name)
         )
-        .returning(leaders.c.name)
-    )
-    return taken is not None
+        return connection.scalar(statement) is not None
+
+    @writes
+    def give_up(self, connection: Connection, name: str, owner: str) -> None:
+        """Release the name if `owner` holds it."""
+        connection.execute(delete(leaders).where(leaders.c.name == name, leaders.c.owner == owner))
 
 
-def _give_up(connection: Connection, argument: tuple[str, str]) -> None:
-    name, owner = argument
-    connection.execute(delete(leaders).where(leaders.c.name == name, leaders.c.owner == owner))
+# ---------------- Locks until the end of the transaction; SQLite's single writer needs none
 
-
-# ---------------- Locks that last until the transaction ends; SQLite's one writer has them all
-
-# "Key share" lets others add rows that refer to the job meanwhile, which a full lock would not.
-_JOB = select(jobs.c.id).where(jobs.c.id == bindparam("b_job")).with_for_update(key_share=True)
-_NAME = text("SELECT pg_advisory_xact_lock(:key)")
+# "Key share" lets other transactions insert rows that refer to the job.
+_LOCK_JOB = select(jobs.c.id).where(jobs.c.id == bindparam("b_job")).with_for_update(key_share=True)
+_LOCK_NAME = text("SELECT pg_advisory_xact_lock(:key)")
 
 
 def lock_job(connection: Connection, job: str) -> None:
-    """Wait until no other transaction adds to this job or ends it, and keep it so."""
+    """Wait until no other transaction adds to this job or ends it, and keep others out."""
     if connection.dialect.name != "sqlite":
-        connection.execute(_JOB, {"b_job": job})
+        connection.execute(_LOCK_JOB, {"b_job": job})
 
 
 def lock_name(connection: Connection, name: str) -> None:
-    """Wait until no other transaction has locked this name, of something that is no row yet."""
+    """Wait for a lock on a name that is not a row yet."""
     if connection.dialect.name != "sqlite":
         digest = hashlib.sha256(name.encode()).digest()
-        connection.execute(_NAME, {"key": int.from_bytes(digest[:8], signed=True)})
+        connection.execute(_LOCK_NAME, {"key": int.from_bytes(digest[:8], signed=True)})
 
 
-# ---------------- Small named values in the database, for what the processes of a cluster must
+# ---------------- Small named values as JSON in one table
 
 
 class DatabaseCells(StateBackend[State]):
-    """Values as JSON in one table; `room` keeps those of one use apart from the others'."""
+    """Values of one kind; `room` separates them from those of other kinds."""
 
     def __init__(self, database: Database, room: str, kind: type[State], clock: Clock) -> None:
         self._database = database
@@ -91,72 +76,54 @@ class DatabaseCells(StateBackend[State]):
 
     async def change(self, name: str, step: Update[State, Result]) -> Result:
         loop = asyncio.get_running_loop()
-        # The time is to be read once the row is held, in the writer's thread, where a clock of the
-        # loop (virtual time) cannot be asked. The loop's own time can.
+        # The time is read after the row is locked, in the writer's thread, where a clock that
+        # belongs to the loop (virtual time) cannot be read. The loop's own time can.
         offset = self._clock.now() - loop.time()
-        change = _Change(self._room, name, self._kind, step, lambda: loop.time() + offset)
-        answer: Result = await self._database.write(_change, change)
-        return answer
+
+        def apply(connection: Connection) -> Result:
+            state = connection.scalar(self._select(name).with_for_update())
+            value = self._decode(state)
+            changed, answer = step(value, loop.time() + offset)
+            if changed is None or changed == value:
+                return answer
+            values = asdict(changed)  # type: ignore[call-overload]  # a dataclass, which the type variable cannot say
+            if state is None:
+                row = {"room": self._room, "name": name, "state": values}
+                connection.execute(insert(cells), row)
+            else:
+                connection.execute(update(cells).where(self._at(name)).values(state=values))
+            return answer
+
+        return await self._database.write(apply)
 
     async def read(self, name: str) -> tuple[State | None, float]:
         found = await self._database.read(
-            lambda connection: _value(self._kind, connection.scalar(_one(self._room, name)))
+            lambda connection: self._decode(connection.scalar(self._select(name)))
         )
         return found, self._clock.now()
 
     async def all(self) -> dict[str, State]:
         query = select(cells.c.name, cells.c.state).where(cells.c.room == self._room)
         query = query.order_by(cells.c.name)
-        return await self._database.read(
-            lambda connection: {
-                name: _made(self._kind, state) for name, state in connection.execute(query)
-            }
-        )
+
+        def read(connection: Connection) -> dict[str, State]:
+            with decoding(cells.c.state):
+                return {name: self._kind(**state) for name, state in connection.execute(query)}
+
+        return await self._database.read(read)
 
     async def forget(self, name: str) -> bool:
-        is_gone: bool = await self._database.write(_forget, (self._room, name))
-        return is_gone
+        statement = delete(cells).where(self._at(name))
+        return await self._database.write(
+            lambda connection: connection.execute(statement).rowcount == 1
+        )
 
+    def _at(self, name: str) -> Any:
+        return (cells.c.room == self._room) & (cells.c.name == name)
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    room: str
-    name: str
-    kind: type[Any]
-    step: Update[Any, Any]
-    now: Callable[[], float]
+    def _select(self, name: str) -> Any:
+        return select(cells.c.state).where(self._at(name))
 
-
-def _one(room: str, name: str) -> Any:
-    return select(cells.c.state).where(cells.c.room == room, cells.c.name == name)
-
-
-def _value(kind: type[State], found: Mapping[str, Any] | None) -> State | None:
-    return None if found is None else _made(kind, found)
-
-
-def _made(kind: type[State], state: Mapping[str, Any]) -> State:
-    with decoding(cells.c.state):
-        return kind(**state)
-
-
-def _change(connection: Connection, change: _Change) -> Any:
-    found = connection.scalar(_one(change.room, change.name).with_for_update())
-    value = _value(change.kind, found)
-    changed, answer = change.step(value, change.now())
-    if changed is None or changed == value:
-        return answer
-    state = asdict(changed)
-    if found is None:
-        row = {"room": change.room, "name": change.name, "state": state}
-        connection.execute(insert(cells), row)
-    else:
-        place = (cells.c.room == change.room) & (cells.c.name == change.name)
-        connection.execute(update(cells).where(place).values(state=state))
-    return answer
-
-
-def _forget(connection: Connection, argument: tuple[str, str]) -> bool:
-    room, name = argument
-    gone = connection.execute(delete(cells).where(cells.c.room == room, cells.c.name == name))
-    return gone.rowcount == 1
+    def _decode(self, state: Mapping[str, Any] | None) -> State | None:
+        with decoding(cells.c.state):
+            return None if state is None else self._kind(**state)

@@ -1,8 +1,9 @@
-"""Store: the database of a home, with a door for each kind of thing that is kept in it."""
+"""The database of a home: one attribute per kind of data."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -12,23 +13,23 @@ from longline.core.clock import Clock
 from longline.limits.backends.base import State
 from longline.storage.database import Database, open_database
 from longline.storage.events import EventLog
-from longline.storage.jobs import Findings, Jobs, look_into
+from longline.storage.jobs import Jobs
 from longline.storage.queue.chunks import Chunks
 from longline.storage.queue.failures import FailureLog
 from longline.storage.queue.quarantine import Quarantine
 from longline.storage.queue.queue import Queue
 from longline.storage.queue.tasks import TaskQueue
 from longline.storage.records.enrichment import Questions
-from longline.storage.records.marks import ExportCursors
+from longline.storage.records.export_cursors import ExportCursors
+from longline.storage.records.history import History
 from longline.storage.records.matches import Matches
 from longline.storage.records.profiles import Profiles
 from longline.storage.records.records import Records
 from longline.storage.shared import DatabaseCells, Leaders
-from longline.storage.transactions import IsHasty, never
 
 
 class Store:
-    """Jobs, their items, the records they made and what happened; open it with `open_store`."""
+    """All data of a home; open it with `open_store`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,35 +37,31 @@ class Store:
         self.jobs = Jobs(database)
         self.queue = Queue(database)
         self.records = Records(database)
-        self.event_log = EventLog(database)
-        self.failure_log = FailureLog(database)
+        self.history = History(database)
+        self.events = EventLog(database)
+        self.failures = FailureLog(database)
         self.quarantine = Quarantine(database)
-        self.history = self.records.history
         self.matches = Matches(database)
         self.questions = Questions(database)
         self.profiles = Profiles(database)
-        self.marks = ExportCursors(database)
+        self.export_cursors = ExportCursors(database)
         self.chunks = Chunks(database)
         self.leaders = Leaders(database)
-        self.orders = TaskQueue(database)
+        self.tasks = TaskQueue(database)
 
     def cells(self, room: str, kind: type[State], clock: Clock) -> DatabaseCells[State]:
-        """Return values that all processes on this database share."""
+        """Return small values that all processes on this database share."""
         return DatabaseCells(self._database, room, kind, clock)
 
     async def now(self) -> float:
-        """Return the database's time, which counts for all machines that share it."""
-        return await self._database.read(_now)
-
-    async def findings(self, job: str, source: str) -> Findings:
-        """Return what a report of a job needs to know."""
-        return await self._database.read(lambda connection: look_into(connection, job, source))
+        """Return the database's time, which all machines that share it use."""
+        return await self._database.read(_database_time)
 
     def close(self, within: float | None = None) -> bool:
-        """Commit what is under way and let go of the files; True when that is done.
+        """Commit what is queued and close the files; return whether that is done.
 
-        After `within` seconds (None: however long it takes) the rest is left to end with the
-        process. To call it again is to ask again.
+        After `within` seconds (None waits without limit) the rest ends with the process. It may
+        be called again.
         """
         return self._database.close(within)
 
@@ -80,21 +77,22 @@ class Store:
         self.close()
 
 
-def _now(connection: Connection) -> float:
+def _database_time(connection: Connection) -> float:
     if connection.dialect.name == "sqlite":  # a file on this machine
         return time.time()
     seconds = connection.scalar(select(func.extract("epoch", func.clock_timestamp())))
     return float(seconds or 0.0)
 
 
-def open_store(address: str, *, is_hasty: IsHasty = never) -> Store:
-    """Open the store at a SQLAlchemy address.
+def open_store(address: str, *, is_stopping: Callable[[], bool] = lambda: False) -> Store:
+    """Open the store at a SQLAlchemy URL.
 
-    `is_hasty` says that the process is to end: a server that is away has a few seconds left then.
+    `is_stopping` returns whether the process is shutting down; an unavailable server then has a
+    few seconds left.
 
     Raises:
-        StoreUnreachable: there is no such database or no right to use it.
+        StoreUnreachable: there is no such database or no permission to use it.
         StoreTooNew: a newer longline has written it.
-        StoreBusy: others held the write lock for too long.
+        StoreBusy: other processes held the write lock for too long.
     """
-    return Store(open_database(address, is_hasty=is_hasty))
+    return Store(open_database(address, is_stopping=is_stopping))

@@ -1,4 +1,4 @@
-"""One transaction at a time, run again when another was in its way or the server went away."""
+"""Run one write transaction at a time; retry conflicts and wait for a server that went away."""
 
 from __future__ import annotations
 
@@ -16,163 +16,150 @@ from longline.core.errors import LonglineError
 from longline.storage.columns import DamagedValue
 from longline.storage.errors import StoreGone
 
-# ---------------- What a transaction does last: changes of rows that many processes want
+# ---------------- Deferred writes: rows that many processes update are locked last and briefly
 
-_KEY = "longline.last"
-
-
-def begin(connection: Connection) -> None:
-    """Gather from now on, from nothing: what an undone transaction has gathered is forgotten."""
-    connection.info[_KEY] = {}
+_DEFERRED = "longline.deferred"
 
 
-def do_last(
+def defer_write(
     connection: Connection, function: Callable[[Connection, list[Any]], None], argument: Any
 ) -> None:
-    """Call `function(connection, arguments)` once, at the end, with those of all who asked."""
-    gathered = connection.info.get(_KEY)
-    if gathered is None:  # a transaction that nobody ends for us
+    """Call `function(connection, arguments)` once, with all arguments, before the commit."""
+    deferred = connection.info.get(_DEFERRED)
+    if deferred is None:  # not a transaction of the writer
         function(connection, [argument])
     else:
-        gathered.setdefault(function, []).append(argument)
+        deferred.setdefault(function, []).append(argument)
 
 
-def end(connection: Connection) -> None:
-    """Do what was gathered."""
-    for function, arguments in connection.info.pop(_KEY).items():
-        function(connection, arguments)
+# ---------------- What a database backend provides; implemented for SQLite and PostgreSQL
 
 
-# ---------------- What a kind of database must be able to do for `Database`; SQLite and
-
-
-class Disturbance(Enum):
-    """What may be done about an error."""
+class Fault(Enum):
+    """What a driver error allows the caller to do."""
 
     STARTING = auto()
-    """The server is just starting up: wait for it, from the first."""
+    """The server is starting up: wait, even for the first connection."""
     GONE = auto()
-    """The server went away: whoever has worked with it before waits for it."""
-    COLLISION = auto()
-    """Another transaction was in the way: run the same one again at once."""
+    """The server went away: wait if it answered before."""
+    CONFLICT = auto()
+    """Another transaction interfered: run the same one again."""
     OTHER = auto()
-    """Nothing: tell the caller."""
+    """Raise it."""
 
 
-ABSENT = (Disturbance.STARTING, Disturbance.GONE)
+UNAVAILABLE = (Fault.STARTING, Fault.GONE)
 
 
 class Backend(Protocol):
     """One kind of database at one address."""
 
     address: str
-    """As people may see it: without its password."""
-    patience: float
-    """Seconds to wait for others, and for a server that went away."""
+    """For messages: without the password."""
+    timeout: float
+    """Seconds to wait for locks, and for a server that went away."""
 
-    def writing(self) -> Engine:
+    def writer_engine(self) -> Engine:
         """Return an engine for the one connection that writes."""
 
-    def reading(self, size: int) -> Engine:
-        """Return an engine whose transactions see one moment and change nothing."""
+    def reader_engine(self, size: int) -> Engine:
+        """Return an engine for read-only transactions, each on one snapshot."""
 
     def lock_tables(self, connection: Connection) -> None:
-        """Let nobody else change the tables until the transaction ends."""
+        """Keep other processes from changing the schema until the transaction ends."""
 
-    def mark(self, connection: Connection) -> str | None:
-        """Leave a mark in a transaction that has written; None: its end is never in doubt."""
+    def mark_commit(self, connection: Connection) -> str | None:
+        """Mark a transaction that has written; None if a lost answer cannot hide its result."""
 
     def was_committed(self, connection: Connection, mark: str) -> bool:
-        """Say whether the transaction with this mark, of a connection that was lost, is there."""
+        """Return whether the transaction with this mark was committed."""
 
-    def change(self, connection: Connection) -> object:
-        """Return what differs, asked by the same connection, once anybody else has committed."""
+    def change_token(self, connection: Connection) -> object:
+        """Return a value that changes when another connection commits."""
 
-    def trouble(self, error: DBAPIError) -> Disturbance:
-        """Say what may be done about an error of the driver."""
+    def classify(self, error: DBAPIError) -> Fault:
+        """Return what a driver error allows."""
 
-    def translated(self, error: DBAPIError) -> LonglineError | DBAPIError:
-        """Return our error for one of the driver's; values that fit nowhere stay as they are."""
-
-
-# ---------------- How long a server that went away is waited for
-
-_FIRST = 0.05
-_LONGEST = 2.0
-_LOOK = 0.2  # seconds between looks at whether there is still so much time
-_HASTE = 5.0  # seconds for a server to come back once this process is to end
-
-IsHasty = Callable[[], bool]
-"""Says whether this process is to end; asked from several threads."""
+    def translate(self, error: DBAPIError) -> LonglineError | DBAPIError:
+        """Return our error for the driver's; values that fit no column keep the driver's."""
 
 
-def never() -> bool:
-    """Return False: whoever waits has all the time that there is."""
-    return False
+# ---------------- Waiting for a server that went away
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_CHECK_INTERVAL = 0.2  # seconds between checks of the deadline while pausing
+_STOPPING_TIMEOUT = 5.0  # seconds for the server to come back once this process is stopping
 
 
 class ReconnectPolicy:
     """How long all threads of one database wait for its server.
 
-    Each has its own patience, until the process is to end: from then on a server that is away has
-    some seconds to come back, once for all that waits for it.
+    Each waits up to the backend's timeout. Once the process is stopping, the server has a few
+    seconds left, counted once for all threads.
+
+    Args:
+        backend: the database.
+        is_stopping: returns whether this process is shutting down; called from several threads.
     """
 
-    def __init__(self, backend: Backend, is_hasty: IsHasty = never) -> None:
+    def __init__(self, backend: Backend, is_stopping: Callable[[], bool] = lambda: False) -> None:
         self._backend = backend
-        self._is_hasty = is_hasty
+        self._is_stopping = is_stopping
         self._away_since: float | None = None
-        self._hasty_since: float | None = None
+        self._stopping_since: float | None = None
 
     def answered(self) -> None:
-        """Note that the server is there."""
+        """Note that the server is available."""
         self._away_since = None
 
-    def until(self, begun: float) -> float:
-        """Return until when to wait for a server that has been waited for since `begun`."""
-        end = begun + self._backend.patience
+    def deadline(self, begun: float) -> float:
+        """Return when a wait that began at `begun` ends, in monotonic seconds."""
+        end = begun + self._backend.timeout
         away = self._away_since = self._away_since or begun
-        if not self._is_hasty():
+        if not self._is_stopping():
             return end
-        self._hasty_since = self._hasty_since or time.monotonic()
-        return min(end, max(away, self._hasty_since) + _HASTE)
+        self._stopping_since = self._stopping_since or time.monotonic()
+        return min(end, max(away, self._stopping_since) + _STOPPING_TIMEOUT)
 
     def gone(self, begun: float, problem: str) -> StoreGone:
-        """Return the error of one who has waited in vain since `begun`."""
+        """Return the error for a wait that began at `begun`."""
         waited = round(time.monotonic() - (self._away_since or begun))
-        return StoreGone(self._backend.address, problem, min(waited, self._backend.patience))
+        return StoreGone(self._backend.address, problem, min(waited, self._backend.timeout))
 
 
 class ReconnectWait:
-    """Pauses that grow, from the first failure of one transaction until the patience is over."""
+    """Growing pauses of one transaction, from its first failure until the deadline."""
 
-    def __init__(self, patience: ReconnectPolicy) -> None:
-        self._patience = patience
-        self._pause = _FIRST
+    def __init__(self, policy: ReconnectPolicy) -> None:
+        self._policy = policy
+        self._pause = _FIRST_PAUSE
         self._begun: float | None = None
 
     def pause(self, error: Exception, problem: str) -> None:
         """Sleep in this thread.
 
         Raises:
-            StoreGone: the patience is over.
+            StoreGone: the deadline has passed.
         """
         now = time.monotonic()
         begun = self._begun = self._begun or now
-        if now >= self._patience.until(begun):
-            raise self._patience.gone(begun, problem) from error
+        if now >= self._policy.deadline(begun):
+            raise self._policy.gone(begun, problem) from error
         wake = now + self._pause
-        while (left := min(wake, self._patience.until(begun)) - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK))
-        self._pause = min(self._pause * 2, _LONGEST)
+        while (left := min(wake, self._policy.deadline(begun)) - time.monotonic()) > 0:
+            time.sleep(min(left, _CHECK_INTERVAL))
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
+
+# ---------------- The write connection
 
 Work = Callable[[Connection], Any]
-_MOST_COLLISIONS = 8
+_MAX_CONFLICTS = 8
 
 
-class _AnswerLost(Exception):
-    """COMMIT was sent and the connection broke before its answer: who knows what became of it?"""
+class _CommitUnknown(Exception):
+    """The connection broke after COMMIT was sent and before its answer arrived."""
 
     def __init__(self, mark: str, result: Any) -> None:
         super().__init__(mark, result)
@@ -181,89 +168,90 @@ class _AnswerLost(Exception):
 
 
 class Transactor:
-    """The connection that writes, kept: fetching it anew cost more than a small commit."""
+    """The connection that writes; it stays open, since a new one costs more than a small commit."""
 
-    def __init__(self, backend: Backend, engine: Engine, patience: ReconnectPolicy) -> None:
+    def __init__(self, backend: Backend, engine: Engine, policy: ReconnectPolicy) -> None:
         self._backend = backend
         self._engine = engine
-        self._patience = patience
+        self._policy = policy
         self._connection: Connection | None = None
 
     def run(self, work: Work) -> Any:
-        """Run `work(connection)` in a transaction and return what it does, once it is committed.
+        """Run `work(connection)` in a transaction; return its result once it is committed.
 
-        It may be called several times, each time on a state without its earlier changes.
+        `work` may be called several times, each time after its earlier changes were rolled back.
 
         Raises:
             StoreError: it could not be committed; nothing of it was.
         """
-        waiting = ReconnectWait(self._patience)
-        collisions = 0
+        waiting = ReconnectWait(self._policy)
+        conflicts = 0
         while True:
             try:
-                return self._once(work)
-            except _AnswerLost as lost:
-                if self._was_committed(lost, waiting):
-                    return lost.result
+                return self._run_once(work)
+            except _CommitUnknown as unknown:
+                if self._was_committed(unknown, waiting):
+                    return unknown.result
             except DBAPIError as error:
-                trouble = self._backend.trouble(error)
-                if trouble in ABSENT:
+                fault = self._backend.classify(error)
+                if fault in UNAVAILABLE:
                     self._wait(error, waiting)
-                elif trouble is Disturbance.COLLISION and collisions < _MOST_COLLISIONS:
-                    collisions += 1
-                    time.sleep(random.uniform(0, 0.005) * 2**collisions)  # noqa: S311  # so that the two do not meet again
+                elif fault is Fault.CONFLICT and conflicts < _MAX_CONFLICTS:
+                    conflicts += 1
+                    time.sleep(random.uniform(0, 0.005) * 2**conflicts)  # noqa: S311  # jitter, not a secret
                 else:
-                    raise self._backend.translated(error) from error
+                    raise self._backend.translate(error) from error
             except DamagedValue as error:
                 raise error.at(self._backend.address) from error
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
         self._engine.dispose()
 
-    def _once(self, work: Work) -> Any:
+    def _run_once(self, work: Work) -> Any:
         mark: str | None = None
         result: Any = None
         try:
             connection = self._connected()
             with connection.begin():
-                begin(connection)
+                connection.info[_DEFERRED] = {}
                 result = work(connection)
-                end(connection)
-                mark = self._backend.mark(connection)
+                for function, arguments in connection.info.pop(_DEFERRED).items():
+                    function(connection, arguments)
+                mark = self._backend.mark_commit(connection)
         except DBAPIError as error:
-            if mark is not None and self._backend.trouble(error) in ABSENT:
-                raise _AnswerLost(mark, result) from error
+            if mark is not None and self._backend.classify(error) in UNAVAILABLE:
+                raise _CommitUnknown(mark, result) from error
             raise
-        self._patience.answered()
+        self._policy.answered()
         return result
 
-    def _was_committed(self, lost: _AnswerLost, waiting: ReconnectWait) -> bool:
-        """Ask the server, once it is back, what became of a commit."""
+    def _was_committed(self, unknown: _CommitUnknown, waiting: ReconnectWait) -> bool:
+        """Ask the server, once it is back, for the result of a commit."""
         while True:
             try:
-                self._forget()
+                self._disconnect()
                 connection = self._connected()
                 with connection.begin():
-                    return self._backend.was_committed(connection, lost.mark)
+                    return self._backend.was_committed(connection, unknown.mark)
             except DBAPIError as error:
-                if self._backend.trouble(error) not in ABSENT:
-                    raise self._backend.translated(error) from error
+                if self._backend.classify(error) not in UNAVAILABLE:
+                    raise self._backend.translate(error) from error
                 self._wait(error, waiting)
 
     def _wait(self, error: DBAPIError, waiting: ReconnectWait) -> None:
-        self._forget()
-        told = self._backend.translated(error)
-        waiting.pause(error, getattr(told, "problem", str(told)))
+        self._disconnect()
+        ours = self._backend.translate(error)
+        waiting.pause(error, getattr(ours, "problem", str(ours)))
 
     def _connected(self) -> Connection:
         if self._connection is None:
             self._connection = self._engine.connect()
         return self._connection
 
-    def _forget(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(SQLAlchemyError):

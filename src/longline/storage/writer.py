@@ -1,4 +1,4 @@
-"""The one thread that writes: what arrives while it commits shares the next transaction."""
+"""The one thread that writes: functions queued while it commits share the next transaction."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ _LARGEST_GROUP = 512
 @dataclass(frozen=True, slots=True)
 class _Work:
     future: Future[Any]
-    function: Callable[..., Any]
-    argument: Any
+    function: Callable[[Connection], Any]
 
 
 class Writer(Executor):
-    """Runs functions of a connection, one thread, many to a transaction.
+    """Group commit: run functions of a connection in one thread, many per transaction.
 
-    A future is done when its transaction is committed, never before. It is an Executor, so an
-    event loop waits for it with `run_in_executor`.
+    A future is done only after its transaction is committed. It is an Executor, so an event loop
+    waits for it with `run_in_executor`.
     """
 
     def __init__(self, transact: Callable[[Callable[[Connection], Any]], Any]) -> None:
@@ -42,12 +41,12 @@ class Writer(Executor):
         self._thread.start()
 
     def submit(self, fn: Any, /, *args: Any, **_kwargs: Any) -> Future[Any]:
-        """Queue `fn(connection, argument)`."""
-        if not self._is_open:  # nobody would ever answer
+        """Queue `fn(connection, *args)`."""
+        if not self._is_open:
             message = "the store is closed"
             raise RuntimeError(message)
         future: Future[Any] = Future()
-        self._queue.put(_Work(future, fn, args[0] if args else None))
+        self._queue.put(_Work(future, lambda connection: fn(connection, *args)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  # Executor's own signature
@@ -60,7 +59,7 @@ class Writer(Executor):
             self._thread.join()
 
     def has_ended(self, within: float | None) -> bool:
-        """Say whether its thread ends within so many seconds; None: wait until it has."""
+        """Return whether the thread ends within this many seconds; None waits until it has."""
         return have_ended([self._thread], within)
 
     def _serve(self) -> None:
@@ -79,20 +78,17 @@ class Writer(Executor):
     def _commit(self, works: list[_Work]) -> None:
         try:
             results = self._transact(
-                lambda connection: [work.function(connection, work.argument) for work in works]
+                lambda connection: [work.function(connection) for work in works]
             )
         except Exception as error:  # noqa: BLE001  # every kind of failure belongs to the caller
-            self._commit_apart(works, error)
+            # One bad write must not fail the others: each gets a transaction of its own. A lock or
+            # a server that timed out fails all of them: they would time out one by one.
+            if len(works) > 1 and not isinstance(error, (StoreBusy, StoreGone)):
+                for work in works:
+                    self._commit([work])
+                return
+            for work in works:
+                work.future.set_exception(error)
             return
         for work, result in zip(works, results, strict=True):
             work.future.set_result(result)
-
-    def _commit_apart(self, works: list[_Work], error: Exception) -> None:
-        # One bad write must not fail its neighbours: each gets a transaction of its own. But a
-        # lock or a server that was waited for in vain belongs to all: they would wait one by one.
-        if len(works) > 1 and not isinstance(error, (StoreBusy, StoreGone)):
-            for work in works:
-                self._commit([work])
-            return
-        for work in works:
-            work.future.set_exception(error)

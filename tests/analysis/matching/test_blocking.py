@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from longline.analysis.matching.comparing import normal_text
+from longline.analysis.matching.compare import normal_text
 from longline.analysis.matching.rules import Rules
-from longline.analysis.matching.search import blocks_of
+from longline.analysis.matching.search import find_blocks
 from tests.analysis.matching.ads import FLAT, NOTHING, RULES, flat, rules
+
+
+def blocks_of(data: Mapping[str, Any], rules: Rules) -> frozenset[str]:
+    return frozenset(name for block in find_blocks(data, rules) for name in block.names)
 
 
 def by_area(within: str | float) -> Rules:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from longline.analysis.matching.clusters import (
     Cluster,
     MergedField,
-    Said,
+    SourceValue,
     cluster_of,
-    explain,
+    explain_cluster,
     group_links,
-    merged,
-    summarise,
+    merge_fields,
+    summarize_cluster,
 )
 from longline.analysis.matching.search import decide, find_duplicates
 from longline.storage.records.matches import Link, Matches
@@ -38,7 +38,7 @@ def cluster(*told: dict[str, Any]) -> Cluster:
 
 
 def view(*told: dict[str, Any]) -> dict[str, MergedField]:
-    return {field.name: field for field in merged(cluster(*told))}
+    return {field.name: field for field in merge_fields(cluster(*told))}
 
 
 def test_who_is_joined_over_others_is_one() -> None:
@@ -132,7 +132,7 @@ def test_numbers_come_from_the_record_seen_last() -> None:
     price = view({"price": 100}, {"price": 102})["price"]
 
     assert (price.value, price.record, price.note) == (102, "site/1", None)
-    assert price.others == (Said("site/0", 100),)
+    assert price.others == (SourceValue("site/0", 100),)
 
 
 def test_what_the_last_record_lacks_comes_from_another() -> None:
@@ -150,7 +150,7 @@ def test_a_boolean_that_another_record_contradicts_has_no_value() -> None:
 
     assert (lift.value, lift.record) == (None, None)
     assert lift.note
-    assert lift.others == (Said("site/1", False), Said("site/0", True))
+    assert lift.others == (SourceValue("site/1", False), SourceValue("site/0", True))
 
 
 def test_a_boolean_that_nobody_denies_stands() -> None:
@@ -184,7 +184,7 @@ async def test_a_cluster_shows_every_source_side_by_side(
     await find_duplicates(matches, RULES, clock=clock)
 
     found = await cluster_of(matches, RULES.match, 2)
-    told = await explain(matches, found)
+    told = await explain_cluster(matches, found)
 
     assert found.sources == (HOMES, IMOTI, WOHNEN)
     assert [one["data"]["title"] for one in told["records"]] == ["Flat 0", "Flat 1", "Flat 2"]
@@ -193,7 +193,7 @@ async def test_a_cluster_shows_every_source_side_by_side(
         (f"{IMOTI}/0", f"{WOHNEN}/2"),
         (f"{HOMES}/1", f"{WOHNEN}/2"),
     }
-    assert summarise(found)["merged"]["price_eur"] == 250_002.0
+    assert summarize_cluster(found)["merged"]["price_eur"] == 250_002.0
 
 
 async def test_a_record_without_a_double_is_a_cluster_of_its_own(
@@ -205,7 +205,7 @@ async def test_a_record_without_a_double_is_a_cluster_of_its_own(
     found = await cluster_of(matches, RULES.match, 1)
 
     assert [row["key"] for row in found.records] == ["only"]
-    assert (found.score, summarise(found)["title"]) == (0.0, f"https://{IMOTI}.test/only")
+    assert (found.score, summarize_cluster(found)["title"]) == (0.0, f"https://{IMOTI}.test/only")
 
 
 async def test_a_confirmed_pair_that_a_rejection_parts_is_told(
@@ -218,7 +218,7 @@ async def test_a_confirmed_pair_that_a_rejection_parts_is_told(
     await decide(matches, RULES.match, (1, 3), "confirmed", at=EPOCH)
     await decide(matches, RULES.match, (3, 2), "rejected", at=EPOCH)
 
-    told = await explain(matches, await cluster_of(matches, RULES.match, 1))
+    told = await explain_cluster(matches, await cluster_of(matches, RULES.match, 1))
 
     assert [one["record"] for one in told["records"]] == [f"{IMOTI}/0", f"{HOMES}/1"]
     reason = [f"{HOMES}/1", f"{WOHNEN}/2"]

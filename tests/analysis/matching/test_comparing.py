@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longline.analysis.matching.comparing import Comparison, Verdict, compare
+from longline.analysis.matching.compare import Comparison, Verdict, compare
 from tests.analysis.matching.ads import FLAT, NOTHING, RULES, flat, rules
 
 

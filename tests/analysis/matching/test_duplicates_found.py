@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from longline.analysis.matching.search import find_duplicates
 from longline.storage.database import Database, open_database
 from longline.storage.records.matches import Matches
-from longline.storage.records.records import RecordQuery, Records
+from longline.storage.records.query import RecordQuery
+from longline.storage.records.records import Records
 from tests.analysis.matching.ads import (
     HOMES,
     IMOTI,
@@ -310,7 +311,7 @@ class _Dying:
         self._matches = matches
 
     def __getattr__(self, name: str) -> Any:
-        if name == "settle":
+        if name == "save_pairs":
             raise _DiedError
         return getattr(self._matches, name)
 

@@ -1,1 +1,1 @@
-"""The same thing on several sites: which records are it, by what evidence, and as one view."""
+"""Find records of the same thing on several sites, and merge them into one view."""

@@ -1,142 +1,41 @@
-"""Finding duplicates: each record that is new or changed is compared with those of its blocks."""
+"""Find duplicates: compare each new or changed record with the records of its blocks."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
 
-from longline.analysis.matching.comparing import (
+from longline.analysis.matching.compare import (
     PLAIN,
     Comparison,
-    Profile,
+    PreparedRecord,
     canonical,
     compare,
-    compare_profiles,
+    compare_prepared,
     may_match,
     number,
-    profile_of,
+    prepare,
     value_at,
 )
 from longline.analysis.matching.rules import BlockField, Rules, Tolerance
 from longline.core.clock import Clock
-from longline.storage.records.matches import Deposit, Entry, Judge, Matches, Pair
+from longline.storage.records.matches import BlockedRecord, MatchBatch, Matches, RecordPair
 
-# ---------------- Blocks: records that share one are compared, all others never are
-
+Row = Mapping[str, Any]
+_BATCH = 200
+_CACHED = 50_000  # records kept in memory, so that they are not read again for each other
+_MAX_TEXT = 120  # characters of a text in the evidence
 _SLACK = 1 + 1e-6  # a gap of exactly the tolerance may come out larger by the last bit
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block, and the finer ones that take its place when it is too large."""
-
-    name: str
-    finer: tuple[str, ...] = ()
-
-
-def blocks_of(data: Mapping[str, Any], rules: Rules) -> frozenset[str]:
-    """Return the names of all blocks that a record stands in; none when it says too little."""
-    return frozenset(name for block in find_blocks(data, rules) for name in names_of(block))
-
-
-def names_of(block: Block) -> tuple[str, ...]:
-    """Return the name of a block and of the finer ones in it."""
-    return (block.name, *block.finer)
-
-
-def find_blocks(data: Mapping[str, Any], rules: Rules) -> list[Block]:
-    """Return the blocks of a record, in every way the rules know."""
-    found = []
-    for number_of_way, way in enumerate(rules.block):
-        for parts in _parts(data, way.fields, rules):
-            name = f"{number_of_way}:{'/'.join(parts)}"
-            finer = (f"{name}+{'/'.join(more)}" for more in _parts(data, way.finer, rules))
-            found.append(Block(name, tuple(finer) if way.finer else ()))
-    return found
-
-
-def _parts(
-    data: Mapping[str, Any], fields: Sequence[BlockField], rules: Rules
-) -> Iterator[tuple[str, ...]]:
-    """Yield the ways in which these fields name a block; none when one is missing."""
-    return itertools.product(*(_choices(data, field, rules) for field in fields))
-
-
-def _choices(data: Mapping[str, Any], field: BlockField, rules: Rules) -> Sequence[str]:
-    value = value_at(data, field.field)
-    if field.within is None:
-        text = canonical(value, rules.normalise.get(field.field, PLAIN))
-        return () if text is None else (text,)
-    found = number(value)
-    return () if found is None else _cells(found, field.within)
-
-
-def _cells(value: float, within: Tolerance) -> Sequence[str]:
-    if within.absolute:
-        return _neighbours("", value / (within.absolute * _SLACK))
-    if value == 0:
-        return ("zero",)  # no share of anything is as small
-    # Equal ratios are equal steps of the logarithm.
-    width = -math.log1p(-within.relative) * _SLACK
-    return _neighbours("" if value > 0 else "-", math.log(abs(value)) / width)
-
-
-def _neighbours(sign: str, place: float) -> Sequence[str]:
-    cell = math.floor(place)
-    return (f"{sign}{cell}", f"{sign}{cell + 1}")
-
-
-# ---------------- Two records as rows of the store, judged by the rules: a pair with its evidence
-
-Row = Mapping[str, Any]
-_LONGEST = 120  # letters of a text in the evidence
-
-
-def pair_of(ends: tuple[int, int], versions: tuple[int, int], comparison: Comparison) -> Pair:
-    """Return two records, by id and version, with what came of comparing them."""
-    evidence = [
-        asdict(one) | {"left": _shortened(one.left), "right": _shortened(one.right)}
-        for one in comparison.evidence
-    ]
-    return Pair(*ends, versions, comparison.score, comparison.is_match, evidence)
-
-
-def judged(left: Row, right: Row, rules: Rules) -> Pair:
-    """Return two rows as a pair, whatever comes of it; the smaller id is the left one."""
-    comparison = compare(left["data"], right["data"], rules)
-    return pair_of((left["id"], right["id"]), (left["version"], right["version"]), comparison)
-
-
-def judge_by(rules: Rules) -> Judge:
-    """Return who says of two rows whether one field alone forbids that they are the same."""
-
-    def judge(left: Row, right: Row) -> Pair | None:
-        comparison = compare(left["data"], right["data"], rules)
-        if not comparison.is_forbidden:
-            return None
-        return pair_of((left["id"], right["id"]), (left["version"], right["version"]), comparison)
-
-    return judge
-
-
-def _shortened(value: Any) -> Any:
-    is_long = isinstance(value, str) and len(value) > _LONGEST
-    return f"{value[: _LONGEST - 1]}…" if is_long else value
-
-
-_BATCH = 200
-_REMEMBERED = 50_000  # profiles, so that neighbours are not read anew for each other
-
-
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """What a search did, and what it could not do."""
 
     records: int = 0
@@ -145,15 +44,15 @@ class Found:
     matched: int = 0
     """Pairs that are the same thing by the rules."""
     too_little: int = 0
-    """Records that say too little to be compared with any other."""
+    """Records with too few known fields to be compared."""
     crowded: dict[str, int] = field(default_factory=dict)
     """Blocks that were too large, and the records in each; finer ones were compared instead."""
     oversized: int = 0
-    """Groups so large that it was not seen whether each of them fits each."""
+    """Groups too large to check every pair for a contradiction."""
     dropped: int = 0
-    """Pairs that are gone since the rules no longer name the source of one of them."""
+    """Pairs dropped because the rules no longer name the source of one record."""
     unknown_sources: tuple[str, ...] = ()
-    """Sources of the rules that have no record here; as long as there are, none is left out."""
+    """Sources of the rules without a record; while there are any, no pair is dropped."""
     unknown_fields: tuple[str, ...] = ()
     """Fields of the rules that no record has."""
     seconds: float = 0.0
@@ -161,189 +60,259 @@ class Found:
 
 async def find_duplicates(
     matches: Matches, rules: Rules, *, clock: Clock, batch: int = _BATCH
-) -> Found:
-    """Compare what is new or changed, and keep what is found; safe to run twice at once.
+) -> SearchResult:
+    """Compare what is new or changed and save the pairs; several searches may run concurrently.
 
     Raises:
-        StoreError: the pairs could not be kept; what was kept before stays, and running it again
-            goes on from there.
+        StoreError: the pairs could not be saved; the next search continues from there.
     """
     return await _Search(matches, rules, clock).run(batch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    version: int
-    profile: Profile
-
-
-class _Search:
-    """One search: the rules, what was read lately, and the figures so far."""
-
-    def __init__(self, matches: Matches, rules: Rules, clock: Clock) -> None:
-        self._matches = matches
-        self._rules = rules
-        self._clock = clock
-        self._mark = rules.mark
-        self._judge = judge_by(rules)
-        self._unseen = set(rules.fields)
-        self._profiles: dict[int, _Known] = {}
-        self._found = Found()
-
-    async def run(self, batch: int) -> Found:
-        started = self._clock.now()
-        kind, sources = self._rules.match, self._rules.sources
-        outside = await self._matches.count_outside(kind, sources)
-        await self._prepare(started)
-        for source in sources:
-            last = None
-            while rows := await self._pending(source, last, batch):
-                last = rows[-1]["key"]
-                await self._compare(rows)
-        outside -= await self._matches.count_outside(kind, sources)
-        self._found.dropped = max(0, outside)
-        self._found.unknown_fields = await self._unknown_fields()
-        self._found.seconds = self._clock.now() - started
-        return self._found
-
-    async def _prepare(self, now: float) -> None:
-        """Keep the rules, and leave out sources that left them, unless a name may be wrong."""
-        kind, sources = self._rules.match, self._rules.sources
-        text = self._rules.model_dump_json(exclude_unset=True)
-        await self._matches.keep_rules(kind, text, at=now)
-        self._found.unknown_sources = tuple(await self._matches.without_records(sources))
-        if not self._found.unknown_sources:
-            await self._matches.leave_out(kind, sources)
-
-    async def _unknown_fields(self) -> tuple[str, ...]:
-        sources = self._rules.sources
-        if len(self._found.unknown_sources) == len(sources):
-            return ()  # no record at all: that is told, and says nothing of fields
-        unseen = [name for name in self._rules.fields if name in self._unseen]
-        return tuple(await self._matches.without_value(sources, unseen))
-
-    async def _pending(self, source: str, after: str | None, limit: int) -> list[dict[str, Any]]:
-        kind, mark = self._rules.match, self._mark
-        return await self._matches.pending(kind, mark, source, after=after, limit=limit)
-
-    async def _compare(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._unseen -= {one for one in self._unseen if value_at(row["data"], one) is not None}
-        blocks = {row["id"]: self._blocks(row) for row in rows}
-        entries = [self._entry(row, blocks[row["id"]]) for row in rows]
-        kind = self._rules.match
-        taken = await self._matches.put_into_blocks(kind, self._mark, entries)
-        pairs = await self._candidates({one: blocks[one] for one in sorted(taken)})
-        decided = {*await self._matches.decided(kind, taken)}
-        await self._read({one for pair in pairs | decided for one in pair})
-        found = await asyncio.to_thread(self._judged, sorted(pairs), decided)
-        kept = [entry for entry in entries if entry.record in taken]
-        now = self._clock.now()
-        written = await self._matches.settle(
-            Deposit(kind, self._mark, kept, found, self._judge, now)
-        )
-        self._count(kept, len(pairs), written.matched, written.oversized)
-
-    def _blocks(self, row: Row) -> list[Block]:
-        known = self._remember(row).profile.known
-        # Who says too little to match anything need not stand in anyone's way.
-        return find_blocks(row["data"], self._rules) if known >= self._rules.least_known else []
-
-    def _entry(self, row: Row, blocks: Iterable[Block]) -> Entry:
-        names = frozenset(name for block in blocks for name in names_of(block))
-        return Entry(row["id"], row["version"], names, self._profiles[row["id"]].profile.known)
-
-    async def _candidates(self, blocks: Mapping[int, list[Block]]) -> set[tuple[int, int]]:
-        """Return the pairs that share a block, or a finer one where it is too large."""
-        coarse = [block.name for own in blocks.values() for block in own]
-        standing = await self._members(coarse)
-        finer = [
-            name
-            for own in blocks.values()
-            for block in own
-            if block.name not in standing
-            for name in block.finer
-        ]
-        standing |= await self._members(finer)
-        return {
-            (min(one, other), max(one, other))
-            for one, own in blocks.items()
-            for block in own
-            for name in names_of(block)
-            for other in standing.get(name, ())
-            if other != one
-        }
-
-    async def _members(self, names: Iterable[str]) -> dict[str, list[int]]:
-        """Return who stands in these blocks, without those that are too large."""
-        wanted = set(names) - self._found.crowded.keys()
-        standing = await self._matches.members(self._rules.match, self._mark, wanted)
-        limit = self._rules.largest_block
-        self._found.crowded |= {
-            name: len(ids) for name, ids in standing.items() if len(ids) > limit
-        }
-        return {name: ids for name, ids in standing.items() if len(ids) <= limit}
-
-    async def _read(self, ids: Iterable[int]) -> None:
-        unknown = [one for one in ids if one not in self._profiles]
-        for row in await self._matches.records(unknown):
-            self._remember(row)
-
-    def _judged(
-        self, pairs: Iterable[tuple[int, int]], decided: set[tuple[int, int]]
-    ) -> list[Pair]:
-        """Return the pairs that match, and those that a person decided on, whatever they are."""
-        found = []
-        for pair in {*pairs, *decided}:
-            left, right = (self._profiles[one] for one in pair)
-            if pair in decided or may_match(left.profile, right.profile, self._rules):
-                comparison = compare_profiles(left.profile, right.profile, self._rules)
-                if comparison.is_match or pair in decided:
-                    found.append(pair_of(pair, (left.version, right.version), comparison))
-        return found
-
-    def _remember(self, row: Row) -> _Known:
-        known = _Known(row["version"], profile_of(row["data"], self._rules))
-        self._profiles[row["id"]] = known
-        return known
-
-    def _count(self, entries: Sequence[Entry], compared: int, matched: int, large: int) -> None:
-        self._found.records += len(entries)
-        self._found.compared += compared
-        self._found.matched += matched
-        self._found.oversized += large
-        self._found.too_little += sum(not entry.blocks for entry in entries)
-        excess = max(0, len(self._profiles) - _REMEMBERED)
-        for record in list(islice(self._profiles, excess)):
-            del self._profiles[record]
-
-
-# ---------------- A person's word on a pair, and what it brings together, judged by the rules of
 
 
 async def decide(
     matches: Matches, kind: str, pair: tuple[int, int], decision: str, *, at: float
 ) -> None:
-    """Keep that a pair is confirmed or rejected.
+    """Save that a person confirmed or rejected a pair, judged by the rules of the last search.
 
     Raises:
-        StoreError: it could not be kept.
+        StoreError: it could not be saved.
     """
     rules = await _last_rules(matches, kind)
     if rules is None:
         await matches.decide(kind, pair, decision, at=at)
         return
     left, right = await matches.records(pair)
-    found = [judged(left, right, rules)]
-    deposit = Deposit(kind, rules.mark, (), found, judge_by(rules), at)
-    await matches.decide(kind, pair, decision, at=at, deposit=deposit)
+    found = [_compared_pair(left, right, rules)[0]]
+    batch = MatchBatch(kind, rules.mark, (), found, _contradict_by(rules), at)
+    await matches.decide(kind, pair, decision, at=at, batch=batch)
 
 
 async def _last_rules(matches: Matches, kind: str) -> Rules | None:
-    text = await matches.kept_rules(kind)
+    text = await matches.last_rules(kind)
     if text is None:
         return None
     try:
         return Rules.model_validate_json(text)
-    except ValidationError:  # kept by another version of longline; the next search keeps its own
+    except ValidationError:  # of another version of longline; the next search saves its own
         return None
+
+
+# ---------------- Blocks: only records that share a block are compared
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block, and the finer ones that replace it when it is too large."""
+
+    name: str
+    finer: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name and those of the finer ones."""
+        return (self.name, *self.finer)
+
+
+def find_blocks(data: Mapping[str, Any], rules: Rules) -> list[Block]:
+    """Return the blocks of a record; none when too few of its fields are known."""
+    found = []
+    for number_of_way, way in enumerate(rules.block):
+        for parts in _block_names(data, way.fields, rules):
+            name = f"{number_of_way}:{'/'.join(parts)}"
+            finer = (f"{name}+{'/'.join(more)}" for more in _block_names(data, way.finer, rules))
+            found.append(Block(name, tuple(finer) if way.finer else ()))
+    return found
+
+
+def _block_names(
+    data: Mapping[str, Any], fields: Sequence[BlockField], rules: Rules
+) -> Iterator[tuple[str, ...]]:
+    """Yield the combinations of values of these fields; none when a field is missing."""
+    return itertools.product(*(_field_cells(data, field, rules) for field in fields))
+
+
+def _field_cells(data: Mapping[str, Any], field: BlockField, rules: Rules) -> Sequence[str]:
+    value = value_at(data, field.field)
+    if field.within is None:
+        text = canonical(value, rules.normalise.get(field.field, PLAIN))
+        return () if text is None else (text,)
+    found = number(value)
+    return () if found is None else _number_cells(found, field.within)
+
+
+def _number_cells(value: float, within: Tolerance) -> Sequence[str]:
+    """Return two neighbouring cells, so that numbers within the tolerance share one."""
+    if within.absolute:
+        sign, place = "", value / (within.absolute * _SLACK)
+    elif value == 0:
+        return ("zero",)  # no relative tolerance reaches it
+    else:
+        # Equal ratios are equal steps of the logarithm.
+        width = -math.log1p(-within.relative) * _SLACK
+        sign, place = "" if value > 0 else "-", math.log(abs(value)) / width
+    cell = math.floor(place)
+    return (f"{sign}{cell}", f"{sign}{cell + 1}")
+
+
+# ---------------- Pairs of rows
+
+
+def _record_pair(
+    ends: tuple[int, int], versions: tuple[int, int], comparison: Comparison
+) -> RecordPair:
+    evidence = [
+        asdict(one) | {"left": _shortened(one.left), "right": _shortened(one.right)}
+        for one in comparison.evidence
+    ]
+    return RecordPair(*ends, versions, comparison.score, comparison.is_match, evidence)
+
+
+def _compared_pair(left: Row, right: Row, rules: Rules) -> tuple[RecordPair, bool]:
+    """Return two rows as a pair, the smaller id first, and whether one field forbids it."""
+    comparison = compare(left["data"], right["data"], rules)
+    versions = left["version"], right["version"]
+    return _record_pair((left["id"], right["id"]), versions, comparison), comparison.is_forbidden
+
+
+def _contradict_by(rules: Rules) -> Callable[[Row, Row], RecordPair | None]:
+    def contradict(left: Row, right: Row) -> RecordPair | None:
+        pair, is_forbidden = _compared_pair(left, right, rules)
+        return pair if is_forbidden else None
+
+    return contradict
+
+
+def _shortened(value: Any) -> Any:
+    is_long = isinstance(value, str) and len(value) > _MAX_TEXT
+    return f"{value[: _MAX_TEXT - 1]}…" if is_long else value
+
+
+# ---------------- One search
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    version: int
+    record: PreparedRecord
+
+
+class _Search:
+    """One search: the rules, a cache of records, and the result so far."""
+
+    def __init__(self, matches: Matches, rules: Rules, clock: Clock) -> None:
+        self._matches = matches
+        self._rules = rules
+        self._clock = clock
+        self._mark = rules.mark
+        self._contradict = _contradict_by(rules)
+        self._unseen = set(rules.fields)
+        self._cache: dict[int, _Cached] = {}
+        self._result = SearchResult()
+
+    async def run(self, batch: int) -> SearchResult:
+        started = self._clock.now()
+        kind, sources = self._rules.match, self._rules.sources
+        foreign = await self._matches.count_foreign_pairs(kind, sources)
+        text = self._rules.model_dump_json(exclude_unset=True)
+        await self._matches.save_rules(kind, text, at=started)
+        unknown = await self._matches.sources_without_records(sources)
+        self._result.unknown_sources = tuple(unknown)
+        if not unknown:  # otherwise a name may be misspelled
+            await self._matches.forget_other_sources(kind, sources)
+        for source in sources:
+            last = None
+            while rows := await self._matches.pending(
+                kind, self._mark, source, after=last, limit=batch
+            ):
+                last = rows[-1]["key"]
+                await self._compare(rows)
+        foreign -= await self._matches.count_foreign_pairs(kind, sources)
+        self._result.dropped = max(0, foreign)
+        if len(unknown) < len(sources):  # without any record nothing is known of fields
+            unseen = [name for name in self._rules.fields if name in self._unseen]
+            fields = await self._matches.fields_without_value(sources, unseen)
+            self._result.unknown_fields = tuple(fields)
+        self._result.seconds = self._clock.now() - started
+        return self._result
+
+    async def _compare(self, rows: Sequence[Row]) -> None:
+        kind, mark = self._rules.match, self._mark
+        for row in rows:
+            self._unseen -= {one for one in self._unseen if value_at(row["data"], one) is not None}
+        blocks = {row["id"]: self._blocks(row) for row in rows}
+        entries = [self._entry(row, blocks[row["id"]]) for row in rows]
+        waiting = await self._matches.assign_blocks(kind, mark, entries)
+        pairs = await self._candidates({one: blocks[one] for one in sorted(waiting)})
+        decided = {*await self._matches.decided_pairs(kind, waiting)}
+        unread = {one for pair in pairs | decided for one in pair} - self._cache.keys()
+        for row in await self._matches.records(unread):
+            self._remember(row)
+        found = await asyncio.to_thread(self._matching, sorted(pairs), decided)
+        compared = [entry for entry in entries if entry.record in waiting]
+        saved = await self._matches.save_pairs(
+            MatchBatch(kind, mark, compared, found, self._contradict, self._clock.now())
+        )
+        self._result.records += len(compared)
+        self._result.compared += len(pairs)
+        self._result.matched += saved.matched
+        self._result.oversized += saved.oversized
+        self._result.too_little += sum(not entry.blocks for entry in compared)
+        excess = max(0, len(self._cache) - _CACHED)
+        for record in list(itertools.islice(self._cache, excess)):
+            del self._cache[record]
+
+    def _blocks(self, row: Row) -> list[Block]:
+        known = self._remember(row).record.known
+        # A record with too few fields to match anything is in no block.
+        return find_blocks(row["data"], self._rules) if known >= self._rules.least_known else []
+
+    def _entry(self, row: Row, blocks: Iterable[Block]) -> BlockedRecord:
+        names = frozenset(name for block in blocks for name in block.names)
+        return BlockedRecord(row["id"], row["version"], names, self._cache[row["id"]].record.known)
+
+    async def _candidates(self, blocks: Mapping[int, list[Block]]) -> set[tuple[int, int]]:
+        """Return the pairs that share a block, or a finer one where it is too large."""
+        members = await self._members(block.name for own in blocks.values() for block in own)
+        members |= await self._members(
+            name
+            for own in blocks.values()
+            for block in own
+            if block.name not in members
+            for name in block.finer
+        )
+        return {
+            (min(one, other), max(one, other))
+            for one, own in blocks.items()
+            for block in own
+            for name in block.names
+            for other in members.get(name, ())
+            if other != one
+        }
+
+    async def _members(self, names: Iterable[str]) -> dict[str, list[int]]:
+        """Return the records of these blocks, without the blocks that are too large."""
+        wanted = set(names) - self._result.crowded.keys()
+        members = await self._matches.block_members(self._rules.match, self._mark, wanted)
+        limit = self._rules.largest_block
+        self._result.crowded |= {
+            name: len(ids) for name, ids in members.items() if len(ids) > limit
+        }
+        return {name: ids for name, ids in members.items() if len(ids) <= limit}
+
+    def _matching(
+        self, pairs: Iterable[tuple[int, int]], decided: set[tuple[int, int]]
+    ) -> list[RecordPair]:
+        """Return the pairs that match, and all that a person decided on."""
+        found = []
+        for pair in {*pairs, *decided}:
+            left, right = (self._cache[one] for one in pair)
+            if pair in decided or may_match(left.record, right.record, self._rules):
+                comparison = compare_prepared(left.record, right.record, self._rules)
+                if comparison.is_match or pair in decided:
+                    found.append(_record_pair(pair, (left.version, right.version), comparison))
+        return found
+
+    def _remember(self, row: Row) -> _Cached:
+        cached = _Cached(row["version"], prepare(row["data"], self._rules))
+        self._cache[row["id"]] = cached
+        return cached

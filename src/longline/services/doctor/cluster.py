@@ -81,7 +81,7 @@ def abandoned_jobs(context: CheckContext) -> Iterator[Finding]:
     """Check that every running job has a process."""
     if schema_version(context) != NEWEST:
         return
-    with closing(open_database(context.settings.database, patience=_CONNECT_TIMEOUT)) as database:
+    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
         abandoned = asyncio.run(_abandoned(Store(database)))
     for job in abandoned:
         yield warning("jobs", f"the process of {job} has died", f"run `longline resume {job}`")
@@ -116,7 +116,7 @@ def _count_waiting_jobs(context: CheckContext) -> int:
         return 0
     is_open = jobs.c.state.in_([JobState.PENDING, JobState.RUNNING])
     query = select(func.count()).where(is_open, jobs.c.engine == "celery")
-    with closing(open_database(context.settings.database, patience=_CONNECT_TIMEOUT)) as database:
+    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
         return database.stream(lambda connection: connection.scalar(query)) or 0
 
 
@@ -124,7 +124,7 @@ def _check_chunks(context: CheckContext) -> Iterator[Finding]:
     """Report chunks that no worker takes."""
     if schema_version(context) != NEWEST:
         return
-    with closing(open_database(context.settings.database, patience=_CONNECT_TIMEOUT)) as database:
+    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
         now = asyncio.run(Store(database).now())
         old = database.stream(lambda connection: _count_untaken(connection, now - _MAX_WAIT))
     if old:
@@ -154,7 +154,7 @@ def _check_tasks(
     """Report tasks whose queue no worker serves, or that no worker takes."""
     if schema_version(context) != NEWEST:
         return
-    with closing(open_database(context.settings.database, patience=_CONNECT_TIMEOUT)) as database:
+    with closing(open_database(context.settings.database, timeout=_CONNECT_TIMEOUT)) as database:
         untaken = asyncio.run(_count_tasks(Store(database)))
     for kind, (waiting, old) in untaken.items():
         queue, (one, several) = _QUEUES[kind], _WAITING[kind]
@@ -175,9 +175,9 @@ async def _count_tasks(store: Store) -> dict[TaskKind, tuple[int, int]]:
     None are old while a worker runs one of the kind: the others wait for it.
     """
     now = await store.now()
-    old = {task.name for task in await store.orders.ready(now - _MAX_WAIT)}
+    old = {task.name for task in await store.tasks.ready(now - _MAX_WAIT)}
     found: dict[TaskKind, tuple[int, int]] = {}
-    ready = await store.orders.ready(now)
+    ready = await store.tasks.ready(now)
     for kind in TaskKind:
         tasks = [task for task in ready if task.kind is kind]
         free = [task.name for task in tasks if _is_free(task, now)]

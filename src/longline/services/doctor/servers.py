@@ -22,7 +22,7 @@ from longline.core.sqlite_files import undecodable_is_damage
 from longline.services.advisories import advisories_for
 from longline.services.doctor.base import CheckContext, Finding, ok, problem, warning
 from longline.storage.migrate import NEWEST
-from longline.storage.postgres import OLDEST, explained
+from longline.storage.postgres import OLDEST, explain_failure
 from longline.storage.schema import metadata
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ def _check_postgres(url: URL, remedy: str) -> Iterator[Finding]:
     except MissingExtra:
         raise
     except Exception as error:  # noqa: BLE001  # errors of psycopg, which is optional
-        cause = explained(str(error), getattr(error, "sqlstate", None), url)
+        cause = explain_failure(str(error), getattr(error, "sqlstate", None), url)
         yield problem("database", f"{shown} cannot be used: {cause}", remedy)
 
 

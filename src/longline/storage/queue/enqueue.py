@@ -11,9 +11,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from longline.core.model import Item, ItemState, Usage
 from longline.http.messages import origin_of
-from longline.storage.bulk import BulkInsert, as_kept_json
-from longline.storage.columns import kept_key, kept_text, kept_value
-from longline.storage.events import add_statistics, append, event_row, happened
+from longline.storage.bulk import BulkInsert, as_sanitized_json
+from longline.storage.columns import sanitize_key, sanitize_text, sanitize_value
+from longline.storage.events import add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import items, jobs
 from longline.storage.shared import lock_job
@@ -49,7 +49,7 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
     lock_job(connection, job)  # keys and the limit are counted by one at a time
     first: dict[str, Item] = {}
     for item in discovered.items:
-        first.setdefault(kept_key(item.key), item)
+        first.setdefault(sanitize_key(item.key), item)
     found = list(first.values())
     if limit is not None:
         fresh = _fresh(connection, job, found)
@@ -58,19 +58,19 @@ def add(connection: Connection, discovered: Discovered) -> int | None:
         _QUEUE_UP[connection.dialect.name].run(connection, [_queued(job, item) for item in found])
     changes: dict[str, Any] = {"is_discovered": True} if discovered.is_last else {}
     if discovered.cursor is not None:
-        changes["cursor"] = kept_value(discovered.cursor)
+        changes["cursor"] = sanitize_value(discovered.cursor)
     if discovered.shortfall is not None:
         changes["shortfall"] = discovered.shortfall
     if changes:
         connection.execute(update(jobs).where(jobs.c.id == job).values(**changes))
     add_statistics(connection, [(job, discovered.usage.as_counts())])
     note_failures(connection, [(job, None, 0, discovered.usage)])
-    append(connection, happened(job, None, discovered.at, discovered.usage))
+    append_events(connection, usage_events(job, None, discovered.at, discovered.usage))
     if limit is None and not discovered.is_last:
         return None
     total = _total(connection, job)
     if discovered.is_last:
-        append(connection, [event_row(job, discovered.at, "job.discovered", items=total)])
+        append_events(connection, [event_row(job, discovered.at, "job.discovered", items=total)])
     return total
 
 
@@ -80,7 +80,7 @@ def _total(connection: Connection, job: str) -> int:
 
 def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item]:
     """Return the items whose keys the job does not have."""
-    fresh = {kept_key(item.key): item for item in found}
+    fresh = {sanitize_key(item.key): item for item in found}
     keys = list(fresh)
     for start in range(0, len(keys), _LARGEST_LOOKUP):
         some = keys[start : start + _LARGEST_LOOKUP]
@@ -93,15 +93,15 @@ def _fresh(connection: Connection, job: str, found: Sequence[Item]) -> list[Item
 def _queued(job: str, item: Item) -> dict[str, Any]:
     return {
         "job_id": job,
-        "key": kept_key(item.key),
-        "url": kept_text(item.url),
-        "data": as_kept_json(item.data),
+        "key": sanitize_key(item.key),
+        "url": sanitize_text(item.url),
+        "data": as_sanitized_json(item.data),
         "priority": max(-_MOST_URGENT, min(item.priority, _MOST_URGENT)),
         "state": ItemState.QUEUED,
         "due_at": 0.0,
         "tries": 0,
         "lease_token": 0,
-        "domain": kept_key(origin_of(item.url)[1]),
+        "domain": sanitize_key(origin_of(item.url)[1]),
     }
 
 

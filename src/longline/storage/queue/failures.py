@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Connection, func, select, update
 from longline.core.errors import FailureKind
 from longline.core.model import BANNED, OPEN_STATES, OVERRAN, ItemState, JobState, Usage
 from longline.storage.bulk import BulkInsert
-from longline.storage.columns import kept_text
+from longline.storage.columns import sanitize_text
 from longline.storage.database import Database
-from longline.storage.events import append, event_row
+from longline.storage.events import append_events, event_row
 from longline.storage.schema import failures, items, jobs
 from longline.storage.shared import lock_job
 
@@ -119,8 +119,8 @@ def note_failures(
             "status": one.status,
             "step": one.step,
             "seconds": one.seconds,
-            "url": kept_text(one.url),
-            "reason": kept_text(one.reason),
+            "url": sanitize_text(one.url),
+            "reason": sanitize_text(one.reason),
         }
         for job, key, tries, usage in tried
         for one in usage.failures
@@ -218,7 +218,7 @@ def _requeue(connection: Connection, argument: tuple[FailureQuery, float]) -> Re
             .values(state=JobState.PAUSED, reason=str(done), finished_at=None)
         )
         told = event_row(query.job, at, "job.reopened", items=done.items, failure=query.kind)
-        append(connection, [told])
+        append_events(connection, [told])
     return done
 
 

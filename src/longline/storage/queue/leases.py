@@ -21,7 +21,7 @@ from sqlalchemy import exists as exists_row
 
 from longline.core.errors import FailureKind
 from longline.core.model import ChunkState, Failure, Item, ItemState, JobState, Lease, Usage
-from longline.storage.events import append, event_row
+from longline.storage.events import append_events, event_row
 from longline.storage.queue.failures import note_failures
 from longline.storage.schema import chunks, items, jobs
 
@@ -299,7 +299,7 @@ def reclaim(connection: Connection, wanted: Reclaim) -> Reclaimed:
         told = event_row(wanted.job, wanted.at, "leases.reclaimed", items=len(held) - len(lethal))
         if suspects:
             told["data"]["suspects"] = len(suspects) - len(lethal)
-        append(connection, [told])
+        append_events(connection, [told])
     return Reclaimed(len(held) - len(lethal), len(lethal), lost)
 
 
@@ -341,7 +341,7 @@ def _quarantine(connection: Connection, reclaim: Reclaim, rows: Sequence[Any]) -
         failure = Failure(reclaim.at, row.url, FailureKind.BUG, reason, "quarantine", 0.0)
         note_failures(connection, [(reclaim.job, row.key, row.tries, Usage(failures=[failure]))])
         told = {"failure": FailureKind.BUG, "reason": reason, "deaths": count}
-        append(
+        append_events(
             connection,
             [event_row(reclaim.job, reclaim.at, "item.quarantined", key=row.key, **told)],
         )

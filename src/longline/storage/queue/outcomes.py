@@ -14,7 +14,7 @@ from longline.core.model import Item, ItemState, Lease, Outcome, OutcomeAction, 
 from longline.pipeline.material import pack_raw
 from longline.storage.bulk import BulkChange, BulkUpdate, as_json
 from longline.storage.errors import LeaseLost
-from longline.storage.events import EventRow, add_statistics, append, event_row, happened
+from longline.storage.events import EventRow, add_statistics, append_events, event_row, usage_events
 from longline.storage.queue.enqueue import Discovered, add
 from longline.storage.queue.failures import note_failures
 from longline.storage.records.records import store_records
@@ -101,7 +101,7 @@ def complete_all(connection: Connection, finishes: list[Completion]) -> list[Ite
     states = {finish.lease.id: _new_state(finish, changed) for finish in valid}
     _SETTLE.run(connection, [_settled(finish, states[finish.lease.id]) for finish in valid])
     _queue_found(connection, valid)
-    append(connection, [one for finish in valid for one in _told(finish, states)])
+    append_events(connection, [one for finish in valid for one in _told(finish, states)])
     note_failures(connection, [_tried(finish) for finish in valid])
     add_statistics(connection, [(finish.lease.job, _spent(finish)) for finish in valid])
     return [
@@ -159,7 +159,7 @@ def _told(finish: Completion, states: dict[int, ItemState]) -> list[EventRow]:
         details["due"] = outcome.due
     name = "parked" if state is ItemState.QUEUED else state.value
     ended = event_row(lease.job, finish.at, f"item.{name}", key=lease.item.key, **details)
-    return [*happened(lease.job, lease.item.key, finish.at, finish.usage), ended]
+    return [*usage_events(lease.job, lease.item.key, finish.at, finish.usage), ended]
 
 
 def spent_on(usage: Usage) -> dict[str, float]:

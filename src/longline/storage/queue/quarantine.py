@@ -22,11 +22,11 @@ from sqlalchemy.exc import StatementError
 
 from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, JobState, Lease, Outcome, OutcomeAction, Record
-from longline.storage.bulk import BulkUpdate, as_kept_json
-from longline.storage.columns import kept_key, kept_text
+from longline.storage.bulk import BulkUpdate, as_sanitized_json
+from longline.storage.columns import sanitize_key, sanitize_text
 from longline.storage.database import Database
 from longline.storage.errors import LeaseLost
-from longline.storage.events import EventRow, append, event_row
+from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.jobs import finish_job
 from longline.storage.queue.outcomes import (
     Completion,
@@ -35,7 +35,7 @@ from longline.storage.queue.outcomes import (
     date_back,
     unstorable,
 )
-from longline.storage.records.profiles import Ending
+from longline.storage.records.profiles import DriftResult
 from longline.storage.schema import items, jobs, records
 
 UNENDED = "a replay of its quarantined items has not ended; if it was cut off, run it again"
@@ -158,7 +158,9 @@ class Quarantine:
         """Return what `settle` would make of items, and change nothing."""
         return await self._database.read(lambda connection: _foresee(connection, mended))
 
-    async def end(self, job: str, at: float, ending: Ending, told: Sequence[EventRow] = ()) -> None:
+    async def end(
+        self, job: str, at: float, ending: DriftResult, told: Sequence[EventRow] = ()
+    ) -> None:
         """End a job anew by what its items are now; one that is at work ends by itself.
 
         `told` is written down before the end. A job with items to collect stays what it is.
@@ -235,7 +237,7 @@ def _begin(connection: Connection, job: str, at: float, count: int) -> bool:
     if state not in _ENDED or not is_discovered or _has(connection, job, _UNFINISHED):
         return False
     if reason != UNENDED:
-        append(connection, [event_row(job, at, "job.reopened", items=count, replayed=True)])
+        append_events(connection, [event_row(job, at, "job.reopened", items=count, replayed=True)])
     return True
 
 
@@ -245,9 +247,11 @@ def _leave_unended(connection: Connection, job: str) -> None:
     connection.execute(update(jobs).where(jobs.c.id == job).values(state=state, reason=UNENDED))
 
 
-def _end(connection: Connection, argument: tuple[str, float, Ending, Sequence[EventRow]]) -> None:
+def _end(
+    connection: Connection, argument: tuple[str, float, DriftResult, Sequence[EventRow]]
+) -> None:
     job, at, ending, told = argument
-    append(connection, list(told))
+    append_events(connection, list(told))
     state = connection.scalar(select(jobs.c.state).where(jobs.c.id == job).with_for_update())
     if state == JobState.RUNNING or _has(connection, job, _UNFINISHED):
         return
@@ -257,7 +261,7 @@ def _end(connection: Connection, argument: tuple[str, float, Ending, Sequence[Ev
         .where(jobs.c.id == job, jobs.c.state.in_(_ENDED), jobs.c.is_discovered.is_(True))
         .values(state=JobState.PAUSED)
     )
-    finish_job(connection, (job, at, ending))
+    finish_job(connection, job, at, ending)
 
 
 def _finish(mended: Mended, at: float) -> Completion:
@@ -315,9 +319,9 @@ def _settle(
                 "b_id": one.id,
                 "b_token": one.token,
                 "b_state": ItemState.LEASED,
-                "b_key": kept_key(one.item.key),
-                "b_url": kept_text(one.item.url),
-                "b_data": as_kept_json(one.item.data),
+                "b_key": sanitize_key(one.item.key),
+                "b_url": sanitize_text(one.item.url),
+                "b_data": as_sanitized_json(one.item.data),
             }
             for one in leases
         ],

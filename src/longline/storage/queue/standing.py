@@ -10,7 +10,7 @@ from sqlalchemy import Connection, exists, func, or_, select, update
 
 from longline.core.model import ItemState, JobState
 from longline.storage.errors import UnknownJob
-from longline.storage.events import append, event_row
+from longline.storage.events import append_events, event_row
 from longline.storage.schema import events, items, jobs
 
 DISCOVERY_FAILED = "discovery.failed"
@@ -105,7 +105,7 @@ def release_dead_discoverer(connection: Connection, argument: tuple[str, str, fl
     if not left.rowcount:
         return 0
     if is_of_it:
-        append(connection, [event_row(job, at, _KILLED, owner=owner)])
+        append_events(connection, [event_row(job, at, _KILLED, owner=owner)])
     begun, _ = _beginning(connection, job)
     since = (events.c.job_id == job) & (events.c.kind == _KILLED) & (events.c.id > begun)
     return connection.scalar(select(func.count()).where(since)) or 0

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from longline.core.model import OPEN_STATES, JobState
 from longline.storage.columns import decoding
 from longline.storage.database import Database
-from longline.storage.events import EventRow, append, event_row
+from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.queue.leases import MOST_DEATHS
 from longline.storage.schema import cells, jobs
 
@@ -208,7 +208,7 @@ def _take(connection: Connection, claim: TaskClaim) -> Task | None:
     if deaths >= MOST_DEATHS:
         connection.execute(delete(cells).where(_place_of(found)))
         reason = f"{deaths} workers were killed over it: look at what it needs, memory for example"
-        append(connection, [found.failed(claim.at, reason)])
+        append_events(connection, [found.failed(claim.at, reason)])
         return None
     taken = replace(found, owner=claim.owner, until=claim.until, deaths=deaths)
     _write(connection, taken)
@@ -221,7 +221,7 @@ def _drop(connection: Connection, argument: tuple[Task, float, Sequence[str]]) -
     if found is None or not found.is_free(at, dead):
         return False
     connection.execute(delete(cells).where(_place_of(found)))
-    append(connection, [found.dropped(at)])
+    append_events(connection, [found.dropped(at)])
     return True
 
 
@@ -240,5 +240,5 @@ def _done(connection: Connection, argument: tuple[Task, Sequence[EventRow]]) -> 
     if found is None or found.owner != order.owner:
         return False
     connection.execute(delete(cells).where(_place_of(order)))
-    append(connection, list(told))
+    append_events(connection, list(told))
     return True

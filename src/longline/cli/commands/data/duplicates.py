@@ -10,13 +10,13 @@ import click
 
 from longline.analysis.matching.clusters import (
     cluster_of,
-    explain,
+    explain_cluster,
     first_clusters,
-    grouped,
-    summarise,
+    group_records,
+    summarize_cluster,
 )
 from longline.analysis.matching.rules import read_rules
-from longline.analysis.matching.search import Found, decide, find_duplicates
+from longline.analysis.matching.search import SearchResult, decide, find_duplicates
 from longline.cli.options import COUNT, home_option, json_option
 from longline.cli.output import one_line, print_json, stdout_console
 from longline.cli.queries import with_store
@@ -88,7 +88,7 @@ def show(kind: str, key: str, *, home: Path | None, as_json: bool) -> None:
     async def explained(store: Store) -> dict[str, Any]:
         await _check_kind(store, kind)
         cluster = await cluster_of(store.matches, kind, await _record(store, key))
-        return await explain(store.matches, cluster)
+        return await explain_cluster(store.matches, cluster)
 
     found = with_store(home, explained)
     if as_json:
@@ -149,11 +149,11 @@ async def _clusters(
     rows: list[dict[str, Any]] = []
     total = 0
     for name in [kind] if kind is not None else await store.matches.kinds():
-        known = await grouped(store.matches, name)
+        known = await group_records(store.matches, name)
         total += len(known.groups)
         left = None if most is None else most - len(rows)
         async for cluster in first_clusters(store.matches, name, known, left):
-            rows.append(summarise(cluster))  # noqa: PERF401  # a comprehension would hide the sum
+            rows.append(summarize_cluster(cluster))  # noqa: PERF401  # a comprehension would hide the sum
     return rows, total
 
 
@@ -171,7 +171,7 @@ async def _record(store: Store, name: str) -> int:
     return await store.matches.find(source, key)
 
 
-def _print_found(kind: str, found: Found) -> None:
+def _print_found(kind: str, found: SearchResult) -> None:
     click.echo(
         f"{kind}: {found.records:,} new or changed records, {found.compared:,} pairs compared, "
         f"{found.matched:,} matches ({found.seconds:.1f} s)"

@@ -36,8 +36,8 @@ from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.servers import open_enricher, task_limiter
 from longline.enrichment.task_files import AnyTask, read_task
 from longline.sources.library import SUFFIXES
-from longline.storage.records.enrichment import Questions, maker_of
-from longline.storage.records.records import Row
+from longline.storage.database import Row
+from longline.storage.records.enrichment import Questions, answer_origin
 from longline.storage.store import Store, open_store
 from longline.wiring import open_limit_backends
 
@@ -219,7 +219,7 @@ async def _status_rows(questions: Questions, name: str | None) -> list[dict[str,
         {
             "task": task,
             "states": states,
-            **await questions.figures(task),
+            **await questions.statistics(task),
             "reasons": await questions.reasons(task) if name else [],
         }
         for task, states in (await questions.counts(name)).items()
@@ -268,7 +268,7 @@ def _print_enrichments(record: dict[str, Any], rows: Sequence[dict[str, Any]]) -
         old = "" if row["is_current"] else f" (for version {row['record_version']}, now outdated)"
         console.print(f"\n{row['task']}: {row['state']}{old}", style="bold")
         at = f", {iso_time(row['answered_at'])}" if row["answered_at"] else ""
-        console.print(f"  machine-made: {one_line(maker_of(row), _VALUE)}{at}", soft_wrap=True)
+        console.print(f"  machine-made: {one_line(answer_origin(row), _VALUE)}{at}", soft_wrap=True)
         if row["reason"]:
             console.print(f"  {one_line(row['reason'], _VALUE)}", soft_wrap=True)
         answer = row["answer"] if isinstance(row["answer"], dict) else {"answer": row["answer"]}

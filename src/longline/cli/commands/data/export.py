@@ -32,8 +32,8 @@ from longline.export.request import STDOUT, ExportRequest, ExportResult, check_r
 from longline.export.rows import Rows
 from longline.export.tasks import absolute_output, export_task, prepare_for_task
 from longline.storage.queue.tasks import Task
+from longline.storage.records.query import RecordQuery
 from longline.storage.records.records import ENRICHMENTS
-from longline.storage.records.selecting import RecordQuery
 from longline.storage.store import Store, open_store
 
 _ALL_TASKS = "*"
@@ -239,12 +239,14 @@ def _export_new(
         raise BadOption("--incremental", "it cannot be combined with --as-of")
     unlimited = replace(query, limit=None)  # records written before must not use up the limit
     read = _rows(store, request, unlimited)
-    rows = IncrementalRows(store.marks, name, read, limit=query.limit, tasks=request.tasks or ())
+    rows = IncrementalRows(
+        store.export_cursors, name, read, limit=query.limit, tasks=request.tasks or ()
+    )
     with closing(rows):
         if rows.is_empty():
             return None
         done = _write(replace(request, is_numbered=request.output != STDOUT), rows)
-        asyncio.run(store.marks.add(name, rows.yielded()))
+        asyncio.run(store.export_cursors.add(name, rows.yielded()))
     return done
 
 

@@ -11,13 +11,13 @@ import click
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longline.analysis.changes import Change, Changes, Fate, changes_between
+from longline.analysis.changes import ChangeKind, RecordChange, RunChanges, compare_runs
 from longline.analysis.statistics import (
-    FieldFigures,
-    Figures,
-    QualityFigures,
-    figures_of,
-    quality_of,
+    DatasetStatistics,
+    FieldStatistics,
+    QualityStatistics,
+    dataset_statistics,
+    quality_statistics,
 )
 from longline.cli.options import COUNT, home_option, json_option, key_options
 from longline.cli.output import (
@@ -46,12 +46,12 @@ from longline.cli.queries import (
 )
 from longline.cli.table import Table
 from longline.core.errors import BadOption
+from longline.core.json_diff import FieldDiff, value_at
 from longline.core.output import sanitize
 from longline.export.rows import export_row
-from longline.storage.records.differences import Difference, value_at
 from longline.storage.records.fields import path_of
-from longline.storage.records.history import Point, Step
-from longline.storage.records.selecting import OWN_FIELDS, RecordQuery
+from longline.storage.records.history import FieldValue, VersionDiff
+from longline.storage.records.query import OWN_FIELDS, RecordQuery
 from longline.storage.store import Store
 
 T = TypeVar("T")
@@ -328,9 +328,9 @@ def diff(
 ) -> None:
     """Show what changed in a record between versions, field by field."""
 
-    async def compared(store: Store) -> list[Step]:
+    async def compared(store: Store) -> list[VersionDiff]:
         row = await find_record(store, key, source)
-        history = store.records.history
+        history = store.history
         return await history.diff(row["key"], source=row["source"], older=older, newer=newer)
 
     steps = with_store(home, compared)
@@ -351,9 +351,9 @@ def diff(
 def history(key: str, field: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
     """Show the values of FIELD of a record over time, such as its prices."""
 
-    async def values(store: Store) -> list[Point]:
+    async def values(store: Store) -> list[FieldValue]:
         row = await find_record(store, key, source)
-        return await store.records.history.timeline(row["key"], field, source=row["source"])
+        return await store.history.timeline(row["key"], field, source=row["source"])
 
     points = with_store(home, values)
     if all(point.value is None for point in points):
@@ -396,7 +396,7 @@ def changes(
         with_store(home, lambda store: _print_since(store, start, query, as_json=as_json))
         return
     most = limit if as_json else limit or _SHOWN_CHANGES
-    found = with_store(home, lambda store: changes_between(store, source, older, newer, most=most))
+    found = with_store(home, lambda store: compare_runs(store, source, older, newer, most=most))
     if as_json:
         print_json(found.as_dict())
     else:
@@ -406,7 +406,7 @@ def changes(
 async def _print_since(store: Store, start: float, query: RecordQuery, *, as_json: bool) -> None:
     await check_source(store, query.source)
     found = False
-    for step in store.records.history.since(start, query):
+    for step in store.history.since(start, query):
         found = True
         if as_json:
             print_json(step.as_dict())
@@ -416,7 +416,7 @@ async def _print_since(store: Store, start: float, query: RecordQuery, *, as_jso
         click.echo("no changes")
 
 
-def _print_step(step: Step) -> None:
+def _print_step(step: VersionDiff) -> None:
     name = one_line(f"{step.source}/{step.key}", _VALUE)
     versions = "new" if step.older is None else f"version {step.older} to {step.newer}"
     job = f"  job {step.job}" if step.job else ""
@@ -433,11 +433,11 @@ def _print_step(step: Step) -> None:
     table.print()
 
 
-def _side(one: Difference, side: str) -> str:
+def _side(one: FieldDiff, side: str) -> str:
     return value_text(one.values[side]) if side in one.values else "(no such field)"
 
 
-def _timeline_table(field: str, points: list[Point]) -> Table:
+def _timeline_table(field: str, points: list[FieldValue]) -> Table:
     table = Table("since", "version", field, "change", "", right=("version", field, "change"))
     highest = max((abs(point.value) for point in points if _is_number(point.value)), default=0)
     before = None
@@ -457,20 +457,25 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _print_changes(found: Changes) -> None:
+def _print_changes(found: RunChanges) -> None:
     console = stdout_console()
     before = f"compared with {found.older}" if found.older else "the first run"
     console.print(f"{found.newer}, {before}", style="bold", soft_wrap=True)
-    counts = ", ".join(f"{found.counts[fate]:,} {fate.value}" for fate in Fate)
+    counts = ", ".join(f"{found.counts[fate]:,} {fate.value}" for fate in ChangeKind)
     console.print(f"  {counts}", soft_wrap=True)
     for caveat in found.caveats:
         console.print(f"  note: {one_line(caveat)}", soft_wrap=True)
-    for fate in (Fate.APPEARED, Fate.CHANGED, Fate.DISAPPEARED, Fate.UNKNOWN):
+    for fate in (
+        ChangeKind.APPEARED,
+        ChangeKind.CHANGED,
+        ChangeKind.DISAPPEARED,
+        ChangeKind.UNKNOWN,
+    ):
         shown = found.of(fate)
         if not shown:
             continue
         console.print(f"\n{fate.value}", style="bold")
-        if fate is Fate.CHANGED:
+        if fate is ChangeKind.CHANGED:
             _changed_table(shown).print()
         else:
             for change in shown:
@@ -480,7 +485,7 @@ def _print_changes(found: Changes) -> None:
             console.print(f"  … and {left:,} more; use --limit or --json")
 
 
-def _changed_table(changed: Iterable[Change]) -> Table:
+def _changed_table(changed: Iterable[RecordChange]) -> Table:
     table = Table(
         "key", "field", "before", "after", compare=("before", "after"), cell_length=_VALUE
     )
@@ -507,7 +512,7 @@ def stats(name: str | None, *, home: Path | None, as_json: bool, **filters: Any)
     if name is None and not any(filters.values()):
         _print_sources(with_store(home, lambda store: store.records.statistics()), as_json=as_json)
         return
-    source, found = _statistics(home, name, filters, figures_of)
+    source, found = _statistics(home, name, filters, dataset_statistics)
     if as_json:
         print_json({"source": source} | found.as_dict())
     else:
@@ -521,7 +526,7 @@ def stats(name: str | None, *, home: Path | None, as_json: bool, **filters: Any)
 @json_option
 def quality(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
     """Show quality scores of records, and why they lose points."""
-    source, found = _statistics(home, name, filters, quality_of)
+    source, found = _statistics(home, name, filters, quality_statistics)
     if as_json:
         print_json({"source": source} | found.as_dict())
     else:
@@ -557,7 +562,7 @@ def _print_sources(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     table.print()
 
 
-def _print_fields(found: Figures) -> None:
+def _print_fields(found: DatasetStatistics) -> None:
     if not found.records:
         click.echo("no records match")
         return
@@ -584,7 +589,7 @@ def _print_fields(found: Figures) -> None:
         click.echo(f"only the first {len(found.fields)} fields are shown")
 
 
-def _types(one: FieldFigures) -> str:
+def _types(one: FieldStatistics) -> str:
     if len(one.types) == 1:
         return next(iter(one.types))
     return ", ".join(f"{name} {count:,}" for name, count in one.types.items()) or MISSING
@@ -598,7 +603,7 @@ def _share(share: float) -> str:
     return shown
 
 
-def _print_quality(found: QualityFigures) -> None:
+def _print_quality(found: QualityStatistics) -> None:
     if not found.records:
         click.echo("no records match")
         return

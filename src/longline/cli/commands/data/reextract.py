@@ -10,8 +10,8 @@ import click
 
 from longline.analysis.reextract import (
     Change,
-    Finding,
     Reextraction,
+    ReextractStatus,
     copy_notice,
     reextract,
     source_for,
@@ -26,7 +26,7 @@ from longline.wiring import open_archive
 
 _SHOWN = 20  # items of each kind; --json has all
 _VALUE = 60  # characters
-_WORDS = {Finding.NEW: "newly extracted", Finding.REMOVED: "no longer discovered"}
+_WORDS = {ReextractStatus.NEW: "newly extracted", ReextractStatus.REMOVED: "no longer discovered"}
 
 
 @click.command("reextract")
@@ -79,11 +79,13 @@ def command(
 
 def _print_result(result: Reextraction, *, is_written: bool) -> None:
     counts = result.as_dict()  # they add up to the number of items
-    parts = ", ".join(f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in Finding)
+    parts = ", ".join(
+        f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in ReextractStatus
+    )
     click.echo(f"{counts['items']} items of {result.job}: {parts}; {counts['requests']} requests")
     _print_notices(result, counts)
     _print_changes(result)
-    for finding in (Finding.FAILED, Finding.REMOVED):
+    for finding in (ReextractStatus.FAILED, ReextractStatus.REMOVED):
         for one in result.of(finding)[:_SHOWN]:
             print_line(f"{finding.value} {one.key}: {one.reason}")
         if (more := len(result.of(finding)) - _SHOWN) > 0:
@@ -110,7 +112,7 @@ def _print_notices(result: Reextraction, counts: dict[str, Any]) -> None:
 
 
 def _print_changes(result: Reextraction) -> None:
-    changed = result.of(Finding.CHANGED)
+    changed = result.of(ReextractStatus.CHANGED)
     if not changed:
         return
     table = Table("item", "field", "before", "after", wrap=("item", "field", "before", "after"))

@@ -12,8 +12,8 @@ from longline.cli.output import iso_time, one_line, print_json, time_text
 from longline.cli.queries import with_store
 from longline.cli.table import Table
 from longline.core.clock import SystemClock
-from longline.drift.view import drift_of, sources_watched
-from longline.drift.watch import accept
+from longline.drift.monitor import accept_profile
+from longline.drift.report import drift_of, sources_watched
 
 _UNITS = {"text": " characters", "list": " entries"}
 
@@ -29,7 +29,7 @@ class _ShowByDefault(click.Group):
 
 @click.group("drift", cls=_ShowByDefault)
 def command() -> None:
-    """Show changes in the fields of sources, and accept them.
+    """Show changes in the fields of sources, and accept_profile them.
 
     `longline drift` lists sources, `longline drift SOURCE` shows the fields of one.
     """
@@ -60,7 +60,7 @@ def show(source: str | None, *, home: Path | None, as_json: bool) -> None:
 @json_option
 def accept_job(job: str, *, home: Path | None, as_json: bool) -> None:
     """Use the records of JOB as the baseline of later runs."""
-    kept = with_store(home, lambda store: accept(store, job, SystemClock().now()))
+    kept = with_store(home, lambda store: accept_profile(store, job, SystemClock().now()))
     if as_json:
         print_json({"job": kept.job, "source": kept.source, "is_accepted": True})
         return

@@ -64,8 +64,8 @@ async def _failures(store: Store, name: str, wanted: dict[str, Any]) -> dict[str
     job = (await store.jobs.get(name)).id
     return {
         "job": job,
-        "kinds": await store.failure_log.by_kind(job),
-        "items": await store.failure_log.unlucky(FailureQuery(job, **wanted)),
+        "kinds": await store.failures.by_kind(job),
+        "items": await store.failures.unlucky(FailureQuery(job, **wanted)),
     }
 
 

@@ -74,14 +74,14 @@ async def _row(store: Store, job: Job) -> dict[str, Any]:
 
 async def _job(store: Store, name: str) -> dict[str, Any]:
     job = await store.jobs.get(name)
-    events = await store.event_log.events(job.id, with_items=False)
+    events = await store.events.list(job.id, with_items=False)
     now = await store.now()
     return {
         **await _row(store, job),
         **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
-        "statistics": await store.event_log.statistics(job.id),
-        "tasks": [_task_json(task, job, now) for task in await store.orders.of(job.id)],
+        "statistics": await store.events.statistics(job.id),
+        "tasks": [_task_json(task, job, now) for task in await store.tasks.of(job.id)],
         "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN)],
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from longline.analysis.job_report import Audit, as_markdown, audit
+from longline.analysis.job_report import JobReport, as_markdown, build_report
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import JOB, home_option, json_option
 from longline.cli.output import print_json
@@ -48,12 +48,12 @@ def command(job: str | None, *, output: Path | None, home: Path | None, as_json:
     sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
 
 
-async def _audit(store: Store, name: str | None) -> Audit:
+async def _audit(store: Store, name: str | None) -> JobReport:
     newest = await store.jobs.list(limit=1)
     if name is None and not newest:
         raise NoJobsYet
     job = newest[0] if name is None else await store.jobs.get(name)
     progress = await ProgressTracker(store, job.id).snapshot()
-    findings = await store.findings(job.id, job.source)
+    findings = await store.jobs.findings(job.id, job.source)
     caveats = await store.jobs.caveats(job.id)
-    return audit(progress, findings, reason=job.reason, caveats=caveats)
+    return build_report(progress, findings, reason=job.reason, caveats=caveats)

@@ -108,7 +108,7 @@ async def _read_snapshot(settings: Settings) -> Snapshot:
 async def _watch(settings: Settings, console: SafeConsole, every: float) -> None:
     last: Snapshot | None = None
     with (
-        Store(open_database(settings.database, patience=_PATIENCE)) as store,
+        Store(open_database(settings.database, timeout=_PATIENCE)) as store,
         SafeLive(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:

@@ -31,7 +31,7 @@ from longline.sources.library import (
     SUFFIXES,
     Entry,
     check_secrets,
-    differences,
+    diff_settings,
     explain_entry,
     parse_entry,
     read_entry,
@@ -134,12 +134,12 @@ def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
     document = _find_entry(name, settings_of()).document
     edited = set_value(document, location_of(key), value, parse_entry)
     write_document(edited)
-    changed = differences(document.values, edited.values)
+    changed = diff_settings(document.values, edited.values)
     if as_json:
-        print_json([asdict(one) for one in changed])
+        print_json(changed)
         return
     for one in changed:
-        click.echo(f"{one.path}: {_cell(one.before)} -> {_cell(one.after)}")
+        click.echo(f"{one['path']}: {_cell(one['before'])} -> {_cell(one['after'])}")
     if not changed:
         click.echo("no change")
 
@@ -156,7 +156,7 @@ def diff(before: str, after: str, *, home: Path | None, as_json: bool) -> None:
     """
     settings = settings_of(home)
     old, new = (_values_of(one, settings, home) for one in (before, after))
-    rows = [asdict(one) for one in differences(old, new)]
+    rows = diff_settings(old, new)
     if as_json:
         print_json(rows)
         return

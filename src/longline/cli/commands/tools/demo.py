@@ -22,7 +22,7 @@ from longline.export.request import ExportRequest
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
 from longline.sources.catalogue.n8n.source import has_transcript_library
-from longline.storage.records.records import RecordQuery
+from longline.storage.records.query import RecordQuery
 
 _RATE = 50.0
 _BURST = 10

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy import cast as as_type
 
 from longline.core.errors import BadOption
-from longline.storage.columns import kept_key
+from longline.storage.columns import sanitize_key
 from longline.storage.records.fields import ByCode, Field, field_at, path_of
 from longline.storage.schema import record_versions, records
 
@@ -43,7 +43,7 @@ _AGO = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def parse_moment(text: str, *, option: str, now: float | None = None) -> float:
+def parse_timestamp(text: str, *, option: str, now: float | None = None) -> float:
     """Return the seconds since the epoch that a text means: 2026-11-01, 2026-11-01T08:30, 2d, 3h.
 
     Without a time zone it is UTC. "How long ago" needs to know what time it is `now`.
@@ -64,7 +64,7 @@ def parse_moment(text: str, *, option: str, now: float | None = None) -> float:
         raise BadOption(option, f"{text!r} is no moment; say {known}") from error
 
 
-Test = Literal["=", "!=", "<", "<=", ">", ">=", "~", "?"]
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~", "?"]
 OWN_FIELDS = tuple(column.name for column in records.c if column.name not in {"data", "about"})
 """What a condition or an order may name with `@` before it."""
 
@@ -89,7 +89,7 @@ class Condition:
     """
 
     field: str
-    test: Test
+    test: Operator
     value: Any = True
 
 
@@ -147,7 +147,7 @@ def parse_condition(text: str) -> Condition:
     is_contained = test == "~"
     if is_contained and not isinstance(value, str):
         value = written
-    return Condition(field, cast("Test", test.replace("==", "=")), value)
+    return Condition(field, cast("Operator", test.replace("==", "=")), value)
 
 
 def parse_order(text: str) -> Order:
@@ -168,7 +168,7 @@ def parse_order(text: str) -> Order:
     return Order(field, is_descending)
 
 
-def matching(query: RecordQuery) -> Select[Any]:
+def select_records(query: RecordQuery) -> Select[Any]:
     """Return the SELECT for a query, by default in the order of the records' ids.
 
     Raises:
@@ -217,7 +217,7 @@ def _plain_conditions(query: RecordQuery, columns: Any) -> list[ColumnElement[bo
     equal = {
         columns.source: query.source,
         columns.job_id: query.job,
-        columns.key: None if query.key is None else kept_key(_checked(query.key, "key")),
+        columns.key: None if query.key is None else sanitize_key(_checked(query.key, "key")),
         columns.grade: query.grade,
     }
     conditions = [
@@ -242,8 +242,8 @@ def _plain_conditions(query: RecordQuery, columns: Any) -> list[ColumnElement[bo
 
 
 def _clause(columns: Any, condition: Condition) -> ColumnElement[bool]:
-    if condition.test not in get_args(Test):
-        raise BadOption("where", f"{condition.test!r} is none of {' '.join(get_args(Test))}")
+    if condition.test not in get_args(Operator):
+        raise BadOption("where", f"{condition.test!r} is none of {' '.join(get_args(Operator))}")
     if condition.field.startswith("@"):
         return _own_clause(_own(columns, condition.field, "where"), condition)
     field = field_at(columns.data, condition.field)
@@ -306,7 +306,7 @@ def _as_number(value: Any, condition: Condition) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
     if condition.field.endswith("_at"):
-        return parse_moment(str(value), option="where")
+        return parse_timestamp(str(value), option="where")
     raise BadOption("where", f"{condition.field} is a number, and {value!r} is none")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from longline.core.errors import BadOption
+from longline.drift.monitor import NOTICED, Baseline, RunTerms, measure_for, together
 from longline.drift.profiles import Profile
-from longline.drift.watch import NOTICED, Measure, Terms, measure_for, together
-from longline.storage.records.profiles import KeptProfile
+from longline.storage.records.profiles import StoredProfile
 from longline.storage.store import Store
 
 Row = dict[str, Any]
@@ -43,18 +43,18 @@ async def drift_of(store: Store, source: str) -> Row:
     }
 
 
-async def _measure(store: Store, last: KeptProfile) -> Measure:
+async def _measure(store: Store, last: StoredProfile) -> Baseline:
     """Return what a run was measured by when it ended, whatever has ended since."""
-    terms = Terms.from_json(last.profile)
+    terms = RunTerms.from_json(last.profile)
     if "measured_by" not in last.profile:
         return await measure_for(store, last.source, last.job, terms)
     found = [await store.profiles.find(job) for job in last.profile["measured_by"]]
     return together([one for one in found if one is not None], terms)
 
 
-async def _run(store: Store, kept: KeptProfile) -> Row:
+async def _run(store: Store, kept: StoredProfile) -> Row:
     job = await store.jobs.get(kept.job)
-    events = await store.event_log.events(kept.job, kind=NOTICED)
+    events = await store.events.list(kept.job, kind=NOTICED)
     return {
         "source": kept.source,
         "job": kept.job,

@@ -21,13 +21,20 @@ from pydantic import BaseModel
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, FailureKind, LonglineError
 from longline.core.model import Event, ItemState, Job
-from longline.drift.judge import Difference, Judgement, Notice, Watch, far_fewer, judge
-from longline.drift.likeness import ALIKE
+from longline.drift.detector import (
+    DriftDetector,
+    DriftNotice,
+    FieldDrift,
+    RunVerdict,
+    far_fewer,
+    judge_run,
+)
 from longline.drift.profiles import Profile, Shape, Shared, shape_of, shape_of_failure
+from longline.drift.uniformity import ALIKE
 from longline.sources.base import Source
 from longline.storage.events import EventRow, event_row
 from longline.storage.queue.outcomes import Completion
-from longline.storage.records.profiles import Ending, KeptProfile, Sighting
+from longline.storage.records.profiles import CommittedItem, DriftResult, StoredProfile
 from longline.storage.store import Store
 
 # ---------------- Which earlier runs a run is measured by: the same question, as much ground, the
@@ -37,7 +44,7 @@ _RUNS, _RECORDS = 5, 200  # that are the measure of a run, at least, if there ar
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunTerms:
     """What decides by which earlier runs a run is measured.
 
     `scope` stands for its options and parameters, and is empty for a run without any;
@@ -60,7 +67,7 @@ class Terms:
         }
 
     @classmethod
-    def from_json(cls, profile: Mapping[str, Any]) -> Terms:
+    def from_json(cls, profile: Mapping[str, Any]) -> RunTerms:
         """Return what `as_json` has written; of an older profile, what is not known is empty."""
         return cls(
             profile.get("scope", ""),
@@ -75,7 +82,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Baseline:
     """Earlier sound runs, merged; `fewest` is how many items the smallest of them has found."""
 
     profile: Profile | None = None
@@ -83,7 +90,7 @@ class Measure:
     fewest: int = 0
 
 
-async def terms_before(store: Store, source: Source, job: Job) -> Terms:
+async def terms_before(store: Store, source: Source, job: Job) -> RunTerms:
     """Return the terms of a run that begins: without a limit, it may find any number of items."""
     after = await terms_after(store, source, job)
     if after.scope.startswith(_LIST):
@@ -91,7 +98,7 @@ async def terms_before(store: Store, source: Source, job: Job) -> Terms:
     return replace(after, items=job.settings.get("limit") or sys.maxsize)
 
 
-async def terms_after(store: Store, source: Source, job: Job) -> Terms:
+async def terms_after(store: Store, source: Source, job: Job) -> RunTerms:
     """Return the terms of a run that ends."""
     found, left_out = await store.profiles.extent(job.id)
     limit = job.settings.get("limit")
@@ -99,7 +106,7 @@ async def terms_after(store: Store, source: Source, job: Job) -> Terms:
     is_list = await _is_list(store, job)
     is_short = job.shortfall is not None or bool((await store.jobs.caveats(job.id)).cuts)
     scope = _scope(source, job)
-    return Terms(
+    return RunTerms(
         f"{_LIST}{scope}" if is_list else scope,
         _definitions(source),
         found - left_out,
@@ -107,15 +114,17 @@ async def terms_after(store: Store, source: Source, job: Job) -> Terms:
     )
 
 
-async def measure_for(store: Store, source: str, job: str, terms: Terms) -> Measure:
+async def measure_for(store: Store, source: str, job: str, terms: RunTerms) -> Baseline:
     """Return what a job of these terms is measured by."""
-    found = await store.profiles.measure(source, scope=terms.scope, but=job, fits=terms.fits)
+    found = await store.profiles.baselines(
+        source, scope=terms.scope, but=job, is_comparable=terms.fits
+    )
     same = [one for one in found if not _changed(one, terms)]
     return together(same or found, terms)
 
 
 async def empty_before(
-    store: Store, source: str, job: str, terms: Terms, records: int
+    store: Store, source: str, job: str, terms: RunTerms, records: int
 ) -> frozenset[str]:
     """Return the fields that were empty in the last run of about as many records, sound or not.
 
@@ -127,23 +136,23 @@ async def empty_before(
     return frozenset()
 
 
-def together(found: Iterable[KeptProfile], terms: Terms) -> Measure:
+def together(found: Iterable[StoredProfile], terms: RunTerms) -> Baseline:
     """Return the newest few of these profiles as one, without the fields that are read anew."""
     kept = _enough(found)
     if not kept:
-        return Measure()
+        return Baseline()
     whole = Profile()
     for one in kept:
         whole.merge(Profile.from_json(one.profile))
     whole.forget({name for one in kept for name in _changed(one, terms)})
     uncut = [one for one in kept if not one.profile.get("is_cut")] or kept
     fewest = min(one.profile.get("items", 0) for one in uncut)
-    return Measure(whole, tuple(one.job for one in kept), fewest)
+    return Baseline(whole, tuple(one.job for one in kept), fewest)
 
 
-def _enough(kept: Iterable[KeptProfile]) -> list[KeptProfile]:
+def _enough(kept: Iterable[StoredProfile]) -> list[StoredProfile]:
     """Return the newest few, and more of them if they are of single items or little tries."""
-    taken: list[KeptProfile] = []
+    taken: list[StoredProfile] = []
     records = 0
     for one in kept:
         if len(taken) >= _RUNS and records >= _RECORDS:
@@ -153,7 +162,7 @@ def _enough(kept: Iterable[KeptProfile]) -> list[KeptProfile]:
     return taken
 
 
-def _changed(earlier: KeptProfile, terms: Terms) -> set[str]:
+def _changed(earlier: StoredProfile, terms: RunTerms) -> set[str]:
     """Return the fields that the manifest of an earlier run reads in another way, or not at all."""
     before = earlier.profile.get("definitions")
     if before is None:
@@ -186,8 +195,8 @@ def _plain(one: Any) -> Any:
 
 async def _is_list(store: Store, job: Job) -> bool:
     """Say whether a job was given its items: then all was there before it began."""
-    known = await store.event_log.events(job.id, kind="job.discovered")
-    started = await store.event_log.events(job.id, kind="job.started")
+    known = await store.events.list(job.id, kind="job.discovered")
+    started = await store.events.list(job.id, kind="job.started")
     return bool(known and started and known[0].id < started[0].id)
 
 
@@ -208,7 +217,7 @@ _BAD = (ItemState.FAILED, ItemState.QUARANTINED)
 _AT_FAULT = (FailureKind.INVALID, FailureKind.BUG)
 
 
-class Drifting:
+class DriftMonitor:
     """Watches the outcomes of one run of a job."""
 
     def __init__(self, store: Store, source: Source, clock: Clock) -> None:
@@ -216,7 +225,7 @@ class Drifting:
         self._source = source
         self._clock = clock
         self._job = ""
-        self._watch = Watch()
+        self._watch = DriftDetector()
         self._place = 0
         self._waiting: list[tuple[int, Completion]] = []
         self._troubles: set[str] = set()
@@ -235,7 +244,7 @@ class Drifting:
         terms = await terms_before(self._store, self._source, job)
         measure = await measure_for(self._store, self._source.name, job.id, terms)
         noticed = await self._noticed()
-        self._watch = Watch(measure.profile, (one.data["field"] for one in noticed))
+        self._watch = DriftDetector(measure.profile, (one.data["field"] for one in noticed))
         for shape in await self._evidence(_RESUMED_SAMPLE):
             self._place += 1
             self._watch.add(shape, self._place)
@@ -266,9 +275,9 @@ class Drifting:
             await self._give_up(error)
             return
         if facts:
-            await self._store.event_log.append(*facts)
+            await self._store.events.append(*facts)
 
-    async def ending(self) -> Ending:
+    async def ending(self) -> DriftResult:
         """Judge the whole job by what is committed.
 
         A job that has ended before keeps what was said of it then, if a later one has taken over
@@ -283,22 +292,22 @@ class Drifting:
         except Exception as error:  # noqa: BLE001  # the edge of a job: it has to end all the same
             return await self._unjudged(await self._give_up(error))
 
-    async def _unjudged(self, trouble: str) -> Ending:
+    async def _unjudged(self, trouble: str) -> DriftResult:
         drift = {one.data["field"]: one.data["text"] for one in await self._noticed()}
         profile = {**Profile().as_json(), "drift": drift}
-        return Ending(profile, tuple(drift.values()), (trouble,))
+        return DriftResult(profile, tuple(drift.values()), (trouble,))
 
     async def _give_up(self, error: Exception) -> str:
         """Write down that drift cannot be judged; return that as a sentence."""
         problem = f"{type(error).__name__}: {error}"
-        self._watch = Watch()
+        self._watch = DriftDetector()
         if problem not in self._troubles:  # the same may come with every look
             self._troubles.add(problem)
             told = event_row(self._job, self._clock.now(), UNJUDGED, error=problem)
-            await self._store.event_log.append(told)
+            await self._store.events.append(told)
         return f"drift could not be judged: {problem}"
 
-    async def _ending(self) -> Ending:
+    async def _ending(self) -> DriftResult:
         job = await self._store.jobs.get(self._job)
         terms = await terms_after(self._store, self._source, job)
         measure = await measure_for(self._store, self._source.name, job.id, terms)
@@ -319,9 +328,11 @@ class Drifting:
             drift[few.field] = str(few)
         profile = {**judgement.profile.as_json(), **terms.as_json(), "measured_by": measure.jobs}
         profile |= {"alike": list(judgement.alike), "empty": list(judgement.empty), "drift": drift}
-        return Ending(profile, tuple(drift.values()), tuple(warnings))
+        return DriftResult(profile, tuple(drift.values()), tuple(warnings))
 
-    async def _judge(self, terms: Terms, measure: Measure, kept: KeptProfile | None) -> Judgement:
+    async def _judge(
+        self, terms: RunTerms, measure: Baseline, kept: StoredProfile | None
+    ) -> RunVerdict:
         history = measure.profile
         quiet = set(self._source.usually_empty)
         if kept is not None and kept.is_accepted:
@@ -333,7 +344,7 @@ class Drifting:
         records = sum(one.is_valid for one in shapes)
         known = await empty_before(self._store, self._source.name, self._job, terms, records)
         return await asyncio.to_thread(
-            lambda: judge(
+            lambda: judge_run(
                 shapes,
                 history,
                 declared=_declared(self._source),
@@ -344,26 +355,26 @@ class Drifting:
 
     async def _evidence(self, most: int) -> list[Shape]:
         read = partial(_shape, shared=Shared())
-        return await self._store.profiles.evidence(self._job, read, most=most)
+        return await self._store.profiles.committed(self._job, read, most=most)
 
-    async def _as_before(self, kept: KeptProfile) -> Ending:
+    async def _as_before(self, kept: StoredProfile) -> DriftResult:
         """Return what was said of a job when it ended, and what was noticed since."""
         drift: dict[str, str] = dict(kept.profile.get("drift", {}))
         is_untold = "drift" not in kept.profile and not kept.is_sound
-        events = await self._store.event_log.events(self._job, kind=NOTICED)
+        events = await self._store.events.list(self._job, kind=NOTICED)
         for event in events if is_untold else await self._noticed():
             drift.setdefault(event.data["field"], event.data["text"])
         if is_untold and not drift:
             drift["@before"] = "as it was told when the job ended before"
-        return Ending({**kept.profile, "drift": drift}, tuple(drift.values()))
+        return DriftResult({**kept.profile, "drift": drift}, tuple(drift.values()))
 
-    def _few(self, terms: Terms, measure: Measure) -> Difference | None:
+    def _few(self, terms: RunTerms, measure: Baseline) -> FieldDrift | None:
         """Say that far fewer items were found than ever, where that is no choice of anybody."""
         if terms.is_cut or _may_be_empty(self._source):
             return None
         return far_fewer(terms.items, measure.fewest)
 
-    async def _nothing(self, judgement: Judgement) -> str | None:
+    async def _nothing(self, judgement: RunVerdict) -> str | None:
         """Say in which way there is nothing; None when there is, or failures tell it already."""
         if judgement.profile.records:
             return None
@@ -377,15 +388,15 @@ class Drifting:
 
     async def _noticed(self) -> list[Event]:
         """Return what any process has noticed since the job has ended, if it did before."""
-        events = await self._store.event_log.events(self._job, kind=NOTICED)
+        events = await self._store.events.list(self._job, kind=NOTICED)
         over = [
             event.id
             for kind in _OVER
-            for event in await self._store.event_log.events(self._job, kind=kind)
+            for event in await self._store.events.list(self._job, kind=kind)
         ]
         return [event for event in events if event.id > max(over, default=0)]
 
-    def _told(self, notice: Notice) -> EventRow:
+    def _told(self, notice: DriftNotice) -> EventRow:
         difference = notice.difference
         return event_row(
             self._job,
@@ -400,7 +411,7 @@ class Drifting:
         )
 
 
-async def accept(store: Store, job: str, at: float) -> KeptProfile:
+async def accept_profile(store: Store, job: str, at: float) -> StoredProfile:
     """Make what the records of a job looked like the measure of later runs.
 
     Raises:
@@ -419,7 +430,7 @@ async def accept(store: Store, job: str, at: float) -> KeptProfile:
     return kept
 
 
-def _shape(sighting: Sighting, *, shared: Shared) -> Shape:
+def _shape(sighting: CommittedItem, *, shared: Shared) -> Shape:
     if sighting.data is None:
         return shape_of_failure(sighting.key, sighting.reason, site=sighting.site)
     return shape_of(sighting.key, sighting.data, sighting.score, site=sighting.site, shared=shared)

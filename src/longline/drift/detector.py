@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import log
 from statistics import median
 
-from longline.drift.likeness import ALIKE, alike
 from longline.drift.profiles import (
     BLOCK,
     SCORE,
@@ -27,6 +26,7 @@ from longline.drift.profiles import (
     tally,
     together,
 )
+from longline.drift.uniformity import ALIKE, alike
 
 # ---------------- What differs between records of now and a profile: only what is large, new and
 
@@ -54,7 +54,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDrift:
     """A field that is not what it was: `now` and `before` in words that make a sentence."""
 
     field: str
@@ -67,7 +67,7 @@ class Difference:
 
 def differences(
     baseline: Profile, recent: Tallies, *, is_history: bool, doubt: float = DOUBT
-) -> list[Difference]:
+) -> list[FieldDrift]:
     """Return the fields that differ, each once.
 
     Args:
@@ -85,7 +85,7 @@ def differences(
 
 def _of_fields(
     baseline: Profile, recent: Tallies, *, is_history: bool, doubt: float
-) -> Iterator[Difference]:
+) -> Iterator[FieldDrift]:
     nothing = Tally()
     for name, known in baseline.fields.items():
         now = recent.fields.get(name, nothing)
@@ -103,7 +103,7 @@ def _parents(name: str) -> set[str]:
     return {".".join(parts[:end]) for end in range(1, len(parts))}
 
 
-def _filled(baseline: Profile, name: str, now: Tally, seen: int, doubt: float) -> Difference | None:
+def _filled(baseline: Profile, name: str, now: Tally, seen: int, doubt: float) -> FieldDrift | None:
     known = baseline.fields[name]
     if not seen or not known.filled:
         return None
@@ -116,10 +116,10 @@ def _filled(baseline: Profile, name: str, now: Tally, seen: int, doubt: float) -
     # What was refused had a value, which was a wrong one.
     is_refused = 2 * now.refused > seen - now.filled
     how = "valid" if is_refused else "filled"
-    return Difference(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
+    return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
 
 
-def _kind(name: str, known: FieldProfile, now: Tally, doubt: float) -> Difference | None:
+def _kind(name: str, known: FieldProfile, now: Tally, doubt: float) -> FieldDrift | None:
     if now.filled < _FEWEST_KINDS or not known.filled:
         return None
     kind, count = max(now.kinds.items(), key=lambda one: one[1])
@@ -131,20 +131,20 @@ def _kind(name: str, known: FieldProfile, now: Tally, doubt: float) -> Differenc
     if chance_of_more(before, known.filled, count, now.filled) > doubt:
         return None
     main = max(known.kinds, key=lambda one: known.kinds[one])
-    return Difference(name, f"is a {kind} in {count} of {now.filled} records", f"a {main}")
+    return FieldDrift(name, f"is a {kind} in {count} of {now.filled} records", f"a {main}")
 
 
-def _equal(name: str, known: FieldProfile, now: Tally) -> Difference | None:
+def _equal(name: str, known: FieldProfile, now: Tally) -> FieldDrift | None:
     # Where half of the values of every block differ, thirty equal ones in a row are no accident.
     fewest, _ = known.extremes.get("distinct", (0.0, 0.0))
     if len(now.values) != 1 or now.filled < _FEWEST_EQUAL or fewest < 0.5:  # noqa: PLR2004  # half
         return None
     if name == SCORE or not now.sizes.keys() & {"text", "number"}:
         return None
-    return Difference(name, "is the same in all records", "different ones")
+    return FieldDrift(name, "is the same in all records", "different ones")
 
 
-def _size(name: str, known: FieldProfile, now: Tally, *, is_history: bool) -> Difference | None:
+def _size(name: str, known: FieldProfile, now: Tally, *, is_history: bool) -> FieldDrift | None:
     for kind, sizes in now.sizes.items():
         sketch, ends = known.sizes.get(kind), known.extremes.get(f"size {kind}")
         if sketch is None or ends is None or min(len(sizes), sketch.count) < _FEWEST_SIZES:
@@ -157,7 +157,7 @@ def _size(name: str, known: FieldProfile, now: Tally, *, is_history: bool) -> Di
             is_moved = _is_resized(sketch, ends, sizes, is_history=is_history)
         if is_moved:
             before, middle = sketch.quantile(0.5), median(sizes)
-            return Difference(name, _MEASURES[kind].format(middle), f"{before:g}")
+            return FieldDrift(name, _MEASURES[kind].format(middle), f"{before:g}")
     return None
 
 
@@ -212,7 +212,7 @@ def _is_resized(
     return is_larger and share_above(sizes, sketch.high) >= _MOST
 
 
-def _of_validity(baseline: Profile, recent: Tallies, doubt: float) -> Iterator[Difference]:
+def _of_validity(baseline: Profile, recent: Tallies, doubt: float) -> Iterator[FieldDrift]:
     before_all, now_all = baseline.records + baseline.invalid, recent.valid + recent.invalid
     if not before_all or not now_all:
         return
@@ -223,7 +223,7 @@ def _of_validity(baseline: Profile, recent: Tallies, doubt: float) -> Iterator[D
     if before - now < _LARGE or named > recent.invalid / 2:
         return
     if chance_of_fewer(baseline.records, before_all, recent.valid, now_all) <= doubt:
-        yield Difference(VALID, f"is {now:.0%}", f"{before:.0%}")
+        yield FieldDrift(VALID, f"is {now:.0%}", f"{before:.0%}")
 
 
 _ENOUGH = 2 * BLOCK  # records that a baseline is made of, at least
@@ -239,10 +239,10 @@ _FEWEST_EMPTY = 3  # records; of fewer it says nothing that a column is empty
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class DriftNotice:
     """A difference that was noticed: at which item of the run, and since which key."""
 
-    difference: Difference
+    difference: FieldDrift
     place: int
     since: str
 
@@ -255,7 +255,7 @@ class Notice:
         return f"{self.difference} (since {self.since})"
 
 
-class Watch:
+class DriftDetector:
     """Looks at records as they come, each site and kind by itself; reports each field once.
 
     The last records are held against earlier sound runs; without those, against the earlier part
@@ -268,7 +268,7 @@ class Watch:
         self._kinds = Kinds()
         self._sites: dict[tuple[str, int], _SiteWatch] = {}
 
-    def add(self, shape: Shape, place: int) -> list[Notice]:
+    def add(self, shape: Shape, place: int) -> list[DriftNotice]:
         """Take in the next record, the `place`-th item of the run; return what is noticed."""
         place_of = (shape.site, self._kinds.of(shape))
         watch = self._sites.get(place_of)
@@ -292,10 +292,10 @@ class _SiteWatch:
         self._left: list[Tallies] = []
         self._count = 0
 
-    def add(self, shape: Shape, place: int) -> list[Notice]:
+    def add(self, shape: Shape, place: int) -> list[DriftNotice]:
         self._count += 1
         self._last.append(shape)
-        found: list[Notice] = []
+        found: list[DriftNotice] = []
         if self._is_odd(shape):
             found += self._compare(tally(list(self._last)[-_FEW:]), place)
         if self._count % _LOOK == 0:
@@ -332,24 +332,24 @@ class _SiteWatch:
         if self._usual.records >= _ENOUGH:
             self._steady = self._usual.steady(_STEADY)
 
-    def _compare(self, recent: Tallies, place: int) -> list[Notice]:
+    def _compare(self, recent: Tallies, place: int) -> list[DriftNotice]:
         if self._usual.records < _ENOUGH:
             return []
         found = differences(self._usual, recent, is_history=self._is_history)
         fresh = [one for one in found if one.field not in self._noticed]
         self._noticed.update(one.field for one in fresh)
-        return [Notice(one, place, _since(one.field, self._last)) for one in fresh]
+        return [DriftNotice(one, place, _since(one.field, self._last)) for one in fresh]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RunVerdict:
     """What a whole run shows: its profile, what has drifted, and what is odd but no proof.
 
     `alike` are those of the warnings that say that the records are suspiciously alike.
     """
 
     profile: Profile
-    drift: tuple[Difference | Notice, ...] = ()
+    drift: tuple[FieldDrift | DriftNotice, ...] = ()
     warnings: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
@@ -366,14 +366,14 @@ class Judgement:
         return tuple(one.field for one in self.drift)
 
 
-def judge(
+def judge_run(
     shapes: Sequence[Shape],
     history: Profile | None,
     *,
     declared: Iterable[str] = (),
     runs: int = 0,
     known_empty: Collection[str] = (),
-) -> Judgement:
+) -> RunVerdict:
     """Judge a run by all its records, in the order in which they came.
 
     Args:
@@ -384,8 +384,8 @@ def judge(
         known_empty: fields that were empty in the last comparable run, too: nothing new.
     """
     profile = profile_of(shapes)
-    watch = Watch(history)
-    drift: dict[str, Difference | Notice] = {}
+    watch = DriftDetector(history)
+    drift: dict[str, FieldDrift | DriftNotice] = {}
     for place, shape in enumerate(shapes, 1):
         drift.update({one.field: one for one in watch.add(shape, place)})
     if history is not None:
@@ -405,19 +405,19 @@ def judge(
         if name not in known_empty
     ]
     warnings = (*same, *fresh, *_risen(profile, history))
-    return Judgement(profile, tuple(drift.values()), warnings, tuple(same), tuple(empty))
+    return RunVerdict(profile, tuple(drift.values()), warnings, tuple(same), tuple(empty))
 
 
-def far_fewer(found: int, fewest: int) -> Difference | None:
+def far_fewer(found: int, fewest: int) -> FieldDrift | None:
     """Return what a whole run says that finds not half of what the smallest before it has found."""
     if fewest < _FEWEST_ITEMS or 2 * found >= fewest:
         return None
-    return Difference(ITEMS, f"is {found}", f"{fewest} or more")
+    return FieldDrift(ITEMS, f"is {found}", f"{fewest} or more")
 
 
 def _against(
     history: Profile, profile: Profile, shapes: Sequence[Shape], runs: int
-) -> list[Difference]:
+) -> list[FieldDrift]:
     """Hold the whole run against earlier ones."""
     whole = tally(shapes)
     found = differences(history, whole, is_history=True, doubt=_DOUBT_AT_END)
@@ -425,7 +425,7 @@ def _against(
     is_whole = profile.records * 2 * max(runs, 1) >= history.records
     named = {one.field for one in found}
     return found + [
-        Difference(name, "is empty in all records", f"filled in {history.share(name):.0%}")
+        FieldDrift(name, "is empty in all records", f"filled in {history.share(name):.0%}")
         for name in history.fields
         if "." not in name and name not in named and _is_emptied(history, whole, name)
         if is_whole or history.fields[name].extremes.get("filled", (0.0, 0.0))[0] > 0

@@ -1,4 +1,4 @@
-"""Comparing two records field by field: points, a verdict, and the evidence for both."""
+"""Compare two records field by field: a score, a verdict and the evidence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import orjson
 
 from longline.analysis.matching.rules import Comparator, Normaliser, Rules
 
-# ---------------- Values of records, made comparable: what is missing, texts in one form
+# ---------------- Values in a comparable form
 
 PLAIN = Normaliser()
-_PIECE = 3  # letters of a piece by which texts are compared
-# The streamlined system of Bulgarian law, which is how the names stand on signs and maps; letters
-# that only other languages have are added in the same spirit.
+_PIECE = 3  # characters of the n-grams by which texts are compared
+# The romanization of Bulgarian law, as on road signs and maps, extended by the letters of other
+# languages.
 _CYRILLIC = "абвгдежзийклмнопрстуфхцчшщъьюяёыэіїєґјљњћђџ"
 _AS_LATIN = (
     "a b v g d e zh z i y k l m n o p r s t u f h ts ch sh sht a y yu ya "
@@ -29,7 +29,7 @@ _LATIN = str.maketrans(dict(zip(_CYRILLIC, _AS_LATIN.split(), strict=True)))
 
 
 def value_at(data: Mapping[str, Any], path: str) -> Any:
-    """Return what stands at a path of names; None where it leads nowhere or to nothing."""
+    """Return the value of a field or at a dotted path; None when there is none."""
     value: Any = data
     if path in data:
         value = data[path]
@@ -40,7 +40,7 @@ def value_at(data: Mapping[str, Any], path: str) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Say whether a value says nothing; false and 0 say something."""
+    """Return whether a value is empty; false and 0 are not."""
     if value is None:
         return True
     if isinstance(value, str):
@@ -51,7 +51,7 @@ def is_missing(value: Any) -> bool:
 
 
 def canonical(value: Any, rules: Normaliser = PLAIN) -> str | None:
-    """Return a value as a text that equal values share; None when it says nothing."""
+    """Return a text that is the same for equal values; None for an empty value."""
     if is_missing(value):
         return None
     if isinstance(value, str):
@@ -66,21 +66,21 @@ def canonical(value: Any, rules: Normaliser = PLAIN) -> str | None:
 
 
 def number(value: Any) -> float | None:
-    """Return a number; None for anything else, true and false included."""
+    """Return a finite number; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def members(value: Any, rules: Normaliser = PLAIN) -> frozenset[str] | None:
-    """Return the members of a list, or the one value; None when there is none."""
+    """Return the members of a list, or the single value; None when there is none."""
     several = value if isinstance(value, list | tuple | set) else [value]
     found = frozenset(text for one in several if (text := canonical(one, rules)) is not None)
     return found or None
 
 
 def pieces(value: Any, rules: Normaliser = PLAIN) -> frozenset[str] | None:
-    """Return the overlapping pieces of a text's words; None when it is no text or has none."""
+    """Return the n-grams of a text; None when it is not a text or is empty."""
     if not isinstance(value, str):
         return None
     words = f" {normal_text(value, rules)} "
@@ -88,7 +88,7 @@ def pieces(value: Any, rules: Normaliser = PLAIN) -> frozenset[str] | None:
 
 
 def normal_text(text: str, rules: Normaliser = PLAIN) -> str:
-    """Return a text in small letters and single spaces, cut and spelled as the rules say."""
+    """Return a text in lower case with single spaces, normalized by the rules."""
     plain = _without(_folded(text), tuple(rules.cut))
     plain = _spelling(plain, rules)
     return _in_latin(plain) if rules.latin else plain
@@ -112,7 +112,7 @@ def _prefixes(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _without(text: str, words: tuple[str, ...]) -> str:
-    """Cut the first of these words that the text begins with, unless it is all of it."""
+    """Remove the first of these words that the text begins with, unless it is the whole text."""
     for prefix in _prefixes(words):
         rest = text[len(prefix) :]
         if text.startswith(prefix) and _is_whole_word(prefix, rest):
@@ -121,7 +121,7 @@ def _without(text: str, words: tuple[str, ...]) -> str:
 
 
 def _is_whole_word(prefix: str, rest: str) -> bool:
-    """Say whether a new word begins after a prefix; a dot ends one, with or without a space."""
+    """Return whether a word begins after a prefix; a dot ends one, with or without a space."""
     if not rest.strip():
         return False
     return rest[0].isspace() or (not prefix[-1].isalnum() and rest[0].isalnum())
@@ -134,7 +134,7 @@ def _in_latin(text: str) -> str:
 
 
 class Verdict(StrEnum):
-    """What two values of a field say about their records."""
+    """What two values of a field mean for their records."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -144,7 +144,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One field: what both records have there, and what follows from it."""
+    """One field: the values of both records, the verdict and its points."""
 
     field: str
     left: Any
@@ -155,7 +155,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two records compared; the score is the sum of the points of its evidence."""
+    """The comparison of two records; the score is the sum of the points."""
 
     score: float
     is_match: bool
@@ -165,43 +165,44 @@ class Comparison:
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether one field alone says that they are not the same."""
+        """Whether one field alone excludes a match."""
         return any(one.verdict is Verdict.FORBIDS for one in self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What is compared of a record: its values as they are, and as they are compared."""
+class PreparedRecord:
+    """The compared fields of a record: their values, and these in comparable form."""
 
     shown: tuple[Any, ...]
     values: tuple[Any, ...]
 
     @property
     def known(self) -> int:
-        """How many of the compared fields it has."""
+        """How many of the compared fields have a value."""
         return sum(value is not None for value in self.values)
 
 
 def compare(left: Mapping[str, Any], right: Mapping[str, Any], rules: Rules) -> Comparison:
-    """Compare two records by the rules; the order of the two makes no difference."""
-    return compare_profiles(profile_of(left, rules), profile_of(right, rules), rules)
+    """Compare two records by the rules; their order makes no difference."""
+    return compare_prepared(prepare(left, rules), prepare(right, rules), rules)
 
 
-def profile_of(data: Mapping[str, Any], rules: Rules) -> Profile:
-    """Return what is compared of a record."""
+def prepare(data: Mapping[str, Any], rules: Rules) -> PreparedRecord:
+    """Return the compared fields of a record in comparable form."""
     shown = tuple(value_at(data, field) for field in rules.compare)
     values = tuple(
         _comparable(value, field, how, rules)
         for value, (field, how) in zip(shown, rules.compare.items(), strict=True)
     )
-    return Profile(shown, values)
+    return PreparedRecord(shown, values)
 
 
-def compare_profiles(left: Profile, right: Profile, rules: Rules) -> Comparison:
-    """Compare what is known of two records."""
+def compare_prepared(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> Comparison:
+    """Compare two prepared records."""
     evidence = tuple(
-        Evidence(field, left.shown[at], right.shown[at], *_rounded(_judge(left, right, at, how)))
+        Evidence(field, left.shown[at], right.shown[at], verdict, round(points, 4))
         for at, (field, how) in enumerate(rules.compare.items())
+        for verdict, points in [_compare_field(left, right, at, how)]
     )
     score = round(sum(one.points for one in evidence), 4)
     known = sum(one.verdict is not Verdict.UNKNOWN for one in evidence)
@@ -210,31 +211,29 @@ def compare_profiles(left: Profile, right: Profile, rules: Rules) -> Comparison:
     return Comparison(score, is_enough and not is_forbidden, evidence, known)
 
 
-def may_match(left: Profile, right: Profile, rules: Rules) -> bool:
-    """Say whether two records may match, which most do not, without writing down why."""
+def may_match(left: PreparedRecord, right: PreparedRecord, rules: Rules) -> bool:
+    """Return whether two records may match, without evidence: most do not."""
     score, known = 0.0, 0
     for at, how in enumerate(rules.compare.values()):
-        verdict, points = _judge(left, right, at, how)
+        verdict, points = _compare_field(left, right, at, how)
         if verdict is Verdict.FORBIDS:
             return False
         score += points
         known += verdict is not Verdict.UNKNOWN
-    # The last bit of the sum is left to the comparison itself.
+    # The comparison itself decides about rounding errors of the sum.
     return known >= rules.least_known and score >= rules.threshold - 1e-3
 
 
-def _judge(left: Profile, right: Profile, at: int, how: Comparator) -> tuple[Verdict, float]:
+def _compare_field(
+    left: PreparedRecord, right: PreparedRecord, at: int, how: Comparator
+) -> tuple[Verdict, float]:
     one, other = left.values[at], right.values[at]
-    if one is None or other is None:  # nothing is as unlike as two that are both unknown
+    if one is None or other is None:  # two unknown values do not agree
         return Verdict.UNKNOWN, 0.0
     share = _agreement(one, other, how)
     if share is not None:
         return Verdict.AGREES, how.weight * share
     return (Verdict.FORBIDS if how.veto else Verdict.DIFFERS), -how.against
-
-
-def _rounded(judged: tuple[Verdict, float]) -> tuple[Verdict, float]:
-    return judged[0], round(judged[1], 4)
 
 
 def _comparable(value: Any, field: str, how: Comparator, rules: Rules) -> Any:
@@ -247,7 +246,7 @@ def _comparable(value: Any, field: str, how: Comparator, rules: Rules) -> Any:
 
 
 def _agreement(left: Any, right: Any, how: Comparator) -> float | None:
-    """Return which share of the points two known values earn; None when they differ."""
+    """Return the share of the points that two known values earn; None when they differ."""
     if how.how == "exact":
         return 1.0 if left == right else None
     if how.how == "number":
