@@ -1,17 +1,20 @@
 # Pins wording on purpose.
-"""Old words that the glossary replaced do not come back in messages and documents."""
+"""Old words that the glossary replaced do not come back in help texts, messages and documents."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from longline.core.errors import LonglineError
+from tests.command_tree import commands
 
 ROOT = Path(__file__).parent.parent
 GENERATED = {"soak.md", "judged.md", "performance.md"}
@@ -41,6 +44,13 @@ def old_words_in(text: str) -> list[str]:
     return [found.group() for found in _OLD.finditer(text)]
 
 
+def help_of(command: click.Command) -> Iterator[str]:
+    yield command.help or ""
+    yield command.short_help or ""
+    for parameter in command.params:
+        yield getattr(parameter, "help", None) or ""
+
+
 def errors() -> list[type[LonglineError]]:
     """Return the errors that the modules `errors` of all packages define."""
     paths = sorted((ROOT / "src" / "longline").rglob("errors.py"))
@@ -52,6 +62,13 @@ def errors() -> list[type[LonglineError]]:
             one for one in values if inspect.isclass(one) and issubclass(one, LonglineError)
         )
     return sorted(found, key=lambda one: (one.__module__, one.__name__))
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_help_has_no_old_words(path: tuple[str, ...]) -> None:
+    texts = help_of(commands()[path])
+
+    assert {text: found for text in texts if (found := old_words_in(text))} == {}
 
 
 @pytest.mark.parametrize("kind", errors(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
