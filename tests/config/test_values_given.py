@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from longline.config.documents import sentence_on_value
+from longline.config.validation_messages import describe_value_error
 
 
 class _Wanted(BaseModel):
@@ -29,11 +29,11 @@ class _Wanted(BaseModel):
         ({"share": "much"}, "must be a number, not 'much'"),
         ({"is_on": "perhaps"}, "must be true or false, not 'perhaps'"),
         ({"kind": "c"}, "must be a or b, not 'c'"),
-        ({"cuont": "5"}, "there is no such setting; did you mean 'count'? known here: "),
+        ({"cuont": "5"}, "there is no such setting; did you mean 'count'? known: "),
     ],
 )
 def test_a_value_that_does_not_fit_is_explained(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError) as told:
         _Wanted.model_validate(values)
 
-    assert sentence_on_value(told.value.errors()[0], _Wanted).startswith(sentence)
+    assert describe_value_error(told.value.errors()[0], _Wanted).startswith(sentence)

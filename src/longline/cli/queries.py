@@ -13,9 +13,9 @@ import click
 
 from longline.cli.options import COUNT, JOB, Command, Number, settings_of
 from longline.cli.output import print_note
-from longline.config.documents import nearest
 from longline.config.errors import HomeUnwritable
 from longline.config.settings import is_read_only, prepare_home
+from longline.config.validation_messages import nearest
 from longline.core.errors import BadOption
 from longline.pipeline.quality import GRADES
 from longline.storage.errors import UnknownRecord

@@ -20,10 +20,11 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from longline.config.documents import Document, check, nearest, read_document
+from longline.config.documents import Document, check, read_document
 from longline.config.errors import HomeUnwritable
 from longline.config.identity import PrivateHosts
 from longline.config.strict_model import StrictModel
+from longline.config.validation_messages import nearest
 from longline.core.errors import BadFile, BadOption, StoreFull
 from longline.core.files import make_private_folder
 from longline.core.redaction import redact_server_url, redact_url

@@ -1,50 +1,47 @@
-"""A YAML text as a tree that knows the place of each value, built safely and within limits."""
+"""Parse YAML into a tree with the position of each value, safely and within limits."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
-from longline.config.secrets import is_reference
 from longline.core.errors import BadFile
-
-# ---------------- What a word in a YAML file means: text, unless it can only be a number, true
 
 Scalar = str | int | float | bool | None
 
-_NOTHING = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUTH = {
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-# No zero in front: 007 and 01234 are numbers of agents and postcodes, not quantities.
-_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})?(\.[0-9]*)?([eE][-+]?[0-9]{1,4})?")
+# No leading zero: 007 and 01234 are codes, not quantities.
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})?(\.[0-9]*)?([eE][-+]?[0-9]{1,4})?")
 
 
-def value_of(text: str) -> Scalar:
-    """Return what a word without quotes means.
+def parse_scalar(text: str) -> Scalar:
+    """Return the value of an unquoted scalar.
 
-    Days, times, yes and no, on and off, octal numbers, .nan and .inf stay the text they are:
-    where a truth or a number is wanted, the check of the setting makes one of it or says why not.
+    Dates, times, yes and no, on and off, octal numbers, .nan and .inf stay text; the model of the
+    setting converts or refuses them.
     """
-    if text in _NOTHING:
+    if text in _NULLS:
         return None
-    if text in _TRUTH:
-        return _TRUTH[text]
-    if _WHOLE.fullmatch(text):
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
         return int(text)
-    if any(sign.isdigit() for sign in text) and _DECIMAL.fullmatch(text):
-        return _decimal(text)
+    if any(char.isdigit() for char in text) and _FLOAT.fullmatch(text):
+        return _parse_decimal(text)
     return text
 
 
-def _decimal(text: str) -> float | str:
+def _parse_decimal(text: str) -> float | str:
     try:
         number = float(text)
     except ValueError:  # e5
@@ -52,61 +49,62 @@ def _decimal(text: str) -> float | str:
     return number if math.isfinite(number) else text
 
 
-# ---------------- What a YAML parser complains about, in words that say what to write instead
-
-# Words of both parsers (libyaml, and PyYAML's own), and ours; the first that fits is told.
-_WORDS = (
-    ("mapping values are not allowed", "a colon too many in this line, or a line indented wrongly"),
+# Parts of the messages of both parsers (libyaml, PyYAML), and ours; the first match is used.
+_MESSAGES = (
+    (
+        "mapping values are not allowed",
+        "there is a second colon in this line, or its indentation is wrong",
+    ),
     ("alphabetic or numeric", "a text that begins with * or & needs quotes"),
     ("',' or ']'", "a list is not closed with ]"),
-    ("',' or '}'", "names and values are not closed with }"),
+    ("',' or '}'", "a mapping is not closed with }"),
     ("unexpected end of stream", "a quote is not closed"),
-    ("expected ':'", "a name without a colon after it"),
+    ("expected ':'", "a colon is missing after a name"),
     ("unknown escape character", "in double quotes \\ is special; use single quotes"),
     ("cannot start any token", "this character cannot begin a text; put the text in quotes"),
-    ("expected key", "this line is not indented as those above it"),
-    ("<block end>", "this line is not indented as those above it"),
-    ("'-' indicator", "this line is not indented as those above it"),
-    ("sequence entries are not allowed", "a list begins in a line of its own, or in [ ]"),
+    ("expected key", "the indentation differs from the lines above"),
+    ("<block end>", "the indentation differs from the lines above"),
+    ("'-' indicator", "the indentation differs from the lines above"),
+    ("sequence entries are not allowed", "a list starts on its own line, or in [ ]"),
     ("node content", "a value is missing here, or a bracket above is not closed"),
     ("undefined tag handle", "a text that begins with ! needs quotes"),
-    ("block scalar", "after | or > the text begins in the next line, indented"),
-    ("<document start>", "a text goes on after its end; put all of it in quotes"),
+    ("block scalar", "after | or > the text starts in the next line, indented"),
+    ("<document start>", "there is text after the end of a value; put all of it in quotes"),
 )
-_BEGINS_EARLIER = ("unexpected end of stream",)
+_REPORTED_AT_CONTEXT = ("unexpected end of stream",)
 
 
-def problem_of(error: yaml.MarkedYAMLError, text: str) -> tuple[str, int, int]:
-    """Return what is wrong, and its line and column from 1; zeros when unknown."""
-    said = error.problem or error.context or "it cannot be read"
+def _describe_error(error: yaml.MarkedYAMLError, text: str) -> tuple[str, int, int]:
+    """Return the problem with its line and column, from 1; zeros when unknown."""
+    message = error.problem or error.context or "it cannot be read"
     mark = error.problem_mark or error.context_mark
-    if any(words in said for words in _BEGINS_EARLIER):
+    if any(words in message for words in _REPORTED_AT_CONTEXT):
         mark = error.context_mark or mark
     if mark is None:
-        return said, 0, 0
-    return _words(said, text, mark), mark.line + 1, mark.column + 1
+        return message, 0, 0
+    return _translate_message(message, text, mark), mark.line + 1, mark.column + 1
 
 
-def _words(said: str, text: str, mark: yaml.Mark) -> str:
+def _translate_message(message: str, text: str, mark: yaml.Mark) -> str:
     lines = text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     indentation = line[: len(line) - len(line.lstrip())]
     if "\t" in indentation or line[mark.column : mark.column + 1] == "\t":
         return "a tab; indent with spaces"
-    return next((ours for theirs, ours in _WORDS if theirs in said), said)
+    return next((ours for theirs, ours in _MESSAGES if theirs in message), message)
 
 
-Event = Any  # PyYAML's types leave open whether an event has a place; from a parser it has
-MOST_VALUES = 100_000
-DEEPEST = 60
+Event = Any  # in PyYAML's types the position is optional; a parser always sets it
+MAX_VALUES = 100_000
+MAX_DEPTH = 60
 _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
-# The parser in C is much faster and not recursive; the other is there wherever PyYAML is.
+# The C parser is much faster and not recursive; the other is always available.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
 class Node:
-    """A value, where it or its name stands (from 1), and the range of its own text."""
+    """A value, the position of it or its name (from 1), and the range of its text."""
 
     content: Scalar | dict[str, Node] | list[Node]
     line: int
@@ -114,18 +112,18 @@ class Node:
     start: int
     end: int
     size: int = 1
-    """How many values it holds, itself included, with all aliases written out."""
+    """Number of values in it, including itself, with all aliases expanded."""
     height: int = 1
 
     def children(self) -> Iterator[Node]:
-        """Yield the values right below."""
+        """Yield the direct children."""
         if isinstance(self.content, dict):
             yield from self.content.values()
         elif isinstance(self.content, list):
             yield from self.content
 
     def below(self, part: str | int) -> Node | None:
-        """Return the value of this name or number; None when there is none."""
+        """Return the child with this name or index; None when there is none."""
         if isinstance(self.content, dict):
             return self.content.get(str(part))
         if isinstance(self.content, list) and isinstance(part, int):
@@ -133,7 +131,7 @@ class Node:
         return None
 
     def plain(self) -> Any:
-        """Return the value as Python has it."""
+        """Return the value as plain Python objects."""
         if isinstance(self.content, dict):
             return {name: node.plain() for name, node in self.content.items()}
         if isinstance(self.content, list):
@@ -142,30 +140,30 @@ class Node:
 
 
 def read_tree(text: str, path: str, translate: Callable[[str], str]) -> Node | None:
-    """Return the one document of a YAML text; None when there is none.
+    """Return the only document of a YAML text; None when it is empty.
 
-    `translate` is given each text that is a value, and raises ValueError when it cannot be one.
+    `translate` converts each text value; it raises ValueError when the text is invalid.
 
     Raises:
-        BadFile: it is not YAML, or not such as we take.
+        BadFile: it is not YAML, or uses features that are not supported.
     """
     builder = _Builder(path, translate)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
+            builder.add_event(event)
     except yaml.MarkedYAMLError as error:
-        problem, line, column = problem_of(error, text)
+        problem, line, column = _describe_error(error, text)
         raise BadFile(path, f"not valid YAML: {problem}", line, column) from None
     except yaml.YAMLError as error:
         raise BadFile(path, f"not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:  # the parser in Python, and thousands of brackets
-        raise BadFile(path, "not valid YAML: nested too deeply") from None
+    except RecursionError:  # only the Python parser
+        raise BadFile(path, "not valid YAML: it is nested too deeply") from None
     return builder.root
 
 
 @dataclass(slots=True)
 class _Frame:
-    """A mapping or a list that has begun and not ended."""
+    """A mapping or list that is being parsed."""
 
     node: Node
     anchor: str | None
@@ -182,11 +180,11 @@ class _Builder:
         self._anchors: dict[str, Node | None] = {}
         self._count = 0
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             if self.root is not None:
-                problem = "a second document begins here; a file holds one, so remove this '---'"
-                raise self._wrong(problem, event)
+                problem = "there is a second document; remove this '---'"
+                raise self._error(problem, event)
         elif isinstance(event, yaml.CollectionStartEvent):
             self._begin(event)
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -199,11 +197,11 @@ class _Builder:
     def _begin(self, event: Event) -> None:
         self._refuse_tag(event)
         if self._is_name_next():
-            raise self._wrong("a name is plain text, and not a list or names and values", event)
+            raise self._error("a name must be text, not a list or a mapping", event)
         node = _node({} if isinstance(event, yaml.MappingStartEvent) else [], event)
-        self._count_in(node, event)
+        self._check_limits(node, event)
         if event.anchor:
-            self._anchors[event.anchor] = None  # open: what is in it may not refer to it
+            self._anchors[event.anchor] = None  # still open: its content must not refer to it
         self._open.append(_Frame(node, event.anchor))
 
     def _finish(self, event: Event) -> None:
@@ -223,44 +221,43 @@ class _Builder:
         if self._is_name_next():
             self._add_name(event, is_merge=is_plain and event.value == "<<")
             return
-        node = _node(event.value if is_text else value_of(event.value), event)
+        node = _node(event.value if is_text else parse_scalar(event.value), event)
         if isinstance(node.content, str):
             try:
                 node.content = self._translate(node.content)
             except ValueError as error:
-                raise self._wrong(f"{self._way()}{error}", event) from None
-        self._count_in(node, event)
+                raise self._error(f"{self._path_prefix()}{error}", event) from None
+        self._check_limits(node, event)
         if event.anchor:
             self._anchors[event.anchor] = node
         self._add(node)
 
     def _add_alias(self, event: Event) -> None:
         if self._is_name_next():
-            raise self._wrong("a name is written out, and not an alias", event)
+            raise self._error("a name must not be an alias", event)
         target = self._anchors.get(event.anchor)
         if target is None:
-            raise self._wrong(self._no_target(event.anchor), event)
+            raise self._error(self._no_target(event.anchor), event)
         node = replace(_node(target.content, event), size=target.size, height=target.height)
-        self._count_in(node, event)
+        self._check_limits(node, event)
         self._add(node)
 
     def _no_target(self, anchor: str) -> str:
         if anchor in self._anchors:
-            return f"*{anchor} stands inside &{anchor}, so it would hold itself; write it out"
-        return (
-            f"there is no &{anchor} above that *{anchor} could stand for; "
-            "a text that begins with * needs quotes"
-        )
+            return f"*{anchor} is inside &{anchor} and would contain itself; write it out"
+        return f"there is no &{anchor} above for *{anchor}; a text that begins with * needs quotes"
 
     def _add_name(self, event: Event, *, is_merge: bool) -> None:
         frame = self._open[-1]
         name = str(event.value)
         if not name.strip():
-            raise self._wrong("a name is missing before the colon", event)
+            raise self._error("a name is missing before the colon", event)
         known = frame.node.below(name)
         if known is not None and not is_merge:
-            problem = f"{self._way()}{name} stands here twice; it was said in line {known.line}"
-            raise self._wrong(problem, event)
+            problem = (
+                f"{self._path_prefix()}{name} is duplicated; the first is in line {known.line}"
+            )
+            raise self._error(problem, event)
         frame.name = (name, event.start_mark.line + 1, event.start_mark.column + 1)
         if is_merge:
             frame.name = ("", *frame.name[1:])
@@ -276,15 +273,15 @@ class _Builder:
         name, line, column = frame.name or ("", node.line, node.column)
         frame.name = None
         if not name:
-            frame.merged += self._mergeable(node)
+            frame.merged += self._mappings_to_merge(node)
         elif isinstance(frame.node.content, dict):
             frame.node.content[name] = replace(node, line=line, column=column)
 
-    def _mergeable(self, node: Node) -> list[Node]:
+    def _mappings_to_merge(self, node: Node) -> list[Node]:
         several = node.content if isinstance(node.content, list) else [node]
         for one in several:
             if not isinstance(one.content, dict):
-                problem = "after << stands an alias of names and values, for example <<: *usual"
+                problem = "<< needs an alias of a mapping, for example <<: *defaults"
                 raise BadFile(self._path, problem, one.line, one.column)
         return several
 
@@ -294,29 +291,28 @@ class _Builder:
         frame = self._open[-1]
         return isinstance(frame.node.content, dict) and frame.name is None
 
-    def _count_in(self, node: Node, event: Event) -> None:
+    def _check_limits(self, node: Node, event: Event) -> None:
         self._count += node.size
-        if self._count > MOST_VALUES:
-            problem = f"it holds more than {MOST_VALUES:,} values, with all aliases written out"
-            raise self._wrong(problem, event)
-        if len(self._open) + node.height > DEEPEST:
-            raise self._wrong(f"nested more than {DEEPEST} deep", event)
+        if self._count > MAX_VALUES:
+            problem = f"it has more than {MAX_VALUES:,} values, with all aliases expanded"
+            raise self._error(problem, event)
+        if len(self._open) + node.height > MAX_DEPTH:
+            raise self._error(f"it is nested more than {MAX_DEPTH} levels deep", event)
 
     def _refuse_tag(self, event: Event) -> bool:
-        """Return whether a tag says that this is text; no other tag is taken."""
+        """Return whether a tag says that this is text; other tags are refused."""
         if event.tag is None:
             return False
         if event.tag in _TEXT_TAGS and isinstance(event, yaml.ScalarEvent):
             return True
-        problem = "a tag is not taken here; a text that begins with ! needs quotes"
-        raise self._wrong(problem, event)
+        problem = "tags are not supported; a text that begins with ! needs quotes"
+        raise self._error(problem, event)
 
-    def _way(self) -> str:
-        parts = [_part(frame) for frame in self._open]
-        way = "".join(parts).lstrip(".")
-        return f"{way}: " if way else ""
+    def _path_prefix(self) -> str:
+        path = "".join(_path_part(frame) for frame in self._open).lstrip(".")
+        return f"{path}: " if path else ""
 
-    def _wrong(self, problem: str, event: Event) -> BadFile:
+    def _error(self, problem: str, event: Event) -> BadFile:
         mark = event.start_mark
         return BadFile(self._path, problem, mark.line + 1, mark.column + 1)
 
@@ -334,40 +330,7 @@ def _merge(node: Node, merged: list[Node]) -> None:
             node.content.setdefault(name, child)
 
 
-def _part(frame: _Frame) -> str:
+def _path_part(frame: _Frame) -> str:
     if isinstance(frame.node.content, list):
         return f"[{len(frame.node.content)}]"
     return f".{frame.name[0]}" if frame.name and frame.name[0] else ""
-
-
-# ---------------- `${NAME}` in what a user writes stands for an environment variable
-
-_PLACE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_SECRET = re.compile(r"(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|PRIVATE_KEY)$", re.IGNORECASE)
-
-
-def substitute(text: str, environment: Mapping[str, str]) -> str:
-    """Return the text with the value of each `${NAME}`; `${NAME:-default}` may be absent or empty.
-
-    `$${NAME}` is `${NAME}` as it is written. A reference to a secret is left alone.
-
-    Raises:
-        ValueError: a variable is not set, or looks like a secret; the sentence says what to do.
-    """
-    if "${" not in text or is_reference(text):
-        return text
-    return _PLACE.sub(lambda found: _substituted(found, environment), text)
-
-
-def _substituted(found: re.Match[str], environment: Mapping[str, str]) -> str:
-    is_escaped, name, default = found[1], found[2], found[3]
-    if is_escaped:
-        return found[0][1:]
-    if _SECRET.search(name):  # what is filled in here is kept in the job and shown to people
-        problem = f"{name} looks like a secret; write env:{name} where auth or cookies want one"
-        raise ValueError(problem)
-    value = environment.get(name, "")
-    if value or default is not None:
-        return value or default
-    problem = f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
-    raise ValueError(problem)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from longline.config.documents import nearest
+from longline.config.validation_messages import nearest
 from longline.core.clock import Clock
 from longline.core.errors import BadOption
 from longline.enrichment.local import question_maker

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from longline.config.documents import sentence_on_value
 from longline.config.secrets import SecretRef
+from longline.config.validation_messages import describe_value_error
 from longline.core.errors import BadOption
 from longline.core.model import Cursor, Item
 from longline.pipeline.quality import QualityRules
@@ -167,7 +167,9 @@ class Source:
             known = ", ".join(sorted(cls.Options.model_fields)) or "none"
             is_unknown = first["type"] == "extra_forbidden"
             problem = (
-                "there is no such setting" if is_unknown else sentence_on_value(first, cls.Options)
+                "there is no such setting"
+                if is_unknown
+                else describe_value_error(first, cls.Options)
             )
             raise BadOption(
                 f"--set {name}", f"{problem}; settings of {cls.name}: {known}"

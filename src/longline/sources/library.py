@@ -8,11 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from longline.config.documents import Document, Location, check, format_location, read_document
+from longline.config.documents import Document, check, read_document
 from longline.config.errors import UnknownSecret
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.secrets import SecretRef
 from longline.config.settings import Explained, Settings
+from longline.config.validation_messages import Location, format_location
 from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra
 from longline.core.json_diff import diff_json
 from longline.sources.manifest import KIND, Manifest, parse_manifest

@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from longline.config.documents import nearest
 from longline.config.settings import FILE_VARIABLE, PROFILE_VARIABLE, Settings, is_read_only
 from longline.config.settings import settings_file as file_of_settings
+from longline.config.validation_messages import nearest
 from longline.core.errors import BadFile, ConfigError
 from longline.core.files import exposed_in, make_private
 from longline.http.transports.browser.options import check_browser

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from longline.config.documents import nearest
 from longline.config.strict_model import invalid
+from longline.config.validation_messages import nearest
 from longline.sources.parsing.cldr import MARKS, ORDERS
 
 _LOCALE = re.compile(r"(?P<language>[a-z]{2})(?:[-_](?P<region>[A-Z]{2}))?")

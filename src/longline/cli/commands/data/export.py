@@ -16,9 +16,9 @@ from click.core import ParameterSource
 from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.output import count_text, print_json, print_note
 from longline.cli.queries import query_of, query_options, with_job_id
-from longline.config.documents import nearest
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
+from longline.config.validation_messages import nearest
 from longline.core.errors import BadOption, MissingExtra
 from longline.core.output import binary_stdout, discard_stdout
 from longline.engine.owner import in_words

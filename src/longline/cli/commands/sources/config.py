@@ -21,10 +21,10 @@ from longline.cli.options import (
 from longline.cli.output import count_text, print_json
 from longline.cli.queries import with_store
 from longline.cli.table import Table
-from longline.config.documents import nearest
-from longline.config.editing import location_of, set_value, write_document
+from longline.config.documents import parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
+from longline.config.validation_messages import nearest
 from longline.core.errors import BadFile, BadOption, ConfigError
 from longline.sources.job_files import read_job_file
 from longline.sources.library import (
@@ -132,7 +132,7 @@ def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
     would be invalid.
     """
     document = _find_entry(name, settings_of()).document
-    edited = set_value(document, location_of(key), value, parse_entry)
+    edited = set_value(document, parse_location(key), value, parse_entry)
     write_document(edited)
     changed = diff_settings(document.values, edited.values)
     if as_json:
