@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -21,9 +22,17 @@ ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "docs" / "examples" / "my_source.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WITH_COMMANDS = [*PAGES, ROOT / "examples" / "README.md", ROOT / "CONTRIBUTING.md"]
+OF_THE_PAST = ROOT / "docs" / "decisions"
+WITH_PATHS = [page for page in WITH_COMMANDS if page.parent != OF_THE_PAST]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MODULES = [
+    str(path) for name in ("src", "tests", "bench", "docs") for path in (ROOT / name).rglob("*.py")
+]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TEST = re.compile(r"`(tests/[\w/]+\.py|…)::(\w+)`")
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(r"`((?:[\w-]+/)+[\w-]+\.py)`")
+_MESSAGE = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*longline (.*)$", re.MULTILINE)
@@ -85,6 +94,33 @@ def test_what_a_page_points_to_is_there(page: Path) -> None:
     ]
 
     assert broken == []
+
+
+@pytest.mark.parametrize("page", WITH_PATHS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_a_page_names_exists(page: Path) -> None:
+    paths = _PATH.findall(text_of(page))
+
+    assert [one for one in paths if not any(module.endswith(f"/{one}") for module in MODULES)] == []
+
+
+def texts_of(module: Path) -> Iterator[str]:
+    """Yield the texts of a module, with … in place of values."""
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield re.sub(r"{[^{}]*}", "…", node.value)
+        if isinstance(node, ast.JoinedStr):
+            values = [getattr(part, "value", "") for part in node.values]
+            yield "".join(one if isinstance(one, str) else "…" for one in values)
+
+
+def test_every_message_in_the_troubleshooting_is_one_of_ours() -> None:
+    page = ROOT / "docs" / "troubleshooting.md"
+    texts = {text for path in SOURCES for text in texts_of(path)}
+    messages = _MESSAGE.findall(page.read_text("utf-8"))
+    parts = [part.strip(" ;:") for one in messages for part in re.split(r"…|\d+(?:\.\d+)?", one)]
+
+    assert len(messages) > 30
+    assert [one for one in parts if len(one) > 8 and not any(one in text for text in texts)] == []
 
 
 def test_every_test_that_proves_a_requirement_exists() -> None:
