@@ -34,7 +34,7 @@ async def collected(
         StatusMiddleware(ArchiveMiddleware(transport, archive, job.id, clock), clock)
     )
     async with Runtime(store, clock) as runtime:
-        engine = LocalEngine(runtime, Collector(source, chain, clock), RunOptions())
+        engine = LocalEngine(runtime, Collector(source, chain, clock), RunOptions(), job=job)
         await store.jobs.start(job.id, clock.now())
         await engine.run(job)
     await transport.close()

@@ -22,12 +22,10 @@ from longline.engine.runtime import Runtime
 from longline.engine.tasks import tell_finished
 from longline.engine.watch import OnProgress, Watch
 from longline.http.middleware.base import Middleware
-from longline.limits.breaker import Phase
 from longline.sources.loader import load_source
 from longline.storage.events import event_row
 from longline.storage.store import Store
 from longline.wiring import (
-    Fetching,
     SharedHttp,
     open_collector,
     open_limit_backends,
@@ -128,8 +126,8 @@ class JobRun:
                 around.runtime,
                 collector,
                 options,
+                job=self._job,
                 on_item=watch.count,
-                is_open=lambda domain: _is_open(fetching, domain),
             )
             how = self._how("local", concurrency=options.concurrency)
             self._report_not_run(collector.source.not_run)
@@ -246,7 +244,3 @@ async def check_ground(settings: Settings, store: Store, clock: Clock, engine: s
     if settings.redis is not None:
         async with open_limit_backends(settings, clock, store):
             pass
-
-
-async def _is_open(fetching: Fetching, domain: str) -> bool:
-    return (await fetching.breaker.state(domain)).phase is Phase.OPEN

@@ -141,7 +141,7 @@ async def test_items_that_are_due_and_that_no_worker_leases_are_reported(
 
 async def test_items_that_wait_until_later_are_no_stall(store: Store, clock: VirtualClock) -> None:
     job = await a_job(store, 2)
-    await store.chunks.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
+    await store.queue.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
     stalls = Stalls(store, clock, job.id)
     await stalls.look()
     await clock.sleep(600)
@@ -182,7 +182,7 @@ async def test_a_discovery_that_hangs_is_reported_although_items_are_deferred(
     store: Store, clock: VirtualClock
 ) -> None:
     job = await a_discovery(store, Item("0", "http://site.test"))
-    await store.chunks.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
+    await store.queue.park(job.id, "site.test", 4e9, kind="blocked", reason="it rests")
     stalls = Stalls(store, clock, job.id)
     await stalls.look()
     await clock.sleep(60)

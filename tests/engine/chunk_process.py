@@ -13,10 +13,12 @@ from aiohttp import web
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import ItemState, Job, JobState
-from longline.engine.chunks import ChunkEngine
+from longline.distributed.chunk_feed import More, run_chunk
 from longline.engine.extractor import Collector
+from longline.engine.job_engine import JobEngine
 from longline.engine.options import RunOptions
 from longline.engine.runtime import Runtime
+from longline.engine.worker import WorkEnd
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
 from longline.storage.store import Store
@@ -37,7 +39,7 @@ class Process:
         clock: VirtualClock,
         job: Job,
         collector: Collector,
-        engine: ChunkEngine,
+        engine: JobEngine,
     ) -> None:
         self.runtime = runtime
         self.store = runtime.store
@@ -62,6 +64,12 @@ class Process:
             return None
         return await self.store.chunks.take(Take(chunks[0], owner, now, now + 20, size))
 
+    async def run_chunk(self, taken: Taken, *, seconds: float, more: More | None = None) -> WorkEnd:
+        """Work on a chunk, and on those that `more` asks for."""
+        return await run_chunk(
+            self.engine, taken, store=self.store, clock=self.clock, seconds=seconds, more=more
+        )
+
     async def work_off(self) -> list[tuple[int, int]]:
         """Work on chunks until nothing is due; say of each what came of it."""
         ends = []
@@ -69,7 +77,7 @@ class Process:
             taken = await self.take(f"me {number}")
             if taken is None:
                 break
-            end = await self.engine.run_chunk(taken, seconds=LONG)
+            end = await self.run_chunk(taken, seconds=LONG)
             ends.append((end.finished, end.handed_back))
         return ends
 
@@ -80,7 +88,7 @@ class Process:
         """
         taken = await self.take(f"me {next(self._names)}")
         assert taken is not None
-        end = await self.engine.run_chunk(taken, seconds=seconds)
+        end = await self.run_chunk(taken, seconds=seconds)
         return end.finished, end.handed_back, taken.leases[0].tries
 
     async def counts(self) -> dict[ItemState, int]:
@@ -112,8 +120,9 @@ def starter(store: Store, settings: Settings, clock: VirtualClock, site: Scripte
             Runtime(store, clock, reclaims=False) as runtime,
             open_collector(settings, spec, clock, store, job=job.id) as (collector, _),
         ):
-            engine = ChunkEngine(runtime, collector, run, job=job)
-            yield Process(runtime, clock, job, collector, engine)
+            engine = JobEngine(runtime, collector, run, job=job)
+            with engine.beating():
+                yield Process(runtime, clock, job, collector, engine)
 
     return begin
 

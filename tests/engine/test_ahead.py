@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longline.engine.domain_queues import Prefetch
+from longline.engine.worker import Prefetch
 
 
 def taken_once(ahead: Prefetch, begun: int, *, is_dry: bool = False) -> None:

@@ -135,7 +135,7 @@ async def test_at_the_limit_nothing_is_begun_and_what_was_not_is_handed_back(
         await process.discover()
         taken = await process.take()
         assert taken is not None
-        end = await process.engine.run_chunk(taken, seconds=5)
+        end = await process.run_chunk(taken, seconds=5)
         again = await process.take("next")
 
     # In flight at 5 s, with half a second of grace for six seconds' work: handed back as well.
@@ -155,7 +155,7 @@ async def test_what_is_in_flight_at_the_limit_has_time_to_end(
         await process.discover()
         taken = await process.take()
         assert taken is not None
-        end = await process.engine.run_chunk(taken, seconds=10)
+        end = await process.run_chunk(taken, seconds=10)
         counts = await process.counts()
 
     assert (end.finished, end.handed_back) == (2, 2)
@@ -172,10 +172,10 @@ async def test_a_process_that_is_to_end_hands_back_at_once(
         taken = await process.take()
         assert taken is not None
         asyncio.get_running_loop().call_later(3, process.engine.stop, "drained")
-        end = await process.engine.run_chunk(taken, seconds=LONG)
+        end = await process.run_chunk(taken, seconds=LONG)
         none = await process.take("later")
         assert none is not None
-        later = await process.engine.run_chunk(none, seconds=LONG)
+        later = await process.run_chunk(none, seconds=LONG)
 
     assert (end.finished, end.handed_back, end.reason) == (2, 2, "drained")
     assert (later.finished, later.handed_back) == (0, 2)
@@ -191,7 +191,7 @@ async def test_a_job_that_a_person_stops_is_noticed_within_a_heartbeat(
         await process.discover()
         taken = await process.take()
         assert taken is not None
-        work = asyncio.create_task(process.engine.run_chunk(taken, seconds=LONG))
+        work = asyncio.create_task(process.run_chunk(taken, seconds=LONG))
         await asyncio.sleep(1)
         stop = getattr(process.store.jobs, word)
         await stop(process.job.id, process.clock.now(), "a person said so")
@@ -211,7 +211,7 @@ async def test_the_leases_of_a_long_chunk_are_kept(begun: Begin, pages: Scripted
         await process.discover()
         taken = await process.take()
         assert taken is not None
-        work = asyncio.create_task(process.engine.run_chunk(taken, seconds=LONG))
+        work = asyncio.create_task(process.run_chunk(taken, seconds=LONG))
         await asyncio.sleep(45)
         freed = await process.store.queue.reclaim(Reclaim(process.job.id, process.clock.now()))
         end = await work
@@ -234,7 +234,7 @@ async def test_a_database_that_takes_no_more_ends_the_chunk_and_loses_nothing(
         with monkeypatch.context() as broken:
             broken.setattr(process.store.queue, "complete_all", full)
             with pytest.raises(StoreError):
-                await process.engine.run_chunk(taken, seconds=LONG)
+                await process.run_chunk(taken, seconds=LONG)
         await asyncio.sleep(21)
         await process.store.queue.reclaim(Reclaim(process.job.id, process.clock.now()))
         ends = await process.work_off()
@@ -321,8 +321,8 @@ async def test_work_on_one_domain_shares_what_it_may_have_at_once(
         began = process.clock.now()
 
         await asyncio.gather(
-            process.engine.run_chunk(first, seconds=LONG),
-            process.engine.run_chunk(second, seconds=LONG),
+            process.run_chunk(first, seconds=LONG),
+            process.run_chunk(second, seconds=LONG),
         )
 
         assert 40 <= process.clock.now() - began < 50  # eight items, two at once, ten seconds each

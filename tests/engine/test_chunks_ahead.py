@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from longline.core.model import ItemState
-from longline.engine.chunks import ChunkEnd, ChunkWork, NoDiary
+from longline.core.model import ItemState, Lease
 from longline.engine.options import RunOptions
-from longline.engine.time_limits import StopSignal
-from longline.storage.queue.chunks import TakeMore, Taken, Turn
+from longline.engine.worker import DomainWorker, StopSignal, WorkEnd
+from longline.storage.queue.chunks import TakeMore, Turn
 from tests.engine.chunk_process import LONG, Begin, Process, slow
 from tests.scripted_site import ScriptedSite
 
@@ -28,38 +27,37 @@ class Taking:
     size: int
     seconds: float = 0.0
     wishes: list[int] = field(default_factory=list)
-    told: dict[int, float] = field(default_factory=dict)
-    """When each chunk was said to be done."""
+    emptied: dict[str, float] = field(default_factory=dict)
+    """When each owner was said to hold nothing any more."""
     most_leased: int = 0
 
-    async def __call__(self, done: Sequence[tuple[int, str]], wanted: int) -> Sequence[Taken]:
+    async def __call__(self, emptied: Sequence[str], wanted: int) -> Sequence[Lease]:
         process, now = self.process, self.process.clock.now()
-        self.told |= {chunk: now for chunk, _owner in done}
+        self.emptied |= dict.fromkeys(emptied, now)
         self.wishes.append(wanted)
         await asyncio.sleep(self.seconds)
         await process.store.chunks.offer(process.job.id, now, size=1, most=4 * ITEMS)
         domain = process.collector.source.options.site.removeprefix("http://")
         then = TakeMore(f"turn {len(self.wishes)}", now, now + LONG, self.size, now, domain=domain)
-        turn = Turn(process.job.id, done, then, -(-wanted // self.size))
+        turn = Turn(process.job.id, [], then, -(-wanted // self.size))
         taken = await process.store.chunks.turn(turn) if wanted else []
         self.most_leased = max(self.most_leased, (await process.counts()).get(ItemState.LEASED, 0))
-        return taken
+        return [lease for one in taken for lease in one.leases]
 
 
-async def work(process: Process, taking: Taking, size: int) -> ChunkEnd:
+async def work(process: Process, taking: Taking, size: int) -> WorkEnd:
     await process.discover()
     taken = await process.take("first", size)
     assert taken is not None
-    return await ChunkWork(
+    return await DomainWorker(
         process.runtime,
         process.collector,
         RunOptions(concurrency=WIDTH),
-        taken=taken,
+        leases=taken.leases,
         room=asyncio.Semaphore(WIDTH),
-        halt=StopSignal(),
+        stop=StopSignal(),
         on_commit=lambda _finish, _state: None,
-        diary=NoDiary(),
-        refill=taking,
+        feed=taking,
     ).run(LONG)
 
 
@@ -103,7 +101,7 @@ async def test_a_chunk_that_is_done_is_told_of_though_nothing_more_is_needed(
         end = await work(process, taking, 2)
 
     # The first chunk is done after two seconds, the second after twenty more.
-    first = min(taking.told.values()) - began
+    first = min(taking.emptied.values()) - began
     assert end.finished == 22
     assert taking.wishes[1] == 0
     assert 7 <= first <= 9.5
@@ -121,7 +119,7 @@ async def test_a_domain_is_busy_while_more_of_it_is_taken(begun: Begin, site: Sc
             await asyncio.sleep(1)  # its one item is done by now
             seen.append(process.engine.busy_domains())
 
-        end = await process.engine.run_chunk(taken, seconds=LONG, more=more)
+        end = await process.run_chunk(taken, seconds=LONG, more=more)
 
     assert end.finished == 1
     assert seen == [{taken.leases[0].domain}]

@@ -167,7 +167,7 @@ async def test_chunks_that_are_done_meanwhile_are_not_held_to_be_lost(
                 await process.store.queue.reclaim(Reclaim(process.job.id, process.clock.now()))
 
         sweeping = asyncio.create_task(sweep())
-        end = await process.engine.run_chunk(taken, seconds=LIMIT, more=more)
+        end = await process.run_chunk(taken, seconds=LIMIT, more=more)
         sweeping.cancel()
         chunks = await process.store.chunks.progress(process.job.id)
 
@@ -186,9 +186,9 @@ async def test_work_that_has_nothing_in_hand_ends_though_others_wait(
         one, other = await process.take("one"), await process.take("other")
         assert one is not None
         assert other is not None
-        waiting = asyncio.create_task(process.engine.run_chunk(one, seconds=LIMIT))
+        waiting = asyncio.create_task(process.run_chunk(one, seconds=LIMIT))
         await asyncio.sleep(1)
-        end = await process.engine.run_chunk(other, seconds=LIMIT)
+        end = await process.run_chunk(other, seconds=LIMIT)
         seconds = process.clock.now() - started
         await waiting
 

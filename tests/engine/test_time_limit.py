@@ -208,7 +208,7 @@ async def test_a_chunk_is_handed_back_at_the_time_limit_and_the_job_ends(
         taken = await process.take()
         assert taken is not None
         started = clock.now()
-        end = await process.engine.run_chunk(taken, seconds=LONG)
+        end = await process.run_chunk(taken, seconds=LONG)
         seconds = clock.now() - started
         await rest_or_pause(process.store, process.job.id, clock.now(), options)
         state = await process.engine.finish()

@@ -299,7 +299,7 @@ async def test_a_parked_domain_waits_as_a_whole_but_nobody_shorter(store: Store)
     (lease,) = await leased(store, job)
     await store.queue.finish(ended(lease, OutcomeAction.DEFER, due=EPOCH + 900))
 
-    parked = await store.chunks.park(
+    parked = await store.queue.park(
         job.id, "shop.test", EPOCH + 60, kind="blocked", reason="shop.test blocks us"
     )
 

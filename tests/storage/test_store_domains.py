@@ -41,18 +41,16 @@ async def test_every_domain_is_leased_from(store: Store) -> None:
     assert await domains_leased(store, claim(job)) == {"a.test": 3, "b.test": 2, "c.test": 3}
 
 
-async def test_what_a_worker_holds_counts_towards_its_share(store: Store) -> None:
+async def test_one_domain_can_be_leased_from_alone(store: Store) -> None:
     job = await job_of(store, a=10, b=10)
 
-    leased = await domains_leased(store, claim(job, holds={"a.test": 3, "b.test": 1}))
-
-    assert leased == {"b.test": 2}
+    assert await domains_leased(store, claim(job, only="b.test")) == {"b.test": 3}
 
 
-async def test_a_resting_domain_is_left_out(store: Store) -> None:
+async def test_a_domain_can_be_left_out(store: Store) -> None:
     job = await job_of(store, a=10, b=10)
 
-    assert await domains_leased(store, claim(job, resting=frozenset({"a.test"}))) == {"b.test": 3}
+    assert await domains_leased(store, claim(job, without=frozenset({"a.test"}))) == {"b.test": 3}
 
 
 async def test_with_little_room_the_domains_take_turns(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -54,12 +55,13 @@ class WaitTimer:
     Every waiting request uses it, so it is not a generator.
     """
 
-    __slots__ = ("_blocks", "_seconds", "_since")
+    __slots__ = ("_blocks", "_seconds", "_since", "on_end")
 
     def __init__(self) -> None:
         self._blocks = 0
         self._seconds = 0.0
         self._since = 0.0
+        self.on_end: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
         if not self._blocks:
@@ -70,6 +72,13 @@ class WaitTimer:
         self._blocks -= 1
         if not self._blocks:
             self._seconds += _time() - self._since
+            if self.on_end is not None:
+                self.on_end()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits now."""
+        return self._blocks > 0
 
     def seconds(self) -> float:
         """Return the seconds waited until now; overlapping waits count once."""

@@ -284,7 +284,7 @@ class Usage:
 class Lease:
     """The right to work on an item until it expires; `token` fences off earlier owners.
 
-    `domain` is the host of the item's address.
+    `domain` is the host of the item's address, `owner` the name that the lease is renewed under.
     """
 
     id: int
@@ -293,6 +293,7 @@ class Lease:
     token: int
     tries: int
     domain: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

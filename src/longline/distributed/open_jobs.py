@@ -12,8 +12,8 @@ from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import OPEN_STATES, Job
 from longline.distributed.reports import Reports
-from longline.engine.chunks import ChunkEngine
 from longline.engine.extractor import Collector
+from longline.engine.job_engine import JobEngine
 from longline.engine.options import options_of
 from longline.engine.runtime import Runtime
 from longline.wiring import Fetching, SharedHttp, open_collector
@@ -30,7 +30,7 @@ class Opened:
     has_limit: bool
     collector: Collector
     fetching: Fetching
-    engine: ChunkEngine
+    engine: JobEngine
     ends: AsyncExitStack
     used_at: float
     users: int = 0
@@ -147,7 +147,7 @@ class OpenJobs:
                 )
             )
             options = options_of(self._settings, spec)
-            engine = ChunkEngine(
+            engine = JobEngine(
                 self._runtime,
                 collector,
                 options,
@@ -155,6 +155,7 @@ class OpenJobs:
                 diary=self._reports,
                 since=since,
             )
+            ends.enter_context(engine.beating())
             return Opened(
                 job,
                 spec.limit is not None,

@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterator
 
-from longline.engine.chunks import Diary
+from longline.engine.worker import Diary
 
 CAME, TOOK, ALIVE, ENDED = "came", "took", "alive", "ended"
 _BEGUN, _DONE = "+", "-"  # an item, by its id

@@ -11,6 +11,7 @@ from longline.core.errors import LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.distributed.app import Messages
 from longline.distributed.celery_process import Drain
+from longline.distributed.chunk_feed import run_chunk
 from longline.distributed.clock import SharedClock
 from longline.distributed.crew import Crew
 from longline.distributed.errors import BrokerUnreachable
@@ -246,7 +247,15 @@ class Working:
         seconds = until - self._clock.now()
         # A suspect is worked on alone: what is in hand beside it would die with it.
         another = None if taken.is_alone else more
-        await opened.engine.run_chunk(taken, seconds=seconds, more=another)
+        await run_chunk(
+            opened.engine,
+            taken,
+            store=self._store,
+            clock=self._clock,
+            seconds=seconds,
+            more=another,
+            on_taken=self._reports.chunk_taken,
+        )
 
     @asynccontextmanager
     async def _opened(self, job: Job) -> AsyncIterator[Opened | None]:

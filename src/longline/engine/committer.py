@@ -16,7 +16,7 @@ from longline.storage.errors import LeaseLost
 from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.queue import Queue
 
-_WINDOW = 0.1  # seconds that an outcome waits for others while more are on their way
+_WINDOW = 0.1  # seconds between two transactions while more outcomes are on their way
 _LARGEST = 64  # outcomes that wait for no others
 
 
@@ -71,9 +71,13 @@ class Committer:
             self._is_urgent.set()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        committed_at = 0.0
         while True:
             await self._arrived.wait()
-            await sleep_or_wake(_WINDOW, self._is_urgent)
+            if (left := committed_at + _WINDOW - loop.time()) > 0:
+                await sleep_or_wake(left, self._is_urgent)
+            committed_at = loop.time()
             self._arrived.clear()
             self._is_urgent.clear()
             batch, self._waiting = self._waiting, []

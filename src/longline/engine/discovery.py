@@ -140,9 +140,8 @@ _SILENT = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 class Discovery:
     """Finds the items of one job; one object a run.
 
-    `is_stopped` says that nothing more is to be begun, `on_found` is told that items were queued.
-    `is_patient` ones wait while somebody else discovers, to go on if that one dies. At the
-    `time_limit` discovery ends, and the job notes that not everything was found.
+    `is_stopped` returns whether nothing more is to be begun, `on_found` is called when items were
+    queued. At the `time_limit` discovery ends, and the job notes that not everything was found.
     """
 
     def __init__(
@@ -156,7 +155,6 @@ class Discovery:
         patience: float,
         is_stopped: Callable[[], bool],
         on_found: Callable[[], None],
-        is_patient: bool = True,
         time_limit: TimeLimit | None = None,
     ) -> None:
         self._store = store
@@ -167,7 +165,6 @@ class Discovery:
         self._patience = patience
         self._is_stopped = is_stopped
         self._on_found = on_found
-        self._is_patient = is_patient
         self._time_limit = time_limit
         self.failure: LonglineError | None = None
         """Why not all could be found."""
@@ -190,9 +187,7 @@ class Discovery:
         if (await self._store.jobs.get(job)).is_discovered:
             return False
         if not await self._take_discovery(job):
-            if self._is_patient:
-                await self._clock.sleep(IDLE_POLL)
-            return self._is_patient and not self._is_time_up()
+            return False
         visit = self._collector.visit(cursor=(await self._store.jobs.get(job)).cursor)
         visit.usage.waiting = self._waiting
         try:
@@ -236,9 +231,6 @@ class Discovery:
             if limit is None or not timeout.expired():
                 raise
             raise BudgetSpent("", limit.words) from error
-
-    def _is_time_up(self) -> bool:
-        return self._time_limit is not None and self._time_limit.left(self._clock.now()) <= 0
 
     async def _is_sat_out(self, job: str, error: CircuitOpen | Deferred) -> bool:
         """Wait until the site may be asked again; False when that is not worth waiting for."""

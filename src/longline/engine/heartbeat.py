@@ -43,7 +43,7 @@ class Beating:
         Raises:
             StoreError: the database does not take any more.
         """
-        await self.failure
+        await asyncio.shield(self.failure)
 
 
 class Heartbeat:

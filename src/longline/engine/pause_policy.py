@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
-from longline.engine.domain_queues import DomainRests
 from longline.engine.options import RunOptions
 from longline.limits.budget import Budget, BudgetUsage, exceeded_limit
 from longline.limits.errors import BudgetSpent
@@ -19,28 +18,13 @@ GRACE = 3.0
 _SILENT = "every item is parked: the site has not answered for too long"
 
 
-def pause_reason(
-    rests: DomainRests,
-    waiting: Mapping[str, Waiting],
-    now: float,
-    *,
-    is_discovering: bool,
-    is_silent: bool,
-) -> str | None:
-    """Return why a job that waits can do nothing for long; None when there is hope.
+def _block(waiting: Mapping[str, Waiting], now: float) -> str | None:
+    """Return why nothing can be done for long: all that waits, waits for a ban to end.
 
-    Args:
-        rests: which domains rest.
-        waiting: what is queued, by domain; not empty.
-        now: the moment.
-        is_discovering: more may be found, on other sites perhaps.
-        is_silent: no item was finished for longer than anybody is willing to wait.
+    None when there is anything else to wait for.
     """
-    block = rests.block(waiting, now)
-    if block is not None and not is_discovering:
-        return block
-    due = rests.next_due(waiting)
-    return _SILENT if is_silent and due is not None and due > now else None
+    reasons = [one.block if one.due > now else None for one in waiting.values()]
+    return "; ".join(sorted({str(one) for one in reasons})) if all(reasons) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +72,48 @@ async def leave_open(store: Store, job: str, now: float, reason: str, *, is_fata
         await store.jobs.pause(job, now, reason)
 
 
-async def rest_or_pause(store: Store, job: str, now: float, options: RunOptions) -> str | None:
-    """Pause a job on a cluster that can do nothing for long; return why, None when it goes on.
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a job can do nothing for long; `is_fatal`: it fails if nothing was found."""
 
-    What a single process knows from its own run is read from the database here, so that anybody
-    may call it at any time: it does nothing while somebody works on an item, and a job whose
-    discovery has failed is paused only when all that was found is done.
+    reason: str
+    is_fatal: bool = False
+
+
+async def pause_of(store: Store, job: str, now: float, options: RunOptions) -> Pause | None:
+    """Return why a job has to be paused, None when it goes on.
+
+    All of it is read from the database, so that any process may call it at any time: a job goes on
+    while somebody works on an item, and one whose discovery has failed is paused only when all that
+    was found is done. What is parked is given up when the time budget is spent.
     """
     standing = await store.chunks.standing(job)
     if standing.state is not JobState.RUNNING or standing.leased:
         return None
-    # While something only has to be taken, what else waits need not be counted.
+    # While something only has to be leased, what else waits need not be counted.
     is_due = await store.queue.is_due(job, now)
     waiting = {} if is_due else await store.queue.waiting(job)
-    failure = standing.failure
-    reason = None
     if (is_due or waiting) and not standing.is_searched:
         spent = now - standing.begun_at
         if await is_given_up(store, job, now, options.seconds, spent):
             is_due, waiting = False, {}
+    reason = None
     if waiting:
+        reason = None if standing.is_searched else _block(waiting, now)
         last = max(standing.begun_at, await store.chunks.last_finish(job) or 0.0)
-        is_silent, is_searched = now - last > options.patience, standing.is_searched
-        reason = pause_reason(
-            DomainRests(), waiting, now, is_discovering=is_searched, is_silent=is_silent
-        )
+        is_parked = min(one.due for one in waiting.values()) > now
+        if reason is None and is_parked and now - last > options.patience:
+            reason = _SILENT
+    failure = standing.failure
     if failure is not None and (reason or not (is_due or waiting)):
-        reason = str(failure["reason"])
-    if reason is not None:
-        is_fatal = failure is not None and bool(failure["is_fatal"])
-        await leave_open(store, job, now, reason, is_fatal=is_fatal)
-    return reason
+        return Pause(str(failure["reason"]), is_fatal=bool(failure["is_fatal"]))
+    return None if reason is None else Pause(reason)
+
+
+async def rest_or_pause(store: Store, job: str, now: float, options: RunOptions) -> str | None:
+    """Pause a job that can do nothing for long; return why, None when it goes on."""
+    pause = await pause_of(store, job, now, options)
+    if pause is None:
+        return None
+    await leave_open(store, job, now, pause.reason, is_fatal=pause.is_fatal)
+    return pause.reason

@@ -28,7 +28,6 @@ from longline.storage.queue.standing import (
     last_finish,
     look_at,
     over,
-    park,
     release_dead_discoverer,
     without_finder,
 )
@@ -406,11 +405,6 @@ class Chunks:
     async def last_finish(self, job: str) -> float | None:
         """Return when an item of a job was finished last; None when none was."""
         return await self._database.read(lambda connection: last_finish(connection, job))
-
-    async def park(self, job: str, domain: str, until: float, *, kind: str, reason: str) -> int:
-        """Have the queued items of a domain wait until a moment; return how many."""
-        count: int = await self._database.write(park, (job, domain, until, kind, reason))
-        return count
 
 
 # ---------------------------------------------------------------- offering

@@ -31,10 +31,10 @@ BY_HAND = "paused by hand"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A worker's wish for items: up to `count` of each domain, less what it `holds` already.
+    """Which items a worker wants to lease: up to `count` of each domain, or of `only` that one.
 
-    Domains in `resting` are left out. Of many domains, those after `last` in the alphabet come
-    first, and no more than `room` items are given in all.
+    Domains in `without` are left out. Of many domains, those after `last` in the alphabet come
+    first, and no more than `room` items are leased in all.
     """
 
     job: str
@@ -42,8 +42,8 @@ class Claim:
     count: int
     at: float
     until: float
-    holds: Mapping[str, int] = field(default_factory=dict)
-    resting: frozenset[str] = frozenset()
+    only: str | None = None
+    without: frozenset[str] = frozenset()
     last: str = ""
     room: int = 10_000
 
@@ -105,23 +105,26 @@ _TAKE_NAMED = update(items).where(_NAMED).values(_VALUES).returning(*_COLUMNS)
 
 def lease(connection: Connection, claim: Claim) -> list[Lease]:
     """Give items that are due to a worker, of each domain those of the highest priority."""
+    if claim.only is not None:
+        return _take(connection, claim, claim.only, claim.count)
     domains = connection.scalars(DOMAINS, {"b_job": claim.job}).all()
-    given: list[Lease] = []
+    leased: list[Lease] = []
     for domain in sorted(domains, key=lambda name: (name <= claim.last, name)):
-        count = min(claim.count - claim.holds.get(domain, 0), claim.room - len(given))
-        if count > 0 and domain not in claim.resting:
-            given += _take(connection, claim, domain, count)
-    return given
+        count = min(claim.count, claim.room - len(leased))
+        if count > 0 and domain not in claim.without:
+            leased += _take(connection, claim, domain, count)
+    return leased
 
 
 def lease_ordinary(connection: Connection, claim: Claim, domain: str) -> list[Lease]:
     """Give items of one domain that no worker has died with."""
     wish = _wish(claim, domain, claim.count)
-    return _leases(claim.job, connection.execute(_TAKE_ORDINARY, wish))
+    return _leases(claim.job, claim.owner, connection.execute(_TAKE_ORDINARY, wish))
 
 
 def _take(connection: Connection, claim: Claim, domain: str, count: int) -> list[Lease]:
-    return _leases(claim.job, connection.execute(_TAKE, _wish(claim, domain, count)))
+    wish = _wish(claim, domain, count)
+    return _leases(claim.job, claim.owner, connection.execute(_TAKE, wish))
 
 
 def _wish(claim: Claim, domain: str, count: int) -> dict[str, Any]:
@@ -140,10 +143,10 @@ def lease_named(
 ) -> list[Lease]:
     """Give these items, which the caller has found queued and locked, to a worker."""
     wish = {"b_ids": ids, "b_owner": owner, "b_until": until}
-    return _leases(job, connection.execute(_TAKE_NAMED, wish))
+    return _leases(job, owner, connection.execute(_TAKE_NAMED, wish))
 
 
-def _leases(job: str, rows: Iterable[Row[Any]]) -> list[Lease]:
+def _leases(job: str, owner: str, rows: Iterable[Row[Any]]) -> list[Lease]:
     return [
         Lease(
             id=row.id,
@@ -152,6 +155,7 @@ def _leases(job: str, rows: Iterable[Row[Any]]) -> list[Lease]:
             token=row.lease_token,
             tries=row.tries,
             domain=row.domain,
+            owner=owner,
         )
         for row in sorted(rows, key=lambda row: (-row.priority, row.id))
     ]

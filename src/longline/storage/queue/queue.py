@@ -161,6 +161,11 @@ class Queue:
         )
         return await self._database.read(lambda connection: bool(connection.scalar(query)))
 
+    async def park(self, job: str, domain: str, until: float, *, kind: str, reason: str) -> int:
+        """Defer the queued items of a domain; return how many. Those that wait longer do so."""
+        count: int = await self._database.write(_park, (job, domain, until, kind, reason))
+        return count
+
     async def hurry(self, domain: str) -> int:
         """Make the parked items of a domain due now, in every job; return how many."""
         count: int = await self._database.write(_hurry, domain)
@@ -254,6 +259,21 @@ def _give_up(connection: Connection, argument: tuple[str, FailureKind, str, floa
         .values(state=ItemState.SKIPPED, kind=kind, reason=reason, finished_at=at)
     )
     return given_up.rowcount
+
+
+def _park(connection: Connection, argument: tuple[str, str, float, str, str]) -> int:
+    job, domain, until, kind, reason = argument
+    parked = connection.execute(
+        update(items)
+        .where(
+            items.c.job_id == job,
+            items.c.state == ItemState.QUEUED,
+            items.c.domain == domain,
+            items.c.due_at < until,
+        )
+        .values(due_at=until, kind=kind, reason=reason)
+    )
+    return parked.rowcount
 
 
 def _hurry(connection: Connection, domain: str) -> int:

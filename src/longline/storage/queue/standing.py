@@ -134,22 +134,6 @@ def last_finish(connection: Connection, job: str) -> float | None:
     return found
 
 
-def park(connection: Connection, argument: tuple[str, str, float, str, str]) -> int:
-    """Have the queued items of a domain wait until a moment; those that wait longer do so."""
-    job, domain, until, kind, reason = argument
-    parked = connection.execute(
-        update(items)
-        .where(
-            items.c.job_id == job,
-            items.c.state == ItemState.QUEUED,
-            items.c.domain == domain,
-            items.c.due_at < until,
-        )
-        .values(due_at=until, kind=kind, reason=reason)
-    )
-    return parked.rowcount
-
-
 def _beginning(connection: Connection, job: str) -> tuple[int, float | None]:
     """Return the event that this run began with, by its number, and when that was."""
     query = (
