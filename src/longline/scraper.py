@@ -91,7 +91,7 @@ class Scraper:
     @property
     def metadata(self) -> Metadata:
         """Who the source is."""
-        return self._longline.source_of(self._source, self._params).described()
+        return self._longline.source_of(self._source, self._params).describe_source()
 
     async def setup(self) -> None:
         """Open the home, and see that the source can be used; makes no request.

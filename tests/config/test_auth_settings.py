@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longline.config.auth import BearerAuth, LoginAuth, OAuth2Auth, make_auth, mark_of
+from longline.config.auth import BearerAuth, LoginAuth, OAuth2Auth, identity_hash, make_auth
 from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef
 from longline.core.errors import BadOption
@@ -140,8 +140,14 @@ def test_models_are_made_in_python_as_well() -> None:
 
 def test_two_identities_have_two_marks_and_nobody_has_none() -> None:
     cookies = {"shop.test": {"session": SecretRef.parse("env:SESSION")}}
-    marks = [mark_of(make_auth(BASIC)), mark_of(make_auth(BEARER)), mark_of(None, cookies)]
+    marks = [
+        identity_hash(make_auth(BASIC)),
+        identity_hash(make_auth(BEARER)),
+        identity_hash(None, cookies),
+    ]
 
-    assert mark_of(None) == mark_of(None, cookies=False) == mark_of(None, {}) == ""
-    assert len({*marks, mark_of(make_auth(BASIC), cookies)}) == 4
-    assert marks[0] == mark_of(make_auth({**BASIC}))
+    assert (
+        identity_hash(None) == identity_hash(None, cookies=False) == identity_hash(None, {}) == ""
+    )
+    assert len({*marks, identity_hash(make_auth(BASIC), cookies)}) == 4
+    assert marks[0] == identity_hash(make_auth({**BASIC}))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longline.config.plugins import SOURCES, Plugin, found_plugins, load_plugin, plugin_names
+from longline.config.plugins import SOURCES, Plugin, list_plugins, load_plugin, plugin_names
 from longline.core.errors import BadSource
 from tests.config.messages import absent
 
@@ -35,7 +35,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def those_of(*names: str) -> list[Plugin]:
-    return [one for one in found_plugins() if one.distribution in names]
+    return [one for one in list_plugins() if one.distribution in names]
 
 
 def test_what_packages_add_is_found(install: Install) -> None:
@@ -82,7 +82,7 @@ def test_what_is_loaded_is_checked(install: Install) -> None:
     def check(name: str, found: Any) -> None:
         raise BadSource(name, f"{found}?")
 
-    (told,) = [one for one in found_plugins({SOURCES: check}) if one.distribution == "plug"]
+    (told,) = [one for one in list_plugins({SOURCES: check}) if one.distribution == "plug"]
 
     assert absent(str(told.problem), "BadSource boats 5?") == []
 

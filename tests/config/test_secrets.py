@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from longline.config.errors import UnknownSecret
-from longline.config.secrets import SecretRef, TextOrRef, plain
+from longline.config.secrets import SecretRef, TextOrRef, reveal
 from longline.core.errors import MissingExtra
 from tests.config.messages import absent
 
@@ -52,7 +52,7 @@ def test_a_file_is_read_without_the_line_end_at_its_end(tmp_path: Path, end: str
     reference = Written.model_validate({"password": {"file": str(file)}}).password
 
     assert reference == SecretRef.parse(f"file:{file}")
-    assert plain(reference) == f"{SECRET} with space "
+    assert reveal(reference) == f"{SECRET} with space "
 
 
 def test_a_relative_path_is_fixed_when_it_is_written_down(
@@ -71,7 +71,7 @@ def test_a_secret_is_read_when_it_is_needed_and_not_before(monkeypatch: pytest.M
 
     monkeypatch.setenv("SHOP_KEY", SECRET)
 
-    assert plain(reference) == SECRET
+    assert reveal(reference) == SECRET
 
 
 def test_neither_the_model_nor_its_dump_nor_what_was_read_shows_a_secret(
@@ -200,7 +200,7 @@ def test_a_secret_is_read_from_the_keyring(written: Any, monkeypatch: pytest.Mon
     reference = Written(password=written).password
 
     assert str(reference) == "keyring:shop/eu/api"
-    assert plain(reference) == SECRET
+    assert reveal(reference) == SECRET
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import yaml
 
-from longline.config.auth import KINDS as AUTH_KINDS
+from longline.config.auth import AUTH_KINDS
 from longline.config.errors import UnknownSecret
 from longline.core.model import ItemState, JobState
 from longline.engine.report import JobReport

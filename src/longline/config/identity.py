@@ -1,4 +1,4 @@
-"""What a source shows of itself with every request: headers and cookies, as a user writes them."""
+"""Headers, cookies and private hosts as users write them."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
-from longline.config.secrets import SecretRef, is_reference, pattern_of, text_or_reference
+from longline.config.secrets import SecretRef, host_pattern, is_reference, text_or_reference
 from longline.config.strict_model import invalid
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What RFC 9110 allows as the name of a header, and RFC 6265 as that of a cookie."""
+"""A header name by RFC 9110; a cookie name by RFC 6265."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
-"""What RFC 6265 allows in a cookie: no spaces, quotes, commas, semicolons or backslashes."""
-_OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "te", "upgrade"})
-_SECRET = frozenset(
+"""A cookie value by RFC 6265: no spaces, quotes, commas, semicolons or backslashes."""
+_RESERVED = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "te", "upgrade"}
+)
+_SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "x-api-key", "x-auth-token", "api-key"}
 )
 
 StartCookies = Mapping[str, Mapping[str, SecretRef | str]]
-"""Cookies to begin with, by host and name."""
+"""Initial cookies by host and name."""
 
 
 def merge_headers(*layers: Mapping[str, str]) -> dict[str, str]:
-    """Return all headers; of two with one name, in whatever case, the later wins."""
+    """Return all headers; of two with the same name, ignoring case, the later wins."""
     merged: dict[str, tuple[str, str]] = {}
     for layer in layers:
         merged.update({name.lower(): (name, value) for name, value in layer.items()})
     return dict(merged.values())
 
 
-def check_cookies(cookies: bool | StartCookies | None) -> None:  # noqa: FBT001  # as it is written
-    """See before the first request that every secret among the start cookies can be read.
+def check_cookies(cookies: bool | StartCookies | None) -> None:  # noqa: FBT001  # the type of the setting
+    """Check that every secret in the initial cookies can be read.
 
     Raises:
         UnknownSecret: one cannot.
@@ -46,58 +48,64 @@ def check_cookies(cookies: bool | StartCookies | None) -> None:  # noqa: FBT001 
                 value.check()
 
 
-def _headers(values: Any) -> dict[str, str]:
+def _parse_headers(values: Any) -> dict[str, str]:
     if not isinstance(values, Mapping):
         raise invalid("headers are names and values, for example {Accept-Language: en}")
-    return merge_headers(dict(_header(name, value) for name, value in values.items()))
+    return merge_headers(dict(_parse_header(name, value) for name, value in values.items()))
 
 
-def _header(name: object, value: object) -> tuple[str, str]:
+def _parse_header(name: object, value: object) -> tuple[str, str]:
     if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
-        raise invalid("the name of a header has letters, digits and hyphens")
-    if name.lower() in _OWN:
-        raise invalid(f"{name} is set by longline itself")
-    # Headers go to every host that a source asks, so no secret may stand among them.
-    if name.lower() in _SECRET or is_reference(value):
-        raise invalid(f"{name} holds a secret: write it under auth, which says where it may go")
+        raise invalid("a header name has letters, digits and hyphens")
+    if name.lower() in _RESERVED:
+        raise invalid(f"{name} is set by longline")
+    # Headers are sent to every host, so they must not contain secrets.
+    if name.lower() in _SECRET_HEADERS or is_reference(value):
+        raise invalid(
+            f"{name} is a secret: write it under auth, with the hosts that may receive it"
+        )
     if name.lower() == "cookie":
         raise invalid("write cookies under cookies, by host")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise invalid(f"{name} must be text")
     if _CONTROL.search(str(value)):
-        raise invalid(f"{name} has a line break or another sign that a header cannot hold")
+        raise invalid(f"{name} has a line break or another control character")
     return name, str(value).strip()
 
 
-def _cookies(values: Any) -> bool | dict[str, dict[str, SecretRef | str]]:
+def _parse_cookies(values: Any) -> bool | dict[str, dict[str, SecretRef | str]]:
     if isinstance(values, bool):
         return values
     if not isinstance(values, Mapping):
         raise invalid("cookies are false, or hosts with names and values: {shop.test: {lang: en}}")
-    return {_cookie_host(host): _cookies_of(host, them) for host, them in values.items()}
+    return {
+        _check_cookie_host(host): _parse_host_cookies(host, them) for host, them in values.items()
+    }
 
 
-def _cookie_host(host: object) -> str:
-    name = pattern_of(host)
+def _check_cookie_host(host: object) -> str:
+    name = host_pattern(host)
     if name.startswith("*.") or ":" in name:
-        raise invalid("a cookie is bound to one host: example.com, without a port or a *")
+        raise invalid("a cookie belongs to one host, such as example.com, without a port or *")
     return name
 
 
-def _cookies_of(host: object, values: object) -> dict[str, SecretRef | str]:
+def _parse_host_cookies(host: object, values: object) -> dict[str, SecretRef | str]:
     if not isinstance(values, Mapping):
         raise invalid(f"the cookies of {host} are names and values, for example {{lang: en}}")
     for name in values:
         if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
-            raise invalid(f"a cookie of {host} has a name that cannot be one")
+            raise invalid(f"a cookie of {host} has an invalid name")
     cookies = {name: text_or_reference(value) for name, value in values.items()}
     for name, value in cookies.items():
         if isinstance(value, str) and not COOKIE_VALUE.fullmatch(value):
-            raise invalid(f"the value of {name} has signs that a cookie cannot hold")
+            raise invalid(
+                f"the value of {name} contains characters that RFC 6265 does not allow in a cookie"
+            )
     return cookies
 
 
-def _dump(cookies: bool | StartCookies) -> Any:  # noqa: FBT001  # pydantic's signature
+def _dump_cookies(cookies: bool | StartCookies) -> Any:  # noqa: FBT001  # pydantic's signature
     if isinstance(cookies, bool):
         return cookies
     return {
@@ -105,18 +113,18 @@ def _dump(cookies: bool | StartCookies) -> Any:  # noqa: FBT001  # pydantic's si
     }
 
 
-Headers = Annotated[dict[str, str], PlainValidator(_headers, json_schema_input_type=dict[str, str])]
-"""Headers that go with every request of a source, to every host; none of them is a secret."""
+Headers = Annotated[
+    dict[str, str], PlainValidator(_parse_headers, json_schema_input_type=dict[str, str])
+]
+"""Headers of every request to every host; secrets are refused."""
 
 Cookies = Annotated[
     bool | dict[str, dict[str, SecretRef | str]],
-    PlainValidator(_cookies, json_schema_input_type=bool | dict[str, dict[str, str]]),
-    PlainSerializer(_dump),
+    PlainValidator(_parse_cookies, json_schema_input_type=bool | dict[str, dict[str, str]]),
+    PlainSerializer(_dump_cookies),
 ]
-"""False: keep none. Otherwise those to begin with, by host; values are text or references."""
+"""False: keep none. Otherwise the initial cookies by host; values are texts or references."""
 
-
-# ---------------- `private_hosts`: the hosts that an operator allows requests to reach at private
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -125,21 +133,21 @@ _NUMERIC = re.compile(r"(0x)?[0-9a-f]+(\.(0x)?[0-9a-f]+)*")
 _EXAMPLES = "a host is written as wiki.corp, 10.0.0.7 or 10.0.0.0/8"
 
 
-def normalized(host: str) -> str:
-    """Return a host name as names are compared: in lower case, without a final dot."""
+def normalize_host(host: str) -> str:
+    """Return a host name in lower case, without a final dot."""
     return host.lower().rstrip(".")
 
 
 def network_of(text: str) -> Network | None:
-    """Return an address or a network in CIDR notation; None when the text is neither."""
+    """Return an IP address or a network in CIDR notation; None when the text is neither."""
     try:
         return ipaddress.ip_network(text.strip("[]"))
     except ValueError:
         return None
 
 
-def _checked(value: object) -> str:
-    text = normalized(value.strip()) if isinstance(value, str) else ""
+def _check_private_host(value: object) -> str:
+    text = normalize_host(value.strip()) if isinstance(value, str) else ""
     if network_of(text) is not None:
         return text.strip("[]")
     if not _NAME.fullmatch(text) or (_NUMERIC.fullmatch(text) and any(map(str.isdigit, text))):
@@ -147,12 +155,12 @@ def _checked(value: object) -> str:
     return text
 
 
-def _several(value: Any) -> tuple[str, ...]:
+def _parse_private_hosts(value: Any) -> tuple[str, ...]:
     hosts = value.split(",") if isinstance(value, str) else value
     if not isinstance(hosts, Iterable):
         raise invalid(f"private_hosts is a list; {_EXAMPLES}")
-    return tuple(dict.fromkeys(_checked(one) for one in hosts))
+    return tuple(dict.fromkeys(_check_private_host(one) for one in hosts))
 
 
-PrivateHosts = Annotated[tuple[str, ...], BeforeValidator(_several)]
-"""Host names, addresses and networks; a text holds several with commas between them."""
+PrivateHosts = Annotated[tuple[str, ...], BeforeValidator(_parse_private_hosts)]
+"""Host names, IP addresses and networks; a text is a comma-separated list."""

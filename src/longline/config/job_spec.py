@@ -1,4 +1,4 @@
-"""JobSpec: all that a user says about one run, from the command line, a file or Python."""
+"""JobSpec: the settings of one run, from the command line, a file or Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RATE_PROBLEM = "must be more than 0 requests per second, 'auto' to learn it, or 
 
 
 class BudgetSpec(StrictModel):
-    """How much may be asked for; what is None is not limited. Sizes may be written as 50MB."""
+    """Limits of a run; None is unlimited. Sizes may be written as 50MB."""
 
     requests: int | None = Field(default=None, ge=1)
     bytes: ByteSize | None = Field(default=None, ge=1)
@@ -51,29 +51,29 @@ class RetrySpec(StrictModel):
 
 
 class JobSpec(BaseModel):
-    """One run of a source. What is None is left to the source or to the settings."""
+    """One run of a source; None means the default of the source or the settings."""
 
-    # What is wrong may be a secret, written where a reference to it belongs.
+    # Invalid input may be a secret in place of a reference.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     source: str = Field(min_length=1)
     manifest: dict[str, Any] | None = None
-    """The source itself, when it was read from a manifest: a later edit does not touch the job."""
+    """The values of the manifest, so that a later edit does not change the job."""
     options: dict[str, Any] = Field(default_factory=dict, alias="set")
     params: dict[str, Any] = Field(default_factory=dict)
     limit: int | None = Field(default=None, ge=1)
     rate: Rate | None = None
     burst: int | None = Field(default=None, ge=1)
     max_in_flight: int | None = Field(default=None, ge=1)
-    """Requests that may be under way at one domain, over all processes."""
+    """Maximum concurrent requests per domain, over all processes."""
     concurrency: int | None = Field(default=None, ge=1, le=1000)
     timeout: float | None = Field(default=None, gt=0)
     retry: RetrySpec | None = None
     ignore_robots: tuple[str, ...] = ()
     ca_file: Path | None = None
-    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    """Certificate authorities to trust besides the system's, as PEM."""
     private_hosts: PrivateHosts = ()
-    """Hosts that may be reached at private addresses although the job starts at a public one."""
+    """Hosts at private addresses that may be requested although the job starts at a public one."""
     headers: Headers = Field(default_factory=dict)
     cookies: Cookies | None = None
     auth: Auth | None = None
@@ -84,35 +84,35 @@ class JobSpec(BaseModel):
 
     @field_validator("ignore_robots")
     @classmethod
-    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    def _strip_to_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         names = (host.partition("://")[2] or host for host in hosts)
         return tuple(name.partition("/")[0].strip().lower() for name in names)
 
     def stated(self) -> dict[str, Any]:
-        """Return what somebody said, and none of the defaults."""
+        """Return the values that were set, without defaults."""
         return self.model_dump(by_alias=True, mode="json", exclude_unset=True)
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes two runs the same job: what is collected, not how fast."""
-        # A manifest's file may be named in many ways, and be moved.
+        """Return what identifies a job: what is collected, not how."""
+        # The file of a manifest may have several paths, and be moved.
         which = "source" if self.manifest is None else "manifest"
         return self.model_dump(include={which, "options", "params", "limit"}, mode="json")
 
     def snapshot(self) -> dict[str, Any]:
-        """Return everything as JSON, to be kept in the job."""
+        """Return everything as JSON, to be stored with the job."""
         return self.model_dump(by_alias=True, mode="json")
 
 
 def make_spec(values: Mapping[str, Any]) -> JobSpec:
-    """Check what a user wrote.
+    """Validate the values of a job.
 
     Raises:
-        BadOption: a name is unknown or a value does not fit.
+        BadOption: a name is unknown or a value invalid.
     """
     try:
         spec = JobSpec.model_validate(values)
     except ValidationError as error:
-        name, problem = _first(error)
+        name, problem = _first_problem(error)
         raise BadOption(name, problem) from error
     if isinstance(spec.rate, float) and not 0 < spec.rate < float("inf"):
         raise BadOption("rate", RATE_PROBLEM)
@@ -123,7 +123,7 @@ def read_spec(path: Path) -> dict[str, Any]:
     """Read a job file: YAML with the fields of JobSpec.
 
     Raises:
-        BadFile: it cannot be read, or is not such a file; with line and column where known.
+        BadFile: it cannot be read, or is invalid.
     """
     document = read_document(path)
     values = document.values
@@ -134,7 +134,7 @@ def read_spec(path: Path) -> dict[str, Any]:
     return values
 
 
-def _first(error: ValidationError) -> tuple[str, str]:
+def _first_problem(error: ValidationError) -> tuple[str, str]:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"]) or "job"
     if first["loc"][:1] == ("rate",):  # of a union, pydantic names the member it tried last
@@ -142,5 +142,5 @@ def _first(error: ValidationError) -> tuple[str, str]:
     if first["type"] == "extra_forbidden":
         fields = JobSpec.model_fields.items()
         known = (field.alias or name for name, field in fields if name != "manifest")
-        return name, f"there is no such setting; known are {', '.join(known)}"
+        return name, f"there is no such setting; known: {', '.join(known)}"
     return name, first["msg"]

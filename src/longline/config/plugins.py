@@ -1,4 +1,4 @@
-"""What other packages add to longline by entry points: found, and loaded with care."""
+"""Plugins: what other packages add by entry points."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from longline.core.errors import BadSource
 SOURCES = "longline.sources"
 GROUPS = (SOURCES, "longline.transports", "longline.stages", "longline.exporters")
 Check = Callable[[str, Any], object]
-"""Told the name and what it stands for; raises when that cannot be used."""
+"""Receives the name and the loaded object; raises when it is not usable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One thing that a package adds; `problem` says why it cannot be used, None that it can."""
+    """One entry point of a package; `problem` says why it is not usable, None if it is."""
 
     group: str
     name: str
@@ -31,34 +31,35 @@ class Plugin:
         return asdict(self)
 
 
-def found_plugins(checks: Mapping[str, Check] | None = None) -> list[Plugin]:
-    """Load every plugin and say how it fared; what is broken breaks nothing else.
+def list_plugins(checks: Mapping[str, Check] | None = None) -> list[Plugin]:
+    """Load every plugin and return it, with its problem if it is broken.
 
     Args:
-        checks: by group, what must be true of the things that plugins stand for.
+        checks: by group, the check of the loaded object.
     """
     seen: dict[tuple[str, str], str] = {}
     found = []
     for entry, distribution in _entries():
         check = (checks or {}).get(entry.group)
-        name, version = _known_as(distribution)
-        # The first one counts, as it does when it is asked for by name.
+        name, version = _name_and_version(distribution)
+        # The first one is used, as in `load_plugin`.
         first = seen.setdefault((entry.group, entry.name), name)
-        problem = _problem(entry, check) if first == name else f"{first} has this name already"
+        is_first = first == name
+        problem = _load_problem(entry, check) if is_first else f"{first} has this name already"
         found.append(Plugin(entry.group, entry.name, entry.value, name, version, problem))
     return sorted(found, key=lambda one: (GROUPS.index(one.group), one.name, one.distribution))
 
 
 def plugin_names(group: str) -> list[str]:
-    """Return what the plugins of a group are called; none of them is loaded."""
+    """Return the names of a group's plugins without loading them."""
     return sorted({entry.name for entry, _ in _entries() if entry.group == group})
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Return what a plugin stands for; None when there is none of that name.
+    """Return the object of a plugin; None when there is none of that name.
 
     Raises:
-        BadSource: it is broken; says which package it came from.
+        BadSource: it cannot be loaded; the message names the package.
     """
     for entry, distribution in _entries():
         if (entry.group, entry.name) != (group, name):
@@ -66,20 +67,20 @@ def load_plugin(group: str, name: str) -> Any:
         try:
             return entry.load()
         except (Exception, SystemExit) as error:
-            package, version = _known_as(distribution)
+            package, version = _name_and_version(distribution)
             raise BadSource(
-                name, f"the plugin of {package} {version} is broken: {_told(error)}"
+                name, f"the plugin of {package} {version} cannot be loaded: {_one_line(error)}"
             ) from error
     return None
 
 
 def _entries() -> Iterator[tuple[EntryPoint, Distribution]]:
-    met: set[str] = set()
+    seen: set[str] = set()
     for distribution in distributions():
-        name, _ = _known_as(distribution)
-        if name in met:
-            continue  # a second copy further down the path, which nothing is imported from
-        met.add(name)
+        name, _ = _name_and_version(distribution)
+        if name in seen:
+            continue  # a second copy later on the path, which is never imported
+        seen.add(name)
         for entry in _entries_of(distribution):
             if entry.group in GROUPS:
                 yield entry, distribution
@@ -88,27 +89,27 @@ def _entries() -> Iterator[tuple[EntryPoint, Distribution]]:
 def _entries_of(distribution: Distribution) -> list[EntryPoint]:
     try:
         return list(distribution.entry_points)
-    except Exception:  # noqa: BLE001  # somebody else's broken file is no reason to stop
+    except Exception:  # noqa: BLE001  # a broken file of another package
         return []
 
 
-def _known_as(distribution: Distribution) -> tuple[str, str]:
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
     try:
-        said = distribution.metadata
-        return said["Name"] or "?", said["Version"] or "?"
+        metadata = distribution.metadata
+        return metadata["Name"] or "?", metadata["Version"] or "?"
     except Exception:  # noqa: BLE001  # the same
         return "?", "?"
 
 
-def _problem(entry: EntryPoint, check: Check | None) -> str | None:
+def _load_problem(entry: EntryPoint, check: Check | None) -> str | None:
     try:
         loaded = entry.load()
         if check is not None:
             check(entry.name, loaded)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # it is reported, and the rest goes on
-        return _told(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # reported with the plugin
+        return _one_line(error)
     return None
 
 
-def _told(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from longline.config.auth import check_address
+from longline.config.auth import check_secret_url
 from longline.config.documents import check, read_document
 from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef
@@ -51,7 +51,7 @@ class ModelServer(StrictModel):
     @model_validator(mode="after")
     def _sound_address(self) -> Self:
         is_open = self.key is None or self.allow_http
-        check_address("url", self.url, allow_http=is_open)
+        check_secret_url("url", self.url, allow_http=is_open)
         return self
 
 

@@ -24,7 +24,7 @@ from aiohttp import DefaultResolver
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from longline.config.identity import Network, network_of, normalized
+from longline.config.identity import Network, network_of, normalize_host
 from longline.core.model import Usage
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Page, Request, origin_of
@@ -99,7 +99,9 @@ class AddressPolicy:
     ) -> None:
         networks = {one: network_of(one) for one in private_hosts}
         self._networks: list[Network] = [one for one in networks.values() if one is not None]
-        self._names = {normalized(name) for name, network in networks.items() if network is None}
+        self._names = {
+            normalize_host(name) for name, network in networks.items() if network is None
+        }
         self._starts = starts
         self._job = job
         self._resolver = resolver or DefaultResolver()
@@ -225,7 +227,7 @@ class AddressMiddleware(Middleware):
 def hostname_of(url: str) -> str:
     """Return the host that the transport connects to, in lower case and without a final dot."""
     try:
-        return normalized(URL(url).raw_host or "")  # read as aiohttp reads it
+        return normalize_host(URL(url).raw_host or "")  # read as aiohttp reads it
     except ValueError:
         return ""
 

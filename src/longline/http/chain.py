@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from longline.config.auth import Auth, mark_of
+from longline.config.auth import Auth, identity_hash
 from longline.config.identity import StartCookies
 from longline.core.clock import Clock
 from longline.http.address_policy import AddressMiddleware, AddressPolicy
@@ -96,7 +96,7 @@ def build_chain(
     chain = CoalescingMiddleware(chain)
     identity = policies.identity
     if policies.cache:
-        mark = mark_of(identity.auth, identity.cookies)
+        mark = identity_hash(identity.auth, identity.cookies)
         chain = cache = CacheMiddleware(chain, policies.cache, clock, mark=mark)
         closing.push_async_callback(cache.close)
     chain = IdentityMiddleware(chain, headers=identity.headers, cookies=identity.cookies)

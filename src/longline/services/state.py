@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from longline.config.errors import HomeUnwritable
-from longline.config.settings import SERVICES_FILE, unwritable
+from longline.config.settings import SERVICES_FILE, home_error
 from longline.core.errors import BadFile
 from longline.services.errors import ServicesBusy
 
@@ -107,7 +107,7 @@ class StateFile:
         except OSError as error:
             with contextlib.suppress(OSError):
                 new.unlink()
-            raise unwritable(self.path, error) from error
+            raise home_error(self.path, error) from error
 
     def add(self, entry: ProcessEntry) -> None:
         """Record a process."""
@@ -134,7 +134,7 @@ def lifecycle_lock(home: Path, *, timeout: float = _LOCK_TIMEOUT) -> Iterator[No
     try:
         handle = os.open(home / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise unwritable(home / _LOCK_FILE, error) from error
+        raise home_error(home / _LOCK_FILE, error) from error
     deadline = time.monotonic() + timeout
     try:
         while True:

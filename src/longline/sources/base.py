@@ -1,4 +1,4 @@
-"""Source: a site or API to collect from. Subclass it, say how items are found and read."""
+"""Source: a site or API to collect from. Subclass it to define discovery and layers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from longline.core.model import Cursor, Item
 from longline.pipeline.quality import QualityRules
 from longline.sources.visit import Visit
 
-# ---------------- The words in which a source says what a good record is; `pipeline/quality.py`
-
-
 LayerMethod = Callable[[Any, Visit], Awaitable[Mapping[str, Any]]]
 _Method = TypeVar("_Method", bound=LayerMethod)
 
 
 class Options(BaseModel):
-    """What a user may set of a source with `--set name=value`. Subclass it to add fields."""
+    """Options of a source, set with `--set name=value`. Subclass it to add fields."""
 
-    # The text below a field is its explanation in `longline sources NAME`.
+    # The docstring of a field is its description in `longline sources NAME`.
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One named extraction step: the method to call, what it needs, whether it may fail."""
+    """One named extraction step: the layers it needs, and whether it may fail."""
 
     name: str
     needs: tuple[str, ...] = ()
@@ -40,15 +37,15 @@ class Layer:
 
 
 def layer(*, needs: tuple[str, ...] = (), optional: bool = False) -> Callable[[_Method], _Method]:
-    """Mark a method as a layer. Layers run in the order in which they are written.
+    """Mark a method as a layer. Layers run in the order of their definition.
 
     Args:
-        needs: layers whose results it reads; if one of them failed, this one is not run.
-        optional: its failure is recorded in the record and does not fail the item.
+        needs: layers whose results it reads; it is not run if one of them failed.
+        optional: its failure is noted in the record and does not fail the item.
     """
 
     def mark(method: _Method) -> _Method:
-        method.__layer__ = Layer(  # type: ignore[attr-defined]  # a mark on the function itself
+        method.__layer__ = Layer(  # type: ignore[attr-defined]  # an attribute of the function
             method.__name__, needs, optional
         )
         return method
@@ -58,9 +55,9 @@ def layer(*, needs: tuple[str, ...] = (), optional: bool = False) -> Callable[[_
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What must be there before the first request: secrets that are referred to, extras, a browser.
+    """What must be available before the first request: secrets, extras, a browser.
 
-    `extras` are names of Python modules by the extra that brings them: `{"browser": "playwright"}`.
+    `extras` maps extras to the modules that they install: `{"browser": "playwright"}`.
     """
 
     secrets: tuple[SecretRef, ...] = ()
@@ -70,7 +67,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Who a source is: what it is made of, what it collects from, its name and version."""
+    """Kind, target, name and version of a source."""
 
     kind: str
     target: str | None
@@ -81,71 +78,71 @@ class Metadata:
 class Source:
     """A site or API to collect from.
 
-    A subclass has a `name`, a `discover` that yields items, and at least one `@layer`, each of
-    which returns fields of the record. One object serves one run of a job.
+    A subclass has a `name`, a `discover` that yields items, and at least one `@layer` that returns
+    fields of the record. One object serves one run of a job.
     """
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
     Options: ClassVar[type[Options]] = Options
     Record: ClassVar[type[BaseModel] | None] = None
-    """The model that a record's data must satisfy; what does not is quarantined."""
+    """Model of a record's data; records that do not satisfy it are quarantined."""
     rate: ClassVar[float | Literal["auto"] | None] = 2.0
-    """Requests a second and domain unless the user says otherwise.
+    """Default of the maximum requests per second per domain.
 
     "auto" learns what the site allows, None is unlimited.
     """
     burst: ClassVar[int] = 5
     max_in_flight: ClassVar[int | None] = None
-    """Requests that may be under way at one domain, over all processes; None is no limit."""
+    """Maximum concurrent requests per domain, over all processes; None is unlimited."""
     retry: ClassVar[Any] = None
     """Attempts and waits of requests as in a job file: `{"attempts": 5, "base": 2, "max": 60}`."""
     headers: ClassVar[Mapping[str, str]] = {}
-    """Headers of every request, beside those that a request brings itself."""
+    """Headers of every request, in addition to its own."""
     cookies: ClassVar[Any] = True
-    """Whether cookies are kept during a run; or those to begin with, as in a job file."""
+    """Whether cookies are kept during a run; or the initial ones, as in a job file."""
     auth: ClassVar[Any] = None
-    """How the source proves who it is, as in a job file; secrets only by reference."""
+    """Authentication, as in a job file; secrets only by reference."""
     cache: ClassVar[bool] = False
-    """Whether answers are kept and validated as HTTP says (RFC 9111)."""
+    """Whether responses are cached by the rules of HTTP (RFC 9111)."""
     ca_file: ClassVar[Path | None] = None
-    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    """Certificate authorities to trust besides the system's, as PEM."""
     private_hosts: ClassVar[tuple[str, ...]] = ()
-    """Hosts that may be reached at private addresses although the source starts at a public one.
+    """Hosts at private addresses that may be requested from a source with a public start URL.
 
     Names, addresses and networks: `("wiki.corp", "10.0.0.0/8")`.
     """
     expects: ClassVar[tuple[str, ...]] = ()
-    """CSS selectors of which a page of this site has one; a ban page has none of them."""
+    """CSS selectors of which every page matches one; a ban page matches none."""
     quality_rules: ClassVar[QualityRules | None] = None
-    """What a good record has; without rules, layers that worked and fields that are filled."""
+    """Quality rules; default: successful layers and filled fields."""
     kind: ClassVar[str] = "code"
-    """What it is made of: code, html, api, command, function, scrapy."""
+    """Kind of source: code, html, api, command, function, scrapy."""
     target: ClassVar[str | None] = None
-    """The site it is for, where it is for one."""
+    """URL of the site, if there is one."""
     needs: ClassVar[Needs] = Needs()
-    """What it cannot work without; told before the first request."""
+    """Requirements that are checked before the first request."""
     transport: ClassVar[Literal["http", "browser", "auto"]] = "http"
     browser: ClassVar[Any] = None
-    """What to do on pages that need a browser, as in a manifest."""
+    """Browser settings, as in a manifest."""
     volatile: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change all the time (view counts) and do not make a record a new version."""
+    """Fields whose changes do not make a new version of a record, such as view counts."""
 
     usually_empty: frozenset[str] = frozenset()
-    """Fields that may be empty in every record; the end of a run does not warn of them.
+    """Fields that may be empty in every record without a warning.
 
-    A source whose settings decide on it sets it in `__init__`.
+    A source can set it in `__init__`, depending on its options.
     """
     pipeline: ClassVar[tuple[Any, ...]] = ()
-    """What becomes of the composed data before it is a record: stages, in the order they run."""
+    """Pipeline stages between `compose` and the record, in order."""
 
     can_repeat_discovery: ClassVar[bool] = True
-    """Whether `discover` requests only through its visit: then an archive can repeat it."""
+    """Whether `discover` sends requests only through its visit, so that it can be repeated."""
     not_run: ClassVar[tuple[str, ...]] = ()
-    """Parts of what the user wrote that have no effect; reported at the start and end of a run."""
+    """Parts of the user's code that are not run; reported at the start and end of a run."""
 
     bookmarks: Any = None
-    """Where the last complete run ended, by name; given by whoever runs the source."""
+    """Where the last complete run ended, by name; set by the engine."""
 
     _layers: ClassVar[tuple[Layer, ...]] = ()
 
@@ -154,10 +151,10 @@ class Source:
 
     @classmethod
     def with_options(cls, values: Mapping[str, Any]) -> Source:
-        """Make the source from what a user wrote.
+        """Create the source with these options.
 
         Raises:
-            BadOption: a name is unknown or a value does not fit.
+            BadOption: a name is unknown or a value invalid.
         """
         try:
             return cls(cls.Options.model_validate(values))
@@ -167,17 +164,17 @@ class Source:
             known = ", ".join(sorted(cls.Options.model_fields)) or "none"
             is_unknown = first["type"] == "extra_forbidden"
             problem = (
-                "there is no such setting"
+                "there is no such option"
                 if is_unknown
                 else describe_value_error(first, cls.Options)
             )
             raise BadOption(
-                f"--set {name}", f"{problem}; settings of {cls.name}: {known}"
+                f"--set {name}", f"{problem}; options of {cls.name}: {known}"
             ) from error
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._layers = tuple(_marked(cls).values())
+        cls._layers = tuple(_find_layers(cls).values())
 
     @classmethod
     def layers(cls) -> tuple[Layer, ...]:
@@ -185,43 +182,43 @@ class Source:
         return cls._layers
 
     @classmethod
-    def described(cls) -> Metadata:
-        """Return who this source is."""
+    def describe_source(cls) -> Metadata:
+        """Return kind, target, name and version."""
         return Metadata(cls.kind, cls.target, cls.name, cls.version)
 
     async def prepare(self, visit: Visit) -> None:
-        """Set up before the first item; what it raises stops the job."""
+        """Prepare the run before the first item; an exception stops the job."""
 
     async def finished(self, visit: Visit) -> None:
-        """Take note that a run without a limit has ended, all its items committed, none failed.
+        """Handle the end of a run without a limit whose items are all committed, none failed.
 
         `visit.cursor` is the last cursor of the job.
         """
 
     async def teardown(self) -> None:
-        """Let go of what `prepare` or the layers opened; called once, however the run ended."""
+        """Release resources; called once, however the run ended."""
 
     def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield the items, and now and then a Cursor that says how far this has come.
+        """Yield the items, and cursors with the progress of discovery.
 
         A cursor is committed together with the items before it; after a crash `visit.cursor`
-        holds the last one. An item yielded twice is queued once.
+        is the last one. An item that is yielded twice is queued once.
         """
-        raise NotImplementedError  # the one method every source must write
+        raise NotImplementedError  # every source implements it
 
     def cursor_to_repeat(self, last: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the cursor to repeat the discovery of a job from its first request.
+        """Return the cursor from which to repeat the discovery of a job.
 
-        `last` is the last cursor of that job. None begins as a new job does.
+        `last` is the last cursor of that job. None starts like a new job.
         """
         del last
         return None
 
     def identity_of(self, item: Item) -> str | None:
-        """Return what identifies the element or record that discovery made an item of.
+        """Return what identifies the element or record of an item, independent of extraction rules.
 
-        It does not depend on the extraction rules, so it finds the item again after they have
-        changed, even if the key has. None when the key and the address are all there is.
+        It finds the item again after the rules, and perhaps its key, have changed. None when there
+        is only the key and the URL.
         """
         del item
         return None
@@ -231,21 +228,21 @@ class Source:
         return bool(item.data)
 
     def obstacle_to_repeat(self, item: Item) -> str | None:
-        """Return why the layers of an item must not run a second time; None when they may.
+        """Return why the layers of an item must not run again; None when they may.
 
-        They are run again on archived answers, where nothing may be requested or written.
+        Re-extraction runs them on archived responses, without requests and writes.
         """
         del item
         return None
 
     def compose(self, item: Item, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Make the record's data of the layers' results; as it stands, all fields side by side."""
+        """Return the data of the record, made of the layers' results; default: merge them."""
         del item
         return {name: value for result in layers.values() for name, value in result.items()}
 
 
-def _marked(kind: type) -> dict[str, Layer]:
-    """Return the layers that a class and its bases mark, bases first."""
+def _find_layers(kind: type) -> dict[str, Layer]:
+    """Return the layers of a class and its bases, bases first."""
     return {
         name: mark
         for base in reversed(kind.__mro__)

@@ -1,4 +1,4 @@
-"""Visit: what a layer is given to do its work with."""
+"""Visit: the context of a layer or of discovery."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ T = TypeVar("T")
 
 
 class Visit:
-    """One try at an item (or at discovery): its requests, its notes and its earlier results."""
+    """One attempt at an item or at discovery: its requests, notes and earlier results."""
 
     def __init__(
         self,
-        link: Middleware,
+        send: Middleware,
         clock: Clock,
         *,
         item: Item | None = None,
         cursor: Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        self._link = link
+        self._send = send
         self._item = item
-        self._memory: dict[str, Any] = {}
+        self._results_by_name: dict[str, Any] = {}
         self.clock = clock
         self.cursor = cursor
         self.params: Mapping[str, Any] = params or {}
-        """What the user gave with `--param`."""
+        """Values of `--param`."""
         self.results: dict[str, Mapping[str, Any]] = {}
-        """What the layers before this one returned, by layer name."""
+        """Results of the earlier layers by name."""
         self.origins: dict[str, str] = {}
-        """Where single fields come from, in place of the layer and its address."""
+        """Origins of single fields, in place of the layer and its URL."""
         self.notes: list[Note] = []
         self.cuts: list[str] = []
         """Why discovery did not find everything, in the order in which `cut` reported it."""
@@ -46,13 +46,13 @@ class Visit:
         self.found: list[Item] = []
         self.usage = Usage()
         self.address: str | None = None
-        """The address of the last answer: where the fields of the running layer come from."""
+        """URL of the last response: the origin of the fields of the running layer."""
 
     @property
     def item(self) -> Item:
-        """The item this visit is about; discovery has none."""
+        """The item of this visit; discovery has none."""
         if self._item is None:
-            message = "discovery visits no item"
+            message = "discovery has no item"
             raise LookupError(message)
         return self._item
 
@@ -73,19 +73,25 @@ class Visit:
         clicks: Clicks | None = None,
         renew: bool = False,
     ) -> Page:
-        """Return the answer to one request, politely and with retries.
+        """Send one request through the chain, with rate limit and retries, and return the response.
 
-        `accept` names statuses of 400 and more to return instead of raising, and redirects to
-        return instead of following; `json` is a body to send as JSON; `timeout` is seconds for the
-        whole answer, in place of the job's. A higher `priority` than the item's own goes first
-        where requests wait for their turn. What is `shared` is asked for once in a run, however
-        many items need it. What is to be `rendered` is opened in a browser, where the source has
-        one; with `clicks`, several pages of a list that a button leads to come together. To `renew`
-        is to prove anew who we are, for sites that say in the body of an answer that a token has
-        ended.
+        Args:
+            url: the URL.
+            method: the HTTP method.
+            params: query parameters to add to the URL.
+            headers: headers of this request.
+            body: the body.
+            json: a body to send as JSON.
+            accept: statuses to return instead of raising (400 and above) or following (redirects).
+            timeout: response timeout in seconds; default: that of the job.
+            priority: order among waiting requests, higher first; default: that of the item.
+            shared: send the request once per run, however many items need it.
+            rendered: open the page in a browser, if the source has one.
+            clicks: return several pages of a list with a next button.
+            renew: authenticate again first, for sites that report an expired token in the body.
 
         Raises:
-            FetchError: the request failed for good; its kind decides what becomes of the item.
+            FetchError: the request failed; its kind decides the outcome of the item.
         """
         headers = dict(headers or {})
         if json is not None:
@@ -106,12 +112,12 @@ class Visit:
             is_renewing=renew,
             clicks=clicks,
         )
-        page = await self._link(request, self.usage)
+        page = await self._send(request, self.usage)
         self.address = page.url
         return page
 
     def note(self, field: str, text: str) -> None:
-        """Say why a field is empty, or what was odd about it."""
+        """Note why a field is empty, or what is unusual about it."""
         self.notes.append(Note(field, text))
 
     def cut(self, reason: str) -> None:
@@ -125,7 +131,7 @@ class Visit:
             self.usage.add_event(CUT, reason=reason)
 
     def warn(self, text: str) -> None:
-        """Report something doubtful that belongs in the job's summary; its state stays the same."""
+        """Add a warning to the job's summary; the state of the job stays the same."""
         if text not in self.warnings:
             self.warnings.append(text)
             self.usage.add_event(WARNING, reason=text)
@@ -135,12 +141,12 @@ class Visit:
         self.found.append(item)
 
     async def once(self, name: str, make: Callable[[Visit], Awaitable[T]]) -> T:
-        """Return what `make(visit)` returned the first time it was asked for in this visit."""
-        if name not in self._memory:
-            self._memory[name] = await make(self)
-        result: T = self._memory[name]
+        """Return the result of `make(visit)`, which is called once per name in this visit."""
+        if name not in self._results_by_name:
+            self._results_by_name[name] = await make(self)
+        result: T = self._results_by_name[name]
         return result
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Run blocking code beside the event loop and return its result."""
+        """Run blocking code in a thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(None, function, *args)

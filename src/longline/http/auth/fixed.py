@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from longline.config.auth import BasicAuth, BearerAuth, HeaderAuth, QueryAuth
 from longline.config.errors import UnknownSecret
-from longline.config.secrets import SecretRef, plain
+from longline.config.secrets import SecretRef, reveal
 from longline.core.model import Usage
 from longline.http.auth.base import Lasting
 from longline.http.headers import Redacted, with_header
@@ -52,7 +52,7 @@ class InQuery(Lasting):
 
 def basic(auth: BasicAuth) -> InHeader:
     """Return user and password as RFC 7617 wants them, in UTF-8."""
-    return InHeader("Authorization", lambda: basic_value(plain(auth.user), plain(auth.password)))
+    return InHeader("Authorization", lambda: basic_value(reveal(auth.user), reveal(auth.password)))
 
 
 def bearer(auth: BearerAuth) -> InHeader:
@@ -72,7 +72,7 @@ def basic_value(user: str, password: str) -> str:
 
 
 def _one_line(reference: SecretRef) -> str:
-    text = plain(reference)
+    text = reveal(reference)
     if _CONTROL.search(text):
         raise UnknownSecret(str(reference), "it has a line break, which a header cannot hold")
     return text

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from selectolax.lexbor import LexborNode
 
 from longline.config.auth import LoginAuth
-from longline.config.secrets import Reach, plain
+from longline.config.secrets import Reach, reveal
 from longline.core.clock import Clock
 from longline.core.errors import bad_status
 from longline.core.model import Usage
@@ -151,7 +151,7 @@ class Login(Obtained):
         return form
 
     def _filled(self, form: Form, priority: int) -> Request:
-        fields = form.fields | {name: plain(value) for name, value in self._auth.fields.items()}
+        fields = form.fields | {name: reveal(value) for name, value in self._auth.fields.items()}
         scheme, host = origin_of(form.page)
         headers = {"Content-Type": "application/x-www-form-urlencoded", **_FRESH}
         # Frameworks check one or the other before they accept a form.

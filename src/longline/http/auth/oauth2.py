@@ -7,7 +7,7 @@ from urllib.parse import quote_plus, urlencode
 from pydantic import SecretStr
 
 from longline.config.auth import OAuth2Auth
-from longline.config.secrets import plain
+from longline.config.secrets import reveal
 from longline.core.clock import Clock
 from longline.core.errors import UnexpectedShape, bad_status
 from longline.core.model import Usage
@@ -62,8 +62,8 @@ class OAuth2(Obtained):
     def _asking(self, priority: int) -> Request:
         auth = self._auth
         fields = {"grant_type": "client_credentials", "scope": auth.scope}
-        fields |= {"audience": auth.audience, **{n: plain(v) for n, v in auth.extra.items()}}
-        user, password = plain(auth.client_id), plain(auth.client_secret)
+        fields |= {"audience": auth.audience, **{n: reveal(v) for n, v in auth.extra.items()}}
+        user, password = reveal(auth.client_id), reveal(auth.client_secret)
         headers = Redacted({"Accept": "application/json", "Cache-Control": "no-store"})
         headers["Content-Type"] = "application/x-www-form-urlencoded"
         if auth.how == "basic":
@@ -98,8 +98,8 @@ class OAuth2(Obtained):
     def _secrets(self) -> list[str]:
         """Return the secrets in every form in which a server may repeat them."""
         auth = self._auth
-        bare = [plain(one) for one in auth.references()]
-        pair = (quote_plus(plain(auth.client_id)), quote_plus(plain(auth.client_secret)))
+        bare = [reveal(one) for one in auth.references()]
+        pair = (quote_plus(reveal(auth.client_id)), quote_plus(reveal(auth.client_secret)))
         return [basic_value(*pair).partition(" ")[2], *bare, *map(quote_plus, bare)]
 
 

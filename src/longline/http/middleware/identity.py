@@ -15,7 +15,7 @@ from yarl import URL
 
 from longline.config.errors import UnknownSecret
 from longline.config.identity import COOKIE_VALUE, StartCookies
-from longline.config.secrets import SecretRef, is_loopback, plain
+from longline.config.secrets import SecretRef, is_loopback, reveal
 from longline.core.errors import BadOption
 from longline.core.model import Usage
 from longline.http.errors import AuthFailed
@@ -143,7 +143,7 @@ def set_cookies(page: Page) -> list[str]:
 
 
 def _cookie_line(host: str, name: str, value: SecretRef | str) -> str:
-    text = plain(value)
+    text = reveal(value)
     if not COOKIE_VALUE.fullmatch(text):
         raise UnknownSecret(
             str(value), "it contains characters that RFC 6265 does not allow in a cookie"

@@ -7,7 +7,7 @@ import click
 from longline.cli.options import json_option
 from longline.cli.output import print_json
 from longline.cli.table import Table
-from longline.config.plugins import GROUPS, SOURCES, found_plugins
+from longline.config.plugins import GROUPS, SOURCES, list_plugins
 from longline.sources.loader import as_source
 
 
@@ -18,7 +18,7 @@ def command(*, as_json: bool) -> None:
 
     A plugin is a package with entry points for sources, transports, stages or exporters.
     """
-    plugins = found_plugins({SOURCES: as_source})
+    plugins = list_plugins({SOURCES: as_source})
     if as_json:
         print_json([one.as_dict() for one in plugins])
         return
