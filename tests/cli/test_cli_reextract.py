@@ -12,7 +12,7 @@ import pytest
 
 from longline.analysis.reextract import NothingArchived
 from longline.core.clock import SystemClock
-from longline.http.archive.files import packed
+from longline.http.archive.files import compress
 from longline.http.archive.warc import open_warc
 from longline.orchestrator import Orchestrator
 from longline.storage.store import open_store
@@ -255,7 +255,7 @@ def test_a_record_that_a_killed_process_left_cut_is_no_reason_to_worry(
 ) -> None:
     del job
     (path,) = (home / "archive").glob("*.warc.gz")
-    path.write_bytes(path.read_bytes() + packed(b"WARC/1.1 and so on")[:-5])
+    path.write_bytes(path.read_bytes() + compress(b"WARC/1.1 and so on")[:-5])
 
     answer = longline("archive", "verify", "--json")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.errors import StoreFull
-from longline.http.archive.base import Findings
-from longline.http.archive.files import members, packed
+from longline.http.archive.base import ArchiveCheck
+from longline.http.archive.files import compress, members
 from longline.http.archive.warc import WarcArchive, open_warc
 from longline.http.errors import TimedOut
 from longline.http.messages import Request
@@ -135,7 +135,7 @@ async def test_a_sound_archive_is_found_sound(archive: WarcArchive) -> None:
     await archive.keep(answer(b"one", at=2))
     await archive.keep(answer(TimedOut(URL, 3.0)))
 
-    assert await archive.verify() == Findings()
+    assert await archive.verify() == ArchiveCheck()
 
 
 async def test_a_body_that_is_not_what_its_digest_says_is_found(
@@ -144,7 +144,7 @@ async def test_a_body_that_is_not_what_its_digest_says_is_found(
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
     texts = [text.replace(b"one", b"two") for _, _, text in members(path)]
-    path.write_bytes(b"".join(packed(text) for text in texts))
+    path.write_bytes(b"".join(compress(text) for text in texts))
 
     problems = (await archive.verify()).problems
 
@@ -207,7 +207,7 @@ async def test_answers_that_come_back_are_no_longer_missed(
 
     found = await archive.verify()
 
-    assert (len(missed.problems), found) == (1, Findings())
+    assert (len(missed.problems), found) == (1, ArchiveCheck())
 
 
 async def test_a_new_index_misses_nothing(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ async def test_a_new_index_misses_nothing(tmp_path: Path) -> None:
     (tmp_path / "index.sqlite").unlink()
 
     async with open_warc(tmp_path) as archive:
-        assert await archive.verify() == Findings()
+        assert await archive.verify() == ArchiveCheck()
 
 
 async def test_a_record_that_was_cut_before_it_was_kept_is_a_note(
@@ -226,7 +226,7 @@ async def test_a_record_that_was_cut_before_it_was_kept_is_a_note(
     await archive.keep(answer(b"one"))
     (path,) = files_of(tmp_path)
     size = path.stat().st_size
-    path.write_bytes(path.read_bytes() + packed(b"WARC/1.1 and so on")[:-5])
+    path.write_bytes(path.read_bytes() + compress(b"WARC/1.1 and so on")[:-5])
 
     found = await archive.verify()
 
@@ -345,7 +345,7 @@ async def test_a_full_disk_leaves_no_cut_record(tmp_path: Path) -> None:
         with files_end_at(200_000), pytest.raises(StoreFull):
             await archive.keep(answer(noise.randbytes(300_000), at=2))
 
-        assert await archive.verify() == Findings()
+        assert await archive.verify() == ArchiveCheck()
         assert [path.stat().st_size for path in files_of(tmp_path)] == [kept]
 
 
@@ -359,7 +359,7 @@ async def test_whole_records_before_the_one_that_filled_the_disk_stay(tmp_path: 
                 archive.keep(answer(noise.randbytes(300_000), at=3)),
                 return_exceptions=True,
             )
-        assert await archive.verify() == Findings()
+        assert await archive.verify() == ArchiveCheck()
     async with open_warc(tmp_path) as archive:
         assert (await found(archive)).body == b"whole"
 

@@ -20,8 +20,8 @@ from tests.scripted_site import ScriptedSite
 @pytest.mark.parametrize(
     ("bodies", "problem"),
     [
-        ([b"one"], "1 answer was written to it, and gone from it"),
-        ([b"one", b"two"], "2 answers were written to it, and gone from it"),
+        ([b"one"], "1 answer missing"),
+        ([b"one", b"two"], "2 answers missing"),
     ],
 )
 async def test_lost_answers_are_counted_in_singular_and_plural(

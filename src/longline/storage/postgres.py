@@ -9,13 +9,7 @@ import orjson
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 
-from longline.core.errors import (
-    LonglineError,
-    MissingExtra,
-    StoreBusy,
-    StoreFull,
-    StoreUnreachable,
-)
+from longline.core.errors import LonglineError, MissingExtra, StoreBusy, StoreFull, StoreUnreachable
 from longline.core.redaction import redact_url
 from longline.storage.bulk import as_json
 from longline.storage.transactions import Backend, Fault

@@ -1,4 +1,4 @@
-"""Archive: every answer that a source was given, kept so that extraction can be repeated."""
+"""Archive: the responses that sources received, kept so that extraction can be repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longline.http.messages import Page, Request
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a job was given for a request, and when: a page, or the error in its place."""
+    """What a job received for a request, and when: a page, or the error in its place."""
 
     job: str
     request: Request
@@ -22,7 +22,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How much an archive holds; bytes as they are on disk."""
+    """The size of an archive; bytes are those on disk."""
 
     files: int
     size_bytes: int
@@ -33,8 +33,8 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What a look at a whole archive found, a sentence each; notes are no reason to worry."""
+class ArchiveCheck:
+    """The result of a verification, a sentence each; notes are harmless."""
 
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -44,32 +44,30 @@ class Archive(Protocol):
     """Keeps all answers of all jobs of a home."""
 
     def keep(self, answer: Answer) -> Awaitable[None]:
-        """Add an answer; once what this returns is awaited, it survives the end of this process.
+        """Add an answer; awaiting the result waits until it survives the end of this process.
 
-        Nobody has to wait: it is written in any case. Whoever does is told by a StoreError that it
-        could not be kept.
+        It is written in any case. Awaiting raises StoreError when it could not be written.
         """
 
     async def find(
         self, job: str, request: Request, *, until: float | None = None
     ) -> Answer | None:
-        """Return the newest answer to a request in a job; None when there is none.
+        """Return the newest answer to a request in a job; None without one.
 
         Args:
             job: its id.
-            request: as the source made it: method, address, headers and body count.
-            until: a moment; the newest answer up to then is meant, or, if all came later, the
-                newest of all.
+            request: as the source made it: method, URL, headers and body count.
+            until: a time; the newest answer up to then, or, if all are later, the newest of all.
         """
 
     async def count(self, job: str) -> int:
-        """Return how many answers of a job there are."""
+        """Return the number of answers of a job."""
 
     async def totals(self) -> Totals:
-        """Return how much there is."""
+        """Return the size of the archive."""
 
-    async def verify(self) -> Findings:
-        """Read everything there is; return what is wrong with it, and what is gone."""
+    async def verify(self) -> ArchiveCheck:
+        """Read all files; return what is damaged or missing."""
 
     async def close(self) -> None:
-        """Let go of the files; what was kept is safe already."""
+        """Close the files; what was kept is already written."""

@@ -1,4 +1,4 @@
-"""The files of an archive: gzip members one after the other, each a record."""
+"""The files of an archive: consecutive gzip members, each with one record."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CHUNK = 1 << 20
 
 
 class WarcFile:
-    """A file that this process alone writes, from its beginning to its end."""
+    """A file that only this process writes."""
 
     def __init__(self, folder: Path, stem: str) -> None:
-        """Begin a file that nobody has begun before.
+        """Create a new file.
 
         Raises:
             OSError: the folder cannot be written.
@@ -38,10 +38,10 @@ class WarcFile:
         self.size = 0
 
     def append(self, members: Sequence[bytes]) -> None:
-        """Give members to the operating system.
+        """Write members.
 
         Raises:
-            OSError: it did not take them all; the file is then to be abandoned.
+            OSError: not all were written; the file has to be abandoned.
         """
         left = memoryview(b"".join(members))
         size = self.size + len(left)
@@ -50,14 +50,14 @@ class WarcFile:
         self.size = size
 
     def close(self) -> None:
-        """Have the disk take what is written, and let go of the file."""
-        with suppress(OSError):  # nobody relies on the disk, as with the database
+        """Flush to the disk, and close the file."""
+        with suppress(OSError):  # nothing relies on it
             os.fsync(self._file.fileno())
         self._file.close()
 
     def abandon(self) -> None:
-        """Let go of a file that takes no more; its whole records stay, a cut one goes."""
-        # Other processes may have read whole ones already, even of a group that was cut.
+        """Close a file after a failed write; a cut record is removed, complete ones stay."""
+        # Other processes may have read complete ones already, even of a cut group.
         with suppress(OSError):
             whole = members(self._path, self.size)
             self.size = max((start + length for start, length, _ in whole), default=self.size)
@@ -67,10 +67,9 @@ class WarcFile:
             self._path.unlink(missing_ok=True)
 
 
-def packed(record: bytes) -> bytes:
-    """Return a record as a member."""
-    # Five times as fast as zlib's own level 1, and no larger: at a thousand pages a second the
-    # difference is what an archive costs.
+def compress(record: bytes) -> bytes:
+    """Return a record as a gzip member."""
+    # Five times as fast as level 1 of zlib, and not larger.
     return isal_zlib.compress(record, _LEVEL, _GZIP)
 
 
@@ -78,7 +77,7 @@ def read_member(path: Path, offset: int, length: int) -> bytes:
     """Return the record in a member.
 
     Raises:
-        OSError, zlib.error: it is not there any more, or damaged.
+        OSError, zlib.error: it is missing or damaged.
     """
     with path.open("rb") as file:
         file.seek(offset)
@@ -86,7 +85,7 @@ def read_member(path: Path, offset: int, length: int) -> bytes:
 
 
 def members(path: Path, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """Yield offset, length and record of every whole member, up to a cut or damaged one."""
+    """Yield offset, length and record of every complete member, up to a cut or damaged one."""
     with path.open("rb") as file:
         file.seek(start)
         rest = b""
@@ -107,7 +106,7 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, int, bytes]]:
 
 
 def is_cut(path: Path, start: int) -> bool:
-    """Return whether a file ends within a member that is sound as far as it goes."""
+    """Return whether a file ends within a member that is otherwise valid."""
     member = zlib.decompressobj(_GZIP)
     with path.open("rb") as file:
         file.seek(start)

@@ -1,7 +1,7 @@
-"""The text of WARC records: how an answer is written, and how it is read again.
+"""WARC records: how an answer is written and read.
 
-A body stands there as the source saw it, unpacked; the headers that spoke of its packing keep
-their values under names of ours. What a cookie was set to is left out.
+A body is stored decoded, as the source received it; the headers about its encoding are kept under
+our own names. Values of cookies are left out.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from longline.http.errors import NotArchived
 from longline.http.messages import Page, Request
 
 JOB, KEY = "X-Longline-Job", "X-Longline-Request"
-"""Fields of ours: from them and the standard ones, the index can be made anew."""
+"""Our own fields; with them and the standard ones, the index can be rebuilt."""
 RESPONSE, REVISIT, FAILURE = "response", "revisit", "metadata"
 
 _VERSION = "WARC/1.1"
 _PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 _HTTP = "application/http; msgtype=response"
 _ORIGINAL = "X-Longline-Orig-"
-_PACKING = frozenset({"content-encoding", "transfer-encoding", "content-length"})
-_SPECIAL = _PACKING | {"set-cookie"}
+_ENCODING_HEADERS = frozenset({"content-encoding", "transfer-encoding", "content-length"})
+_SPECIAL = _ENCODING_HEADERS | {"set-cookie"}
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _PLAIN_IN_ADDRESS = "!#$%&'()*+,-./:;=?@[]_~"
 _IS_PLAIN = re.compile(r"[\w!#$%&'()*+,\-./:;=?\[\]~]*", re.ASCII)
@@ -43,14 +43,14 @@ _END_OF_HOST = re.compile("[/?#]")
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """Where and when a body was first seen."""
+    """The URL and time at which a body was first seen."""
 
     url: str
     at: float
 
 
-class About(NamedTuple):
-    """What is known of an answer besides its body; `url` as it is shown, `digest` may be empty."""
+class RecordInfo(NamedTuple):
+    """The metadata of an answer; `url` is the archived URL, `digest` may be empty."""
 
     job: str
     url: str
@@ -62,7 +62,7 @@ class About(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it stands in a file; the names of its headers are in lower case."""
+    """A record in a file; its header names are in lower case."""
 
     headers: Mapping[str, str]
     block: bytes
@@ -79,7 +79,7 @@ class Record:
 
     @property
     def at(self) -> float:
-        """Its moment."""
+        """Its time."""
         return datetime.fromisoformat(self.headers["warc-date"]).timestamp()
 
 
@@ -87,30 +87,30 @@ class Record:
 
 
 def key_of(request: Request) -> str:
-    """Return what tells requests apart: a hash, since headers and bodies may hold secrets."""
+    """Return the key of a request: a hash, since headers and bodies may contain secrets."""
     headers = sorted((name.lower(), value) for name, value in request.headers.items())
     name = (request.method, request.url, headers)
-    # Only what is rendered says so: the keys of all others are those of earlier archives.
-    said = repr((*name, "rendered", *_clicked(request)) if request.is_rendered else name)
-    text = said.encode("utf-8", "surrogatepass")
+    # Only rendered requests are marked: the keys of others stay those of earlier archives.
+    marked = repr((*name, "rendered", *_click_key(request)) if request.is_rendered else name)
+    text = marked.encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + b"\n" + (request.body or b"")).hexdigest()
 
 
-def _clicked(request: Request) -> tuple[int, ...]:
-    # Not by the button: another selector of the same button leads to the same pages.
+def _click_key(request: Request) -> tuple[int, ...]:
+    # Without the button: another selector of the same button leads to the same pages.
     return () if request.clicks is None else (request.clicks.skip,)
 
 
 def digest_of(body: bytes) -> str:
     """Return the digest of a body as WARC readers expect it.
 
-    SHA-256, since a site that makes two bodies with one SHA-1 could have one stand for the other.
+    SHA-256, since a site could construct two bodies with one SHA-1.
     """
     return f"sha256:{base64.b32encode(hashlib.sha256(body).digest()).decode()}"
 
 
-def shown(url: str) -> str:
-    """Return an address as it stands in the archive: plain ASCII, and without a password."""
+def archived_url(url: str) -> str:
+    """Return a URL as it is archived: ASCII, and without a password."""
     if _IS_PLAIN.fullmatch(url):
         return url
     scheme, separator, rest = url.partition("://")
@@ -122,45 +122,45 @@ def shown(url: str) -> str:
 # ---------------------------------------------------------------- writing
 
 
-def response(about: About, head: bytes, body: bytes) -> bytes:
-    """Return the record of an answer with its body."""
+def response(info: RecordInfo, head: bytes, body: bytes) -> bytes:
+    """Return the record of a response with its body."""
     lines = [
-        *_lines(about),
-        f"WARC-Payload-Digest: {about.digest}",
+        *_info_lines(info),
+        f"WARC-Payload-Digest: {info.digest}",
         f"Content-Type: {_HTTP}",
     ]
-    return _record(RESPONSE, about.at, lines, head + body)
+    return _format_record(RESPONSE, info.at, lines, head + body)
 
 
-def revisit(about: About, head: bytes, original: Original) -> bytes:
-    """Return the record of an answer whose body is in the archive already."""
+def revisit(info: RecordInfo, head: bytes, original: Original) -> bytes:
+    """Return the record of a response whose body is already in the archive."""
     lines = [
-        *_lines(about),
-        f"WARC-Payload-Digest: {about.digest}",
+        *_info_lines(info),
+        f"WARC-Payload-Digest: {info.digest}",
         f"WARC-Profile: {_PROFILE}",
         f"WARC-Refers-To-Target-URI: {original.url}",
         f"WARC-Refers-To-Date: {_date(original.at)}",
         f"Content-Type: {_HTTP}",
     ]
-    return _record(REVISIT, about.at, lines, head)
+    return _format_record(REVISIT, info.at, lines, head)
 
 
-def failure(about: About, url: str, error: FetchError) -> bytes:
-    """Return the record of a request that got no answer; errors are made of their arguments."""
-    arguments = [_as_json(one, url, about.url) for one in error.args]
-    told = {"error": type(error).__name__, "arguments": arguments}
-    lines = [*_lines(about), "Content-Type: application/json"]
-    return _record(FAILURE, about.at, lines, json.dumps(told, default=str).encode())
+def failure(info: RecordInfo, url: str, error: FetchError) -> bytes:
+    """Return the record of a request without a response; an error is stored by its arguments."""
+    arguments = [_argument_to_json(one, url, info.url) for one in error.args]
+    stored = {"error": type(error).__name__, "arguments": arguments}
+    lines = [*_info_lines(info), "Content-Type: application/json"]
+    return _format_record(FAILURE, info.at, lines, json.dumps(stored, default=str).encode())
 
 
 def warcinfo(name: str, at: float, fields: Mapping[str, str]) -> bytes:
-    """Return the record that opens a file."""
+    """Return the first record of a file."""
     block = "".join(f"{name}: {value}\r\n" for name, value in fields.items()).encode()
     lines = [f"WARC-Filename: {name}", "Content-Type: application/warc-fields"]
-    return _record("warcinfo", at, lines, block)
+    return _format_record("warcinfo", at, lines, block)
 
 
-def _record(kind: str, at: float, lines: Iterable[str], block: bytes) -> bytes:
+def _format_record(kind: str, at: float, lines: Iterable[str], block: bytes) -> bytes:
     head = "\r\n".join(
         (
             _VERSION,
@@ -174,12 +174,12 @@ def _record(kind: str, at: float, lines: Iterable[str], block: bytes) -> bytes:
     return b"%b\r\n\r\n%b\r\n\r\n" % (head.encode(), block)
 
 
-def _lines(about: About) -> tuple[str, str, str]:
-    return f"WARC-Target-URI: {about.url}", f"{JOB}: {about.job}", f"{KEY}: {about.key}"
+def _info_lines(info: RecordInfo) -> tuple[str, str, str]:
+    return f"WARC-Target-URI: {info.url}", f"{JOB}: {info.job}", f"{KEY}: {info.key}"
 
 
 def _new_id() -> str:
-    # What uuid4 returns, at a third of its time: this is done for every answer.
+    # As uuid4, in a third of its time: this is done for every answer.
     digits = os.urandom(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
@@ -195,23 +195,23 @@ def _second(at: int) -> str:
 
 
 def http_head(page: Page) -> bytes:
-    """Return the status line and headers of an answer, as they stand before its body."""
+    """Return the status line and headers of a response."""
     lines = [f"HTTP/1.1 {page.status} {_PHRASES.get(page.status, '')}"]
     lines += [
         f"{name}: {value}"
         if name.lower() not in _SPECIAL and "\n" not in value and "\r" not in value
-        else _line(name, value)
+        else _header_line(name, value)
         for name, value in page.headers.items()
     ]
     lines.append(f"Content-Length: {len(page.body)}\r\n\r\n")
     return "\r\n".join(lines).encode("utf-8", "surrogateescape")
 
 
-def _line(name: str, value: str) -> str:
+def _header_line(name: str, value: str) -> str:
     if "\n" in value or "\r" in value:
         value = " ".join(value.split())
     lower = name.lower()
-    if lower in _PACKING:
+    if lower in _ENCODING_HEADERS:
         return f"{_ORIGINAL}{name}: {value}"
     if lower == "set-cookie":
         cookie, _, rest = value.partition("=")
@@ -223,10 +223,10 @@ def _line(name: str, value: str) -> str:
 
 
 def parse(text: bytes) -> Record:
-    """Return a record from its text.
+    """Parse a record.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: it is not a WARC record.
     """
     head, separator, rest = text.partition(b"\r\n\r\n")
     version, *lines = head.decode("utf-8", "replace").split("\r\n")
@@ -238,24 +238,24 @@ def parse(text: bytes) -> Record:
 
 
 def status_of(record: Record) -> int | None:
-    """Return the status of the answer; None when there was no answer."""
+    """Return the status of the response; None without one."""
     return None if record.kind == FAILURE else int(record.block.split(b" ", 2)[1])
 
 
 def body_of(record: Record) -> bytes:
-    """Return the body that stands in a record."""
+    """Return the body in a record."""
     return record.block.partition(b"\r\n\r\n")[2]
 
 
 def page_of(record: Record, body: bytes, request: Request) -> Page:
-    """Return the page as the source saw it."""
+    """Return the page as the source received it."""
     head = record.block.partition(b"\r\n\r\n")[0].decode("utf-8", "surrogateescape")
     status, *lines = head.split("\r\n")
     *pairs, _our_length = (line.partition(": ") for line in lines)
     headers = CIMultiDict((name.removeprefix(_ORIGINAL), value) for name, _, value in pairs)
     url = record.headers["warc-target-uri"]
     return Page(
-        request.url if shown(request.url) == url else url,
+        request.url if archived_url(request.url) == url else url,
         int(status.split(" ", 2)[1]),
         headers,
         body,
@@ -263,27 +263,29 @@ def page_of(record: Record, body: bytes, request: Request) -> Page:
 
 
 def error_of(record: Record, request: Request) -> FetchError:
-    """Return the error that stood in place of an answer."""
-    told = json.loads(record.block)
-    kind = _errors().get(told["error"])
-    if kind is None:  # a later version of ours has written it
+    """Return the error in place of a response."""
+    stored = json.loads(record.block)
+    kind = _fetch_errors().get(stored["error"])
+    if kind is None:  # written by a later version
         return NotArchived(request.url, request.method)
     url = request.url
-    return kind(*(_from_json(one, shown(url), url) for one in told["arguments"]))
+    return kind(*(_argument_from_json(one, archived_url(url), url) for one in stored["arguments"]))
 
 
-def _as_json(argument: Any, url: str, safe_url: str) -> Any:
+def _argument_to_json(argument: Any, url: str, safe_url: str) -> Any:
     if isinstance(argument, FailureKind):
         return {"kind": argument.value}
     return argument.replace(url, safe_url) if isinstance(argument, str) else argument
 
 
-def _from_json(argument: Any, safe_url: str, url: str) -> Any:
+def _argument_from_json(argument: Any, safe_url: str, url: str) -> Any:
     if isinstance(argument, dict):
         return FailureKind(argument["kind"])
     return argument.replace(safe_url, url) if isinstance(argument, str) else argument
 
 
-def _errors(base: type[FetchError] = FetchError) -> dict[str, type[FetchError]]:
-    below = {name: kind for sub in base.__subclasses__() for name, kind in _errors(sub).items()}
+def _fetch_errors(base: type[FetchError] = FetchError) -> dict[str, type[FetchError]]:
+    below = {
+        name: kind for sub in base.__subclasses__() for name, kind in _fetch_errors(sub).items()
+    }
     return {base.__name__: base, **below}
