@@ -66,15 +66,6 @@ async def test_what_is_expected_is_an_answer(site: ScriptedSite, bench: Bench) -
     assert "Flat" in await bench.get(f"{site.url}/a")
 
 
-async def test_switched_off_it_looks_at_nothing(site: ScriptedSite, bench: Bench) -> None:
-    site.says("/a", BAN, 403, HTML)
-    blind = BanMiddleware(bench.transport, is_on=False)
-
-    page = await blind(Request(f"{site.url}/a"), bench.usage)
-
-    assert page.status == 403
-
-
 async def test_a_ban_parks_the_domain_at_once_and_is_asked_only_once(
     site: ScriptedSite, bench: Bench
 ) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from longline.http.archive.warc import open_warc
-from longline.http.ban_patterns import find_block
 from longline.http.errors import RobotsDisallowed
+from longline.http.middleware.bans import find_ban
 from longline.http.transports.aiohttp import HttpOptions, HttpTransport
 from tests.http.archived import answer, files_of
 from tests.http.blocked_pages import BLOCKED
@@ -52,6 +52,6 @@ async def test_a_refusal_of_robots_txt_quotes_the_line_and_its_group(site: Scrip
 
 
 def test_the_evidence_of_a_ban_is_a_phrase() -> None:
-    found = find_block(BLOCKED["denied and nothing else"])
+    found = find_ban(BLOCKED["denied and nothing else"])
 
     assert found == "status 403 and the text 'Access denied'"
