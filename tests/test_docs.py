@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import click
 import pytest
 
 from longline.cli.main import cli
+from longline.config.settings import Settings
 from longline.core.model import JobState
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
@@ -205,6 +207,15 @@ def test_every_option_of_a_command_is_in_the_pages(path: tuple[str, ...]) -> Non
     assert [
         some for some in names if not any(re.search(rf"[` ]{one}\b", text) for one in some)
     ] == []
+
+
+def test_every_setting_and_extra_is_in_the_configuration() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"audit", "bench", "dev"}
+    names = [f"LONGLINE_{name.upper()}" for name in Settings.model_fields]
+
+    assert [one for one in [*names, *sorted(extras)] if f"`{one}`" not in text] == []
 
 
 def test_command_lines_are_found_in_the_pages() -> None:
