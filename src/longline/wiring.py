@@ -130,12 +130,12 @@ async def open_limit_backends(
             shared.rate_limits,
             shared.breakers,
             shared.concurrency,
-            store.cells("limits", Learned, clock),
-            store.cells("robots", RobotsText, clock),
-            store.cells("budget", BudgetUsage, clock),
-            store.cells("bookmarks", Bookmark, clock),
-            store.cells("starts", JobStart, clock),
-            store.cells("refusals", RefusedUrls, clock),
+            store.state_backend("limits", Learned, clock),
+            store.state_backend("robots", RobotsText, clock),
+            store.state_backend("budget", BudgetUsage, clock),
+            store.state_backend("bookmarks", Bookmark, clock),
+            store.state_backend("starts", JobStart, clock),
+            store.state_backend("refusals", RefusedUrls, clock),
         )
 
 

@@ -18,7 +18,7 @@ def one_more(value: BudgetUsage | None, _now: float) -> tuple[BudgetUsage, int]:
 async def test_a_value_is_made_changed_read_and_forgotten(
     store: Store, clock: VirtualClock
 ) -> None:
-    cells = store.cells("budget", BudgetUsage, clock)
+    cells = store.state_backend("budget", BudgetUsage, clock)
 
     assert await cells.change("job", one_more) == 0
     assert await cells.change("job", one_more) == 1
@@ -29,7 +29,7 @@ async def test_a_value_is_made_changed_read_and_forgotten(
 
 
 async def test_of_many_changes_at_once_none_is_lost(store: Store, clock: VirtualClock) -> None:
-    cells = store.cells("budget", BudgetUsage, clock)
+    cells = store.state_backend("budget", BudgetUsage, clock)
 
     before = await asyncio.gather(*(cells.change("job", one_more) for _ in range(50)))
 
@@ -37,15 +37,17 @@ async def test_of_many_changes_at_once_none_is_lost(store: Store, clock: Virtual
 
 
 async def test_rooms_do_not_see_each_other(store: Store, clock: VirtualClock) -> None:
-    await store.cells("one", BudgetUsage, clock).change("job", one_more)
+    await store.state_backend("one", BudgetUsage, clock).change("job", one_more)
 
-    assert await store.cells("other", BudgetUsage, clock).all() == {}
-    assert await store.cells("one", BudgetUsage, clock).all() == {"job": BudgetUsage(1)}
+    assert await store.state_backend("other", BudgetUsage, clock).all() == {}
+    assert await store.state_backend("one", BudgetUsage, clock).all() == {"job": BudgetUsage(1)}
 
 
 async def test_a_step_is_told_the_time_of_the_clock(store: Store, clock: VirtualClock) -> None:
     await clock.sleep(60)
 
-    now = await store.cells("one", BudgetUsage, clock).change("job", lambda _, now: (None, now))
+    now = await store.state_backend("one", BudgetUsage, clock).change(
+        "job", lambda _, now: (None, now)
+    )
 
     assert abs(now - clock.now()) < 1

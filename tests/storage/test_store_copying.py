@@ -19,7 +19,7 @@ from longline.core.model import Item
 from longline.engine.owner import dead_among, this_run
 from longline.limits.learning import Learned
 from longline.storage.bulk import BulkInsert, as_json
-from longline.storage.copy import CellFile, CopyEnd, CopyResult, DatabaseCopy
+from longline.storage.copy import CopyEnd, CopyResult, DatabaseCopy, SharedValuesFile
 from longline.storage.database import Database, open_database
 from longline.storage.errors import NotCopied
 from longline.storage.queue.enqueue import Discovered
@@ -279,7 +279,9 @@ async def test_a_nul_in_json_is_named_or_mended_as_the_store_does_it(
 
     with pytest.raises(NotCopied) as refused:
         await copy(source, target)
-    await DatabaseCopy(CopyEnd(source), CopyEnd(target), dead_among=dead_among, mend=True).run()
+    await DatabaseCopy(
+        CopyEnd(source), CopyEnd(target), dead_among=dead_among, replace_nul=True
+    ).run()
 
     there = await Store(target).records.get("a")
     assert {"data", "id=1", "key='a'", "records", "NUL"} <= words_of(refused.value)
@@ -306,11 +308,11 @@ async def test_small_values_of_a_file_go_into_the_table_and_back_into_a_file(
     last.parent.mkdir()
     await put_beside(first, "limits", "shop.test", Learned(rate=0.25))
     await put_beside(first, "pace", "shop.test", Learned())  # that does not last
-    beside = CopyEnd(source, CellFile(first), file_counts=True)
+    beside = CopyEnd(source, SharedValuesFile(first), file_counts=True)
 
     await DatabaseCopy(beside, CopyEnd(target), dead_among=dead_among).run()
-    there = await Store(target).cells("limits", Learned, SystemClock()).all()
-    home = CopyEnd(back, CellFile(last))
+    there = await Store(target).state_backend("limits", Learned, SystemClock()).all()
+    home = CopyEnd(back, SharedValuesFile(last))
     await DatabaseCopy(CopyEnd(target), home, dead_among=dead_among).run()
 
     cells = SqliteStates(last, "limits", Learned, SystemClock())
@@ -325,11 +327,11 @@ async def test_what_a_home_works_with_wins_over_what_it_did(
 ) -> None:
     await fill(Store(source))  # with a rate of 0.5 in the table
     await put_beside(tmp_path / "pace.sqlite", "limits", "shop.test", Learned(rate=0.25))
-    side = CopyEnd(source, CellFile(tmp_path / "pace.sqlite"), file_counts=file_counts)
+    side = CopyEnd(source, SharedValuesFile(tmp_path / "pace.sqlite"), file_counts=file_counts)
 
     await DatabaseCopy(side, CopyEnd(target), dead_among=dead_among).run()
 
-    there = await Store(target).cells("limits", Learned, SystemClock()).all()
+    there = await Store(target).state_backend("limits", Learned, SystemClock()).all()
     assert there["shop.test"].rate == rate
 
 

@@ -16,7 +16,7 @@ from longline.core.redaction import redact_url
 from longline.engine.owner import dead_among
 from longline.services.base import check_extra
 from longline.services.state import StateFile, lifecycle_lock
-from longline.storage.copy import STOP, CellFile, CopyEnd, CopyResult, DatabaseCopy
+from longline.storage.copy import STOP, CopyEnd, CopyResult, DatabaseCopy, SharedValuesFile
 from longline.storage.database import Database, open_database
 from longline.storage.errors import NotCopied
 
@@ -84,10 +84,12 @@ async def copy_home(
             cells = settings.pace_file
         target_file = _sqlite_file(target_address)
         copying = DatabaseCopy(
-            CopyEnd(reading, CellFile(cells), file_counts=settings.redis is None),
-            CopyEnd(writing, CellFile(target_file.parent / _PACE_FILE) if target_file else None),
+            CopyEnd(reading, SharedValuesFile(cells), file_counts=settings.redis is None),
+            CopyEnd(
+                writing, SharedValuesFile(target_file.parent / _PACE_FILE) if target_file else None
+            ),
             dead_among=dead_among,
-            mend=replace_nul,
+            replace_nul=replace_nul,
             on_step=on_step,
         )
         is_unchanged = stack.enter_context(reading.watch_commits())

@@ -65,7 +65,7 @@ def lock_name(connection: Connection, name: str) -> None:
 # ---------------- Small named values as JSON in one table
 
 
-class DatabaseCells(StateBackend[State]):
+class DatabaseStateBackend(StateBackend[State]):
     """Values of one kind; `room` separates them from those of other kinds."""
 
     def __init__(self, database: Database, room: str, kind: type[State], clock: Clock) -> None:

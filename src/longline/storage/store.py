@@ -25,7 +25,7 @@ from longline.storage.records.history import History
 from longline.storage.records.matches import Matches
 from longline.storage.records.profiles import Profiles
 from longline.storage.records.records import Records
-from longline.storage.shared import DatabaseCells, Leaders
+from longline.storage.shared import DatabaseStateBackend, Leaders
 
 
 class Store:
@@ -49,9 +49,11 @@ class Store:
         self.leaders = Leaders(database)
         self.tasks = TaskQueue(database)
 
-    def cells(self, room: str, kind: type[State], clock: Clock) -> DatabaseCells[State]:
+    def state_backend(
+        self, room: str, kind: type[State], clock: Clock
+    ) -> DatabaseStateBackend[State]:
         """Return small values that all processes on this database share."""
-        return DatabaseCells(self._database, room, kind, clock)
+        return DatabaseStateBackend(self._database, room, kind, clock)
 
     async def now(self) -> float:
         """Return the database's time, which all machines that share it use."""
