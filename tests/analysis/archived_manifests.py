@@ -10,8 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from longline.analysis.quarantine import Replay, replay, source_now
 from longline.analysis.reextract import Reextraction, ReextractStatus, reextract, source_for
+from longline.analysis.replay import Replay, replay, source_now
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.model import Job

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from longline.analysis.quarantine import Replay, replay, source_now
+from longline.analysis.replay import Replay, replay, source_now
 from longline.orchestrator import Orchestrator
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from longline.analysis.quarantine import Replay, replay, source_now
+from longline.analysis.replay import Replay, replay, source_now
 from longline.core.errors import BadOption
 from longline.core.model import JobState, Outcome, OutcomeAction
 from longline.engine.report import JobReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from longline.analysis.rediscovery import pair
+from longline.analysis.rediscovery import pair_items
 from longline.core.model import Item
 from longline.sources.base import Source
 
@@ -34,7 +34,7 @@ def pairs(
     rows: list[dict[str, Any]], found: list[Item], limit: int | None = None
 ) -> tuple[dict[str, str], list[str]]:
     """Return the new key of each row, and the keys of the new items."""
-    paired = pair(Elements(), rows, found, limit)
+    paired = pair_items(Elements(), rows, found, limit)
     return {old: new.key for old, new in paired.items.items()}, [one.key for one in paired.new]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longline.analysis.quarantine import replay, source_now
+from longline.analysis.replay import replay, source_now
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
 from longline.orchestrator import Orchestrator

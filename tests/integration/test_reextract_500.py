@@ -98,5 +98,5 @@ async def test_transcripts_and_their_refusals_come_from_the_archive_too(
 
     assert len(outcomes) > 2
     assert result.requests == 0
-    assert [one for one in result.comparisons if one.finding is ReextractStatus.CHANGED] == []
+    assert [one for one in result.comparisons if one.status is ReextractStatus.CHANGED] == []
     assert result.as_dict()["same"] == len(before)

@@ -1,4 +1,4 @@
-"""Discovery repeated from archived answers, and the items of a job paired with what it finds."""
+"""Repeat discovery from archived responses, and pair the items of a job with those it finds."""
 
 from __future__ import annotations
 
@@ -22,99 +22,98 @@ from longline.sources.visit import Visit
 from longline.storage.columns import sanitize_key, sanitize_text
 from longline.storage.store import Store
 
-# ---------------- A past that passes again: several tasks that meet archived moments in the order
+# ---------------- Replayed time: several tasks wait for archived times in their order
 
 
 class Timeline:
-    """The time of a replay: it moves on to the next moment when everybody waits for one."""
+    """The time of a replay: it advances to the next time when every task waits for one."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._moments: list[_Moment] = []
+        self._waits: list[_Wait] = []
         self._numbers = itertools.count()
-        self._busy: set[Seat] = set()
+        self._busy: set[ReplayClock] = set()
 
-    def take_seat(self) -> Seat:
-        """Return a clock for one more task; time stands still until it waits, or leaves."""
-        seat = Seat(self)
-        self._busy.add(seat)
-        return seat
+    def new_clock(self) -> ReplayClock:
+        """Return a clock for one more task; time stops until that waits or ends."""
+        clock = ReplayClock(self)
+        self._busy.add(clock)
+        return clock
 
-    async def wait(self, seat: Seat, at: float) -> None:
-        """Wait for a moment, unless it has passed, or the task has ended and left this behind."""
-        if seat.has_left:
+    async def wait(self, clock: ReplayClock, at: float) -> None:
+        """Wait for a time, unless the task of the clock has ended."""
+        if clock.has_ended:
             return
-        moment = (at, next(self._numbers), asyncio.get_running_loop().create_future(), seat)
-        heapq.heappush(self._moments, moment)
-        seat.waiting += 1
-        self._busy.discard(seat)
-        self._move_on()
+        wait = (at, next(self._numbers), asyncio.get_running_loop().create_future(), clock)
+        heapq.heappush(self._waits, wait)
+        clock.waiting += 1
+        self._busy.discard(clock)
+        self._advance()
         try:
-            await moment[2]
+            await wait[2]
         except asyncio.CancelledError:
-            self._give_up(moment)
+            if wait in self._waits:
+                self._cancel([wait])
             raise
 
-    def leave(self, seat: Seat) -> None:
-        """Go on without a task that has ended."""
-        seat.has_left = True
-        self._busy.discard(seat)
-        if seat.waiting:  # something that the task began and did not wait for
-            self._drop([moment for moment in self._moments if moment[3] is seat])
-        self._move_on()
+    def end(self, clock: ReplayClock) -> None:
+        """Continue without a task that has ended."""
+        clock.has_ended = True
+        self._busy.discard(clock)
+        if clock.waiting:  # the task started a request and did not await it
+            self._cancel([wait for wait in self._waits if wait[3] is clock])
+        self._advance()
 
-    def _move_on(self) -> None:
-        while not self._busy and self._moments:
-            at, _, reached, seat = heapq.heappop(self._moments)
-            self._wake(seat)
-            if not reached.done():  # else it was cancelled, and nobody was there at that moment
+    def _advance(self) -> None:
+        while not self._busy and self._waits:
+            at, _, reached, clock = heapq.heappop(self._waits)
+            self._wake(clock)
+            if not reached.done():  # else it was cancelled, and time does not advance to it
                 self.now = max(self.now, at)
                 reached.set_result(None)
 
-    def _wake(self, seat: Seat) -> None:
-        # A task with several requests at once counts as waiting while one of them does.
-        seat.waiting -= 1
-        if not seat.waiting and not seat.has_left:
-            self._busy.add(seat)
+    def _wake(self, clock: ReplayClock) -> None:
+        # A task with several concurrent requests is waiting while one of them is.
+        clock.waiting -= 1
+        if not clock.waiting and not clock.has_ended:
+            self._busy.add(clock)
 
-    def _give_up(self, moment: _Moment) -> None:
-        if moment in self._moments:
-            self._drop([moment])
-
-    def _drop(self, moments: list[_Moment]) -> None:
-        for moment in moments:
-            self._moments.remove(moment)
-            self._wake(moment[3])
-            moment[2].cancel()
-        heapq.heapify(self._moments)
+    def _cancel(self, waits: list[_Wait]) -> None:
+        for wait in waits:
+            self._waits.remove(wait)
+            self._wake(wait[3])
+            wait[2].cancel()
+        heapq.heapify(self._waits)
 
 
-class Seat(Clock):
+class ReplayClock(Clock):
     """The clock of one task on a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self.waiting = 0
-        self.has_left = False
+        self.has_ended = False
 
     def now(self) -> float:
         return self._timeline.now
 
     async def sleep(self, seconds: float) -> None:
-        await self.reach(self.now() + max(0.0, seconds))
+        await self.wait_until(self.now() + max(0.0, seconds))
 
-    async def reach(self, at: float) -> None:
-        """Come back at a moment of the past, in its turn."""
+    async def wait_until(self, at: float) -> None:
+        """Return at an archived time, in the order of all tasks."""
         await self._timeline.wait(self, at)
 
-    def leave(self) -> None:
-        """Say that the task has ended."""
-        self._timeline.leave(self)
+    def end(self) -> None:
+        """Tell the timeline that the task has ended."""
+        self._timeline.end(self)
 
 
-_Moment = tuple[float, int, "asyncio.Future[None]", Seat]
+_Wait = tuple[float, int, "asyncio.Future[None]", ReplayClock]
 
-ROUNDING = 1e-5  # seconds; the times in an archive's files are whole microseconds
+# ---------------- Discovery
+
+ROUNDING = 1e-5  # seconds; the times in an archive are whole microseconds
 Row = Mapping[str, Any]
 _MANIFESTS = frozenset({"html", "api"})
 
@@ -137,22 +136,22 @@ class Rediscovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """The items of a job as the source finds them now: by row key, and those without a row."""
+class PairedItems:
+    """The items of a job as the source finds them now: by row key, and new ones without a row."""
 
     items: Mapping[str, Item] = field(default_factory=dict)
     new: Sequence[Item] = ()
 
 
 def is_manifest(source: Source) -> bool:
-    """Return whether all items of a source come from its discovery, and its code is ours."""
+    """Return whether a source is a manifest: all its items come from discovery."""
     return source.kind in _MANIFESTS
 
 
 async def rediscover(
     store: Store, archive: Archive, job: Job, source: Source, rows: Sequence[Row]
 ) -> Rediscovery:
-    """Repeat the discovery of a job with a source, from archived answers alone.
+    """Repeat the discovery of a job with a source, from archived responses only.
 
     Sources of manifests are always repeated, since any of their rules may have changed. Discovery
     written in Python is repeated only if items carry values from it.
@@ -163,15 +162,15 @@ async def rediscover(
         return Rediscovery(is_repeated=False)
     events = await store.events.list(job.id, kind="job.discovered")
     until = max((event.at for event in events), default=None)
-    seat = Timeline().take_seat()
+    clock = Timeline().new_clock()
     link = build_replay(
         archive,
         job.id,
-        seat,
+        clock,
         until=None if until is None else until + ROUNDING,
-        arrive=seat.reach,
+        arrive=clock.wait_until,
     )
-    collector = Collector(source, link, seat, job.settings.get("params") or {})
+    collector = Collector(source, link, clock, job.settings.get("params") or {})
     found: dict[str, Item] = {}
     visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
     try:
@@ -186,7 +185,7 @@ async def rediscover(
             tuple(found.values()), sanitize_text(problem), isinstance(error, NotArchived)
         )
     finally:
-        seat.leave()
+        clock.end()
     return Rediscovery(tuple(found.values()), sanitize_text("; ".join(visit.cuts)) or None)
 
 
@@ -207,17 +206,19 @@ async def _discover(
                 await stream.aclose()
 
 
-def pair(source: Source, rows: Sequence[Row], found: Sequence[Item], limit: int | None) -> Pairs:
+def pair_items(
+    source: Source, rows: Sequence[Row], found: Sequence[Item], limit: int | None
+) -> PairedItems:
     """Pair the rows of a job with the items that a source finds now.
 
-    An item is the same one if its key and its element are; if its element is, under another key; if
-    its key is; or if its address has as many items as before, in their order.
+    An item is the same if its key and its element are; if its element is, under another key; if its
+    key is; or if its URL has as many items as before, in their order.
 
     Args:
-        source: which found them.
+        source: that found them.
         rows: all items of the job, in the order in which they were found.
         found: the items, each key once.
-        limit: that of the job; no more items than that belong to it.
+        limit: of the job; it has no more items than that.
     """
     pairing = _Pairing(rows, found)
 
@@ -232,11 +233,11 @@ def pair(source: Source, rows: Sequence[Row], found: Sequence[Item], limit: int 
     pairing.match(lambda item: sanitize_key(item.key))
     pairing.match(lambda item: item.url, only_equal_counts=True)
     new = pairing.found if limit is None else pairing.found[: max(0, limit - len(rows))]
-    return Pairs(pairing.paired, new)
+    return PairedItems(pairing.paired, new)
 
 
 class _Pairing:
-    """Rows and items that have no counterpart yet, and those that have."""
+    """Rows and items without a counterpart, and the pairs found so far."""
 
     def __init__(self, rows: Sequence[Row], found: Sequence[Item]) -> None:
         self._rows = [item_of(row) for row in rows]
@@ -244,7 +245,7 @@ class _Pairing:
         self.paired: dict[str, Item] = {}
 
     def match(self, name: Callable[[Item], Hashable], *, only_equal_counts: bool = False) -> None:
-        """Pair what has the same name, in order; None is not a name."""
+        """Pair rows and items with the same name, in order; None is not a name."""
         waiting: defaultdict[Hashable, deque[Item]] = defaultdict(deque)
         for item in self.found:
             waiting[name(item)].append(item)

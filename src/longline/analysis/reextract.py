@@ -1,4 +1,4 @@
-"""Extraction once more, from archived answers: what a source makes of them now."""
+"""Extract the items of a job again from archived responses, and compare the records."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import orjson
 
 from longline.analysis.rediscovery import (
     ROUNDING,
-    Pairs,
+    PairedItems,
     Rediscovery,
+    ReplayClock,
     Row,
-    Seat,
     Timeline,
     is_manifest,
     item_of,
-    pair,
+    pair_items,
     rediscover,
 )
 from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.errors import ConfigError, LonglineError
+from longline.core.json_diff import FieldDiff, diff_json
 from longline.core.model import FINAL_STATES, Item, ItemState, Job, OutcomeAction, Record
 from longline.engine.extractor import Collector, Extraction
 from longline.http.archive.base import Archive
@@ -50,11 +51,11 @@ class NothingArchived(ConfigError):
     hint = "Run it with --archive to be able to extract again."
 
 
-# ---------------- What extracting again came to: item by item, field by field
+# ---------------- The result
 
 
 class ReextractStatus(StrEnum):
-    """What came of extracting an item again."""
+    """The result of extracting an item again."""
 
     SAME = "same"
     CHANGED = "changed"
@@ -65,29 +66,17 @@ class ReextractStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A field that differs; `old` or `new` is missing from `as_dict` where there was no field."""
-
-    field: str
-    values: Mapping[str, Any]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {"field": self.field, **self.values}
-
-
-@dataclass(frozen=True, slots=True)
 class ReextractedItem:
-    """One item: what was found, the fields that differ, why it failed.
+    """One item: its status, the fields that differ, why it failed.
 
-    `new_key` is the key that the source gives it now, if that is another one.
-    `is_superseded` says that a later job has seen the record since: it is compared with what that
-    one stored, but for the volatile fields, and never replaced.
+    `new_key` is the key that the source gives it now, if it differs. `is_superseded` says that a
+    later job has seen the record since: volatile fields are then not compared, and the record is
+    never replaced.
     """
 
     key: str
-    finding: ReextractStatus
-    changes: tuple[Change, ...] = ()
+    status: ReextractStatus
+    changes: tuple[FieldDiff, ...] = ()
     reason: str | None = None
     is_superseded: bool = False
     requests: int = 0
@@ -96,16 +85,15 @@ class ReextractedItem:
 
 @dataclass(frozen=True, slots=True)
 class Reextraction:
-    """What came of extracting the items of a job again.
+    """The result of extracting the items of a job again.
 
     Attributes:
         job: its id.
-        comparisons: one of each item, those that only the source of now finds included.
+        comparisons: one for each item, including those that only the present source finds.
         written: how many records were written.
-        unfinished: how many items of the job were never finished, and are not compared.
+        unfinished: how many items of the job never finished and are not compared.
         discovery_problem: why it is unknown whether the source finds other items now.
-        is_discovery_repeated: whether discovery was repeated; if not, nothing is known of items
-            that the source would find now.
+        is_discovery_repeated: whether discovery was repeated; without it, new items are unknown.
     """
 
     job: str
@@ -117,25 +105,25 @@ class Reextraction:
 
     @property
     def requests(self) -> int:
-        """How many requests were made, as counted by the chain."""
+        """How many requests were made, as counted by the request chain."""
         return sum(one.requests for one in self.comparisons)
 
     @property
     def exit_code(self) -> int:
-        """0 when all could be extracted and compared, 3 when some could not."""
-        lacking = self.of(ReextractStatus.FAILED) + self.of(ReextractStatus.REMOVED)
-        return 3 if lacking or self.unfinished or self.discovery_problem else 0
+        """0 when all items were extracted and compared, 3 when some were not."""
+        missing = self.of(ReextractStatus.FAILED) + self.of(ReextractStatus.REMOVED)
+        return 3 if missing or self.unfinished or self.discovery_problem else 0
 
-    def of(self, finding: ReextractStatus) -> list[ReextractedItem]:
-        """Return the items of which this was found."""
-        return [one for one in self.comparisons if one.finding is finding]
+    def of(self, status: ReextractStatus) -> list[ReextractedItem]:
+        """Return the items of this status."""
+        return [one for one in self.comparisons if one.status is status]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
         return {
             "job": self.job,
             "items": len(self.comparisons),
-            **{finding.value: len(self.of(finding)) for finding in ReextractStatus},
+            **{status.value: len(self.of(status)) for status in ReextractStatus},
             "superseded": sum(one.is_superseded for one in self.comparisons),
             "written": self.written,
             "requests": self.requests,
@@ -154,36 +142,18 @@ class Reextraction:
         }
 
 
-def changes_between(
+def diff_stored(
     old: Mapping[str, Any], new: Mapping[str, Any], ignored: frozenset[str] = frozenset()
-) -> tuple[Change, ...]:
-    """Return the fields that differ between stored data and new data, but for the ignored ones."""
-    new = _plain(new)
-    return tuple(
-        Change(
-            name, {side: data[name] for side, data in (("old", old), ("new", new)) if name in data}
-        )
-        for name in dict.fromkeys([*old, *new])
-        if name not in ignored and _text(old, name) != _text(new, name)
-    )
-
-
-def _text(data: Mapping[str, Any], name: str) -> bytes | None:
-    """Return a field as text: unlike `==`, it tells 1 from 1.0 and from true."""
-    return orjson.dumps(data[name], option=orjson.OPT_SORT_KEYS) if name in data else None
-
-
-def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return data as the database would give it back."""
-    plain: dict[str, Any] = orjson.loads(as_json(data))
-    return plain
+) -> tuple[FieldDiff, ...]:
+    """Return the top-level fields that differ between stored data and new data as stored."""
+    return diff_json(old, orjson.loads(as_json(new)), max_depth=1, ignored=ignored)
 
 
 _GOOD = frozenset({ItemState.STORED, ItemState.UNCHANGED})
 _MADE_ELSEWHERE = (
-    "it carries values that cannot be extracted again from the archive; run the source again"
+    "it contains values that cannot be extracted from the archive; run the source again"
 )
-_NOT_FOUND = "the source does not find it any more, or only under the key of another item"
+_NOT_FOUND = "the source no longer finds it, or only under the key of another item"
 
 
 def source_for(job: Job, reference: str | None, options: Mapping[str, Any]) -> Source:
@@ -192,8 +162,8 @@ def source_for(job: Job, reference: str | None, options: Mapping[str, Any]) -> S
     The job's own manifest is read again from its file; if that is gone, the job's copy is used.
 
     Args:
-        job: whose settings count, since they decide which addresses are asked for.
-        reference: another source, or a job file, whose own settings count then.
+        job: its settings are used, since they decide which URLs are requested.
+        reference: another source, or a job file, whose own settings are used then.
         options: settings that differ.
 
     Raises:
@@ -209,18 +179,18 @@ def source_for(job: Job, reference: str | None, options: Mapping[str, Any]) -> S
 
 
 def manifest_file(job: Job) -> str | None:
-    """Return the path of the manifest that a job was run with, if the file is still there."""
+    """Return the path of the manifest that a job was run with, if the file still exists."""
     spec = make_spec(job.settings)
     is_there = spec.source.endswith(SUFFIXES) and Path(spec.source).is_file()
     return spec.source if is_there else None
 
 
 def copy_notice(job: Job) -> str | None:
-    """Return that the job's copy of its manifest is used, if the file is not there any more."""
+    """Return a notice that the job's copy of its manifest is used because the file is gone."""
     spec = make_spec(job.settings)
     if spec.manifest is None or manifest_file(job) is not None:
         return None
-    return f"{spec.source} is not there any more; the job's own copy of it is used"
+    return f"{spec.source} no longer exists; the job's copy of it is used"
 
 
 async def reextract(
@@ -233,25 +203,25 @@ async def reextract(
     limit: int | None = None,
     write: bool = False,
 ) -> Reextraction:
-    """Take the finished items of a job through a source again and compare; make no request.
+    """Extract the finished items of a job again and compare the records; make no request.
 
     Args:
         store: where the job and its records are.
-        archive: where its answers are.
+        archive: where its responses are.
         job: whose items.
-        source: what extracts; a fresh object.
-        clock: says when new versions were written.
-        limit: take only so many of the items, in the order they were found.
+        source: extracts them; a new object.
+        clock: the time of new versions.
+        limit: only the first items, in the order they were found.
         write: store what is new or changed.
 
     Raises:
-        NothingArchived: the job kept no answers.
+        NothingArchived: the job has no archived responses.
     """
     if not await archive.count(job.id):
         raise NothingArchived(job.id)
     rows = await store.queue.rows(job.id)
     again = await rediscover(store, archive, job, source, rows)
-    pairs = pair(source, rows, again.items, job.settings.get("limit"))
+    pairs = pair_items(source, rows, again.items, job.settings.get("limit"))
     tried = [row for row in rows if row["state"] in FINAL_STATES and row["finished_at"] is not None]
     found = _Reextractor(
         store,
@@ -280,7 +250,7 @@ async def reextract(
 
 
 class _Reextractor:
-    """Takes items through their layers, at the times at which it happened."""
+    """Runs the layers of items again, at the archived times."""
 
     def __init__(
         self,
@@ -290,7 +260,7 @@ class _Reextractor:
         source: Source,
         *,
         again: Rediscovery,
-        pairs: Pairs,
+        pairs: PairedItems,
         written_at: float | None,
     ) -> None:
         self._store = store
@@ -305,25 +275,25 @@ class _Reextractor:
         self.written = 0
 
     async def run(self, rows: Sequence[Row]) -> list[ReextractedItem]:
-        """Return what came of the rows, in their order."""
+        """Return the results of the rows, in their order."""
         done: dict[str, ReextractedItem] = {}
         waiting = list(rows)
-        # Layers may add items, and those again others: each wave has what the one before added.
+        # Layers may add items, whose layers add others: each round has those of the one before.
         while ready := [(row, item) for row in waiting if (item := self._item(row)) is not None]:
             done |= await self._run_all(ready)
             waiting = [row for row in waiting if row["key"] not in done]
-        done |= {row["key"]: self._unextracted(row) for row in waiting}
+        done |= {row["key"]: self._explain_missing(row) for row in waiting}
         return [done[row["key"]] for row in rows]
 
     async def run_new(self, rows: Sequence[Row]) -> list[ReextractedItem]:
-        """Return what came of the items that the job did not have; `rows` are those it had."""
+        """Return the results of items that the job did not have; `rows` are those it had."""
         now = max((row["finished_at"] for row in rows), default=0.0)
-        told = {"state": None, "tries": 1, "seconds": 0.0, "finished_at": now}
-        ready = [({"key": sanitize_key(one.key), **told}, one) for one in self._pairs.new]
+        row = {"state": None, "tries": 1, "seconds": 0.0, "finished_at": now}
+        ready = [({"key": sanitize_key(one.key), **row}, one) for one in self._pairs.new]
         return list((await self._run_all(ready)).values())
 
     def _item(self, row: Row) -> Item | None:
-        """Return the item of a row as the source finds it now; None if it does not, or not yet."""
+        """Return the item of a row as the source finds it now; None if it does not (yet)."""
         key, stored = row["key"], item_of(row)
         if self._source.obstacle_to_repeat(stored) is not None:
             return None
@@ -334,7 +304,7 @@ class _Reextractor:
             return stored if is_lost else None
         return None if self._source.carries_values(stored) else stored
 
-    def _unextracted(self, row: Row) -> ReextractedItem:
+    def _explain_missing(self, row: Row) -> ReextractedItem:
         key, again = row["key"], self._again
         if (obstacle := self._source.obstacle_to_repeat(item_of(row))) is not None:
             return ReextractedItem(key, ReextractStatus.FAILED, reason=obstacle)
@@ -347,36 +317,36 @@ class _Reextractor:
 
     async def _run_all(self, ready: Sequence[tuple[Row, Item]]) -> dict[str, ReextractedItem]:
         timeline = Timeline()
-        own = timeline.take_seat()
+        own = timeline.new_clock()
         tasks: dict[str, asyncio.Task[ReextractedItem]] = {}
         try:
             async with asyncio.TaskGroup() as group:
-                for row, item in sorted(ready, key=lambda one: _start(one[0])):
-                    await own.reach(_start(row))
-                    repeat = self._repeat(row, item, timeline.take_seat())
-                    tasks[row["key"]] = group.create_task(repeat)
-                own.leave()
+                for row, item in sorted(ready, key=lambda one: _started_at(one[0])):
+                    await own.wait_until(_started_at(row))
+                    extracting = self._extract_again(row, item, timeline.new_clock())
+                    tasks[row["key"]] = group.create_task(extracting)
+                own.end()
         except* LonglineError as several:
             raise several.exceptions[0] from several
         return {row["key"]: tasks[row["key"]].result() for row, _ in ready}
 
-    async def _repeat(self, row: Row, item: Item, seat: Seat) -> ReextractedItem:
+    async def _extract_again(self, row: Row, item: Item, clock: ReplayClock) -> ReextractedItem:
         try:
-            extraction = await self._extract(row, item, seat)
+            extraction = await self._extract(row, item, clock)
         finally:
-            seat.leave()
+            clock.end()
         self._added.update({sanitize_key(one.key): one for one in extraction.found})
         new_key = sanitize_key(item.key)
-        # A record that was written under its new key before is what this one is compared with.
+        # A record that was written under the new key before is the one to compare with.
         stored = await self._stored(new_key)
         is_renamed = new_key != row["key"]
         if is_renamed and stored is None:
             stored = await self._stored(row["key"])
         else:
             is_renamed = False
-        found = self._compared(row, extraction, stored, is_renamed=is_renamed)
+        found = self._compare(row, extraction, stored, is_renamed=is_renamed)
         if (
-            found.finding in {ReextractStatus.NEW, ReextractStatus.CHANGED}
+            found.status in {ReextractStatus.NEW, ReextractStatus.CHANGED}
             and not found.is_superseded
         ):
             await self._write(extraction.record)
@@ -390,32 +360,33 @@ class _Reextractor:
         )
         return rows[0] if rows else None
 
-    async def _extract(self, row: Row, item: Item, seat: Seat) -> Extraction:
+    async def _extract(self, row: Row, item: Item, clock: ReplayClock) -> Extraction:
         until = row["finished_at"] + ROUNDING
-        link = build_replay(self._archive, self._job.id, seat, until=until, arrive=seat.reach)
-        collector = Collector(self._source, link, seat, self._params)
+        link = build_replay(
+            self._archive, self._job.id, clock, until=until, arrive=clock.wait_until
+        )
+        collector = Collector(self._source, link, clock, self._params)
         return await collector.collect(item, tries=row["tries"])
 
-    def _compared(
+    def _compare(
         self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
     ) -> ReextractedItem:
         key, was_good = row["key"], row["state"] in _GOOD or row["state"] is None
-        if missing := missing_answer(
-            extraction
-        ):  # without it, nothing can be said about the others
+        # Without that response nothing is known about the record.
+        if missing := missing_response(extraction):
             return ReextractedItem(key, ReextractStatus.FAILED, reason=missing)
         if extraction.record is None:
             was_stored = row["state"] in _GOOD
             is_skipped = not was_stored and extraction.outcome.action is OutcomeAction.SKIP
-            finding = ReextractStatus.SKIPPED if is_skipped else ReextractStatus.FAILED
-            return ReextractedItem(key, finding, reason=extraction.outcome.reason)
+            status = ReextractStatus.SKIPPED if is_skipped else ReextractStatus.FAILED
+            return ReextractedItem(key, status, reason=extraction.outcome.reason)
         is_superseded = self._is_superseded(row, stored)
         if stored is None or not was_good:
             return ReextractedItem(key, ReextractStatus.NEW, is_superseded=is_superseded)
         ignored = self._source.volatile if is_superseded else frozenset()
-        changes = changes_between(stored["data"], extraction.record.data, ignored)
-        finding = ReextractStatus.CHANGED if changes or is_renamed else ReextractStatus.SAME
-        return ReextractedItem(key, finding, changes, is_superseded=is_superseded)
+        changes = diff_stored(stored["data"], extraction.record.data, ignored)
+        status = ReextractStatus.CHANGED if changes or is_renamed else ReextractStatus.SAME
+        return ReextractedItem(key, status, changes, is_superseded=is_superseded)
 
     def _is_superseded(self, row: Row, stored: Row | None) -> bool:
         if stored is None or stored["job_id"] == self._job.id:
@@ -426,20 +397,20 @@ class _Reextractor:
     async def _write(self, record: Record | None) -> None:
         if record is None or self._written_at is None:
             return
-        # A changed source may have another name; these are still the records of the job's.
+        # A changed source may have another name; the records still belong to the job's.
         ours = replace(record, source=self._job.source)
         await self._store.records.create(ours, at=self._written_at, job=self._job.id)
         self.written += 1
 
 
-def _start(row: Row) -> float:
-    moment: float = row["finished_at"] - (row["seconds"] or 0.0)
-    return moment
+def _started_at(row: Row) -> float:
+    started: float = row["finished_at"] - (row["seconds"] or 0.0)
+    return started
 
 
-def missing_answer(extraction: Extraction) -> str | None:
-    """Return which answer an extraction asked for that the archive does not hold."""
-    for happening in extraction.usage.events:
-        if happening.kind == MISSING:
-            return str(NotArchived(**happening.data))
+def missing_response(extraction: Extraction) -> str | None:
+    """Return which response an extraction requested that the archive does not hold."""
+    for event in extraction.usage.events:
+        if event.kind == MISSING:
+            return str(NotArchived(**event.data))
     return None

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from multidict import CIMultiDict
 
-from longline.analysis.reextract import changes_between
+from longline.analysis.reextract import diff_stored
 from longline.config.job_spec import JobSpec
 from longline.core.clock import Clock
 from longline.core.errors import BadFile, DestinationUnwritable, FailureKind, FetchError
@@ -215,7 +215,7 @@ def _differences(
         yield f"the item ended as {found[0]}{why}, recorded as {wanted[0]}"
         return
     # Volatile fields are compared, too: the same responses give the same values.
-    for change in changes_between(wanted[1] or {}, found[1] or {}):
+    for change in diff_stored(wanted[1] or {}, found[1] or {}):
         old, new = (_side(change.values, side) for side in ("old", "new"))
         yield f"{change.field}: recorded {old}, now {new}"
 

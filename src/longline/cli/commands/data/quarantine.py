@@ -13,8 +13,8 @@ import orjson
 from rich.table import Table as Grid
 from rich.text import Text
 
-from longline.analysis.quarantine import Replay, replay, source_now
 from longline.analysis.reextract import copy_notice
+from longline.analysis.replay import Replay, replay, source_now
 from longline.cli.options import JOB, home_option, json_option, settings_of
 from longline.cli.output import (
     count_text,

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from longline.analysis.reextract import (
-    Change,
     Reextraction,
     ReextractStatus,
     copy_notice,
@@ -21,6 +20,7 @@ from longline.cli.output import print_json, print_line, print_note, value_text
 from longline.cli.queries import with_store
 from longline.cli.table import Table
 from longline.core.clock import SystemClock
+from longline.core.json_diff import FieldDiff
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
@@ -126,7 +126,7 @@ def _print_changes(result: Reextraction) -> None:
         click.echo(f"and {len(changed) - _SHOWN} more items; --json shows all")
 
 
-def _side(change: Change, side: str) -> str:
+def _side(change: FieldDiff, side: str) -> str:
     if side not in change.values:
         return "(no such field)"
     text = value_text(change.values[side])

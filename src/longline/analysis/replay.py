@@ -1,7 +1,7 @@
-"""Quarantined items processed again with a changed source, without a request.
+"""Process quarantined items again with a changed source, without a request.
 
-Items of manifests are read again from archived pages, from discovery on. Of other sources, and of
-jobs without an archive, compose and pipeline run again on what the layers left.
+Items of manifests are extracted again from archived pages, starting with discovery. For other
+sources, and for jobs without an archive, compose and pipeline run again on the stored material.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from longline.analysis.rediscovery import (
     ROUNDING,
-    Pairs,
+    PairedItems,
     Rediscovery,
     Timeline,
     is_manifest,
-    pair,
+    pair_items,
     rediscover,
 )
-from longline.analysis.reextract import missing_answer, source_for
+from longline.analysis.reextract import missing_response, source_for
 from longline.config.job_spec import make_spec
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, ConfigError
@@ -49,24 +49,24 @@ _EXIT_CODES = {JobState.COMPLETE: 0, JobState.FAILED: 1, JobState.PARTIAL: _EXIT
 _EXIT_OPEN = 4
 _HELD = (ItemState.QUARANTINED, ItemState.FAILED)
 _UNFINISHED = (ItemState.QUEUED, ItemState.LEASED)
-_NOT_RULES = {  # what of a manifest decides neither what is asked for nor how answers are read
+_NOT_RULES = {  # parts of a manifest that decide neither what is requested nor how it is read
     *("about", "version", "rate", "burst", "max_in_flight", "headers", "cookies", "auth", "cache"),
     *("expects", "pipeline"),
 }
-_KEPT_NO_PAGES = (
-    "the manifest reads it differently now, and the job kept no pages to read again; run the "
-    "source again, with --archive to be able to replay later"
+_NO_PAGES = (
+    "the manifest reads it differently now, and the job has no archived pages; run the source "
+    "again, with --archive to be able to replay later"
 )
-_NOT_FOUND = "the source does not find it any more; `longline reextract` shows what it finds"
+_NOT_FOUND = "the source no longer finds it; `longline reextract` shows what it finds"
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of the quarantined items of a job.
+    """The result of replaying the quarantined items of a job.
 
-    `left` says of each that could not be looked at, by its key, why; `still` of each that does not
-    fit, what is wrong now. `others` counts those that another replay has settled meanwhile.
-    `renamed` has the new key of each item that the changed source gives another one.
+    `left` says by key why an item could not be replayed, `still` what is wrong with one that is
+    still invalid. `others` counts items that another replay has settled meanwhile. `renamed` has
+    the new keys of items that the changed source names differently.
     """
 
     job: str
@@ -86,16 +86,16 @@ class Replay:
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with: as a run that left the job in this state.
+        """The exit code of a run that leaves the job in this state.
 
-        One that changed nothing: 3 when something would still be in quarantine.
+        For a dry run: 3 when an item would still be in quarantine.
         """
         if self.is_dry:
             return _EXIT_PARTIAL if self.still or self.left else 0
         return _EXIT_CODES.get(self.state, _EXIT_OPEN)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON."""
+        """Return the object that `--json` prints."""
         states = ("stored", "unchanged", "skipped", "failed", "quarantined")
         return {
             "job": self.job,
@@ -114,16 +114,16 @@ class Replay:
 
 
 def source_now(job: Job, reference: str | None) -> Source:
-    """Return the source of a job as it is now: the one that is named, or the job's own.
+    """Return the source of a job as it is now: the named one, or the job's own.
 
-    A manifest is read from its file again, if that is still there; else the job's copy counts.
+    A manifest is read from its file again if that exists; otherwise the job's copy is used.
 
     Raises:
-        ConfigError: there is no such source, or it is another one than the job's.
+        ConfigError: there is no such source, or it is not the job's.
     """
     source = source_for(job, reference, {})
     if source.name != job.source:
-        problem = f"job {job.id} is one of {job.source!r}, and this source is {source.name!r}"
+        problem = f"job {job.id} is a run of {job.source!r}, and this source is {source.name!r}"
         raise BadOption("--source", problem)
     return source
 
@@ -138,18 +138,18 @@ async def replay(
     keys: Sequence[str] = (),
     dry_run: bool = False,
 ) -> Replay:
-    """Make records of what is quarantined in a job, without a request; end the job anew.
+    """Turn the quarantined items of a job into records, without a request, and end it again.
 
-    Every batch of items is committed whole, so that whoever is killed here goes on later.
+    Every batch of items is one transaction, so a killed replay can be run again.
 
     Args:
         store: where the job and its records are.
         job: whose items.
-        source: what they are made with now; of the job's name.
-        clock: says when it happened.
-        archive: where the answers of the job are, if it kept them.
+        source: processes them now; has the job's source name.
+        clock: the time of the changes.
+        archive: where the responses of the job are, if it has any.
         keys: only these items.
-        dry_run: change nothing, and say what would come of it.
+        dry_run: change nothing, and return what would happen.
 
     Raises:
         BadOption: a key is not in quarantine, or the job is running.
@@ -157,12 +157,12 @@ async def replay(
     if not dry_run and (await store.jobs.get(job.id)).state is JobState.RUNNING:
         problem = "is running; replay it when it has ended, or resume it if it was killed"
         raise BadOption("JOB", f"{job.id} {problem}")
-    has_answers = archive is not None and await archive.count(job.id) > 0
+    has_responses = archive is not None and await archive.count(job.id) > 0
     replayer = _Replayer(
-        store, job, source, clock, archive=archive if has_answers else None, is_dry=dry_run
+        store, job, source, clock, archive=archive if has_responses else None, is_dry=dry_run
     )
     for key in keys:
-        await store.quarantine.get(job.id, key)  # a wrong one is told before anything is done
+        await store.quarantine.get(job.id, key)  # raises for a wrong key before anything is done
     await replayer.run(keys)
     if not dry_run:
         await replayer.finish()
@@ -181,7 +181,7 @@ async def replay(
 
 
 class _Replayer:
-    """Goes through the quarantine of one job."""
+    """Replays the quarantine of one job."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _Replayer:
         self._clock = clock
         self._archive = archive if is_manifest(source) else None
         self._again = Rediscovery(is_repeated=False)
-        self._pairs = Pairs()
+        self._pairs = PairedItems()
         self._keys: set[str] = set()
         self._params = job.settings.get("params") or {}
         self._is_dry = is_dry
@@ -212,7 +212,7 @@ class _Replayer:
         self.renamed: dict[str, str] = {}
 
     async def run(self, keys: Sequence[str]) -> None:
-        """Look at every item once."""
+        """Replay every item once."""
         if self._archive is not None and await self._store.quarantine.held(self._job.id, limit=1):
             await self._rediscover(self._archive)
         last = 0
@@ -220,28 +220,28 @@ class _Replayer:
             self._job.id, keys=keys, after=last, limit=_BATCH
         ):
             last = batch[-1].id
-            looked_at = [await self._look(held) for held in batch]
-            await self._commit([one for one in looked_at if one is not None])
+            replayed = [await self._replay(held) for held in batch]
+            await self._commit([one for one in replayed if one is not None])
 
     async def _rediscover(self, archive: Archive) -> None:
         rows = await self._store.queue.rows(self._job.id)
         self._again = await rediscover(self._store, archive, self._job, self._source, rows)
         limit = self._job.settings.get("limit")
-        self._pairs = pair(self._source, rows, self._again.items, limit)
+        self._pairs = pair_items(self._source, rows, self._again.items, limit)
         self._keys = {row["key"] for row in rows}
 
     async def finish(self) -> None:
-        """Say what was done, and end the job if nothing of it is left to do."""
+        """Append an event, and end the job if nothing is left to do."""
         jobs, now = self._store.jobs, self._clock.now()
-        # Whoever was killed after the last item has left only this to do.
+        # A replay that was killed after its last item has left only this to do.
         is_unended = (await jobs.get(self._job.id)).reason == UNENDED
         if not (self.ends or is_unended or await jobs.is_over(self._job.id)):
             return
         ends = dict(self.ends)
-        told = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
+        event = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
         drift = DriftMonitor(self._store, self._source, self._clock)
         await drift.begin(self._job)
-        await self._store.quarantine.end(self._job.id, now, await drift.ending(), [told])
+        await self._store.quarantine.end(self._job.id, now, await drift.ending(), [event])
 
     async def _commit(self, mended: list[Mended]) -> None:
         if not mended:
@@ -265,48 +265,48 @@ class _Replayer:
     def _count_lost(self, states: Iterable[tuple[Mended, ItemState]]) -> None:
         for mended, state in states:
             if state in _HELD:
-                self.left[mended.held.item.key] = "somebody else has looked at it meanwhile"
+                self.left[mended.held.item.key] = "another replay has processed it meanwhile"
             elif state in _UNFINISHED:
                 self.left[mended.held.item.key] = "it is collected again"
             else:
                 self.others += 1
 
-    async def _look(self, held: Held) -> Mended | None:
-        """Return what comes of an item now; None when that cannot be known without a request."""
+    async def _replay(self, held: Held) -> Mended | None:
+        """Return the outcome of an item now; None when that takes a request."""
         if self._archive is not None:
-            mended, problem = await self._look_into(self._archive, held)
-            # What the layers left is only as good as the rules that read it.
+            mended, problem = await self._replay_archived(self._archive, held)
+            # Stored material is valid only if the rules that read it are unchanged.
             if mended is not None or not self._is_read_as_before:
                 self._leave(held, problem)
                 return mended
         elif _manifest_of(self._source) is not None and not self._is_read_as_before:
-            return await self._look_at_record(held)
+            return await self._replay_record(held)
         material = unpack_material(held.raw)
         missing = [name for name in self._needed if name not in material.results]
         if not missing:
-            return Mended(held, self._made(held, material))
-        problem = (
-            f"layer {', '.join(missing)} left nothing to work with; `longline retry` asks for it"
-        )
-        # Layers of manifests ask only through the visit, which can be refused; others' may not.
-        mended = await self._look_without_asking(held) if is_manifest(self._source) else None
+            return Mended(held, self._run_pipeline(held, material))
+        problem = f"layer {', '.join(missing)} has no stored result; `longline retry` requests it"
+        # Layers of manifests request only through the visit, which can be refused here.
+        mended = await self._replay_without_requests(held) if is_manifest(self._source) else None
         self._leave(held, problem if mended is None else None)
         return mended
 
-    async def _look_into(self, archive: Archive, held: Held) -> tuple[Mended | None, str | None]:
-        """Return what the archived answers give, or why they give nothing."""
+    async def _replay_archived(
+        self, archive: Archive, held: Held
+    ) -> tuple[Mended | None, str | None]:
+        """Return the outcome from archived responses, or why there is none."""
         old, found = held.item.key, self._pairs.items.get(held.item.key)
         if found is None:
             return None, self._again.problem or _NOT_FOUND
         item = replace(found, key=sanitize_key(found.key))
         if item.key != old and item.key in self._keys:
             return None, f"its key would be {item.key}, which another item of the job has"
-        seat = Timeline().take_seat()
+        clock = Timeline().new_clock()
         until = held.finished_at + ROUNDING
-        link = build_replay(archive, self._job.id, seat, until=until, arrive=seat.reach)
-        collector = Collector(self._source, link, seat, self._params)
+        link = build_replay(archive, self._job.id, clock, until=until, arrive=clock.wait_until)
+        collector = Collector(self._source, link, clock, self._params)
         extraction = await collector.collect(item, tries=held.tries)
-        if problem := missing_answer(extraction):
+        if problem := missing_response(extraction):
             return None, problem
         if extraction.outcome.action is OutcomeAction.DEFER:
             return None, extraction.outcome.reason
@@ -314,11 +314,11 @@ class _Replayer:
             self.renamed[old] = item.key
         return Mended(replace(held, item=item), extraction.outcome), None
 
-    async def _look_at_record(self, held: Held) -> Mended | None:
-        """Read again the record that an item carries, if only its fields are read differently."""
+    async def _replay_record(self, held: Held) -> Mended | None:
+        """Extract again from the record in an item, if only its fields are read differently."""
         is_enough = self._is_listed_as_before and "record" in held.item.data
-        mended = await self._look_without_asking(held) if is_enough else None
-        self._leave(held, _KEPT_NO_PAGES if mended is None else None)
+        mended = await self._replay_without_requests(held) if is_enough else None
+        self._leave(held, _NO_PAGES if mended is None else None)
         return mended
 
     def _leave(self, held: Held, problem: str | None) -> None:
@@ -327,12 +327,12 @@ class _Replayer:
 
     @cached_property
     def _is_read_as_before(self) -> bool:
-        """Whether the manifest asks for and reads the same as the one the job was run with."""
+        """Whether the manifest requests and reads the same as the one the job was run with."""
         return self._rules_of_job is not None and _rules(self._source) == self._rules_of_job
 
     @cached_property
     def _is_listed_as_before(self) -> bool:
-        """Whether the manifest differs in the fields of records at most."""
+        """Whether the manifest differs at most in the fields of records."""
         return self._rules_of_job is not None and _without_fields(
             _rules(self._source)
         ) == _without_fields(self._rules_of_job)
@@ -345,19 +345,19 @@ class _Replayer:
         except ConfigError:
             return None  # an older version wrote it
 
-    def _made(self, held: Held, material: Material) -> Outcome:
+    def _run_pipeline(self, held: Held, material: Material) -> Outcome:
         try:
             record = self._pipeline.record(held.item, material)
-        except Exception as error:  # noqa: BLE001  # the edge of an item: others are still to come
+        except Exception as error:  # noqa: BLE001  # the edge of an item: others follow
             return refusal(error, material, is_whole=True)
         return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
 
-    async def _look_without_asking(self, held: Held) -> Mended | None:
-        """Run the layers again on what the item carries; None when they need a request."""
-        refusing = _Refusing()
+    async def _replay_without_requests(self, held: Held) -> Mended | None:
+        """Run the layers again on the item; None when they need a request."""
+        refusing = _RefuseRequests()
         collector = Collector(self._source, refusing, self._clock, self._params)
         extraction = await collector.collect(held.item, tries=held.tries)
-        return None if refusing.was_asked else Mended(held, extraction.outcome)
+        return None if refusing.was_called else Mended(held, extraction.outcome)
 
 
 def _manifest_of(source: Source | type[Source]) -> Manifest | None:
@@ -366,7 +366,7 @@ def _manifest_of(source: Source | type[Source]) -> Manifest | None:
 
 
 def _rules(source: Source | type[Source]) -> dict[str, Any] | None:
-    """Return what a manifest says about what is asked for and how answers are read."""
+    """Return the parts of a manifest that decide what is requested and how it is read."""
     manifest = _manifest_of(source)
     return None if manifest is None else manifest.model_dump(exclude=_NOT_RULES)
 
@@ -377,12 +377,12 @@ def _without_fields(rules: Mapping[str, Any] | None) -> dict[str, Any]:
     return {**(rules or {}), "fields": None, "endpoints": others}
 
 
-class _Refusing:
-    """A request chain that answers nothing."""
+class _RefuseRequests:
+    """A request chain that refuses every request."""
 
-    was_asked = False
+    was_called = False
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         del usage
-        self.was_asked = True
+        self.was_called = True
         raise NotArchived(request.url, request.method)
