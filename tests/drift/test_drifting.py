@@ -76,7 +76,7 @@ async def test_what_others_have_committed_decides_at_the_end(
     other = await committed(store, clock, rows(100, 50))
 
     await drifting.begin(other)
-    ending = await drifting.ending()
+    ending = await drifting.result()
 
     assert list(ending.profile["drift"]) == ["text"]
     (told,) = ending.drift
@@ -91,9 +91,9 @@ async def test_what_is_told_is_noticed_and_written_down(
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
     for finish in await finishes(store, job, rows(100, 50), clock.now()):
-        drifting.tell(finish, ItemState.STORED)
+        drifting.on_commit(finish, ItemState.STORED)
 
-    await drifting.look()
+    await drifting.check()
 
     (event,) = await store.events.list(job.id, kind=NOTICED)
     assert (event.key, event.data["field"], event.data["before"]) == ("100", "text", "in 100%")
@@ -108,9 +108,9 @@ async def test_what_was_parked_or_lost_says_nothing(
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
     for finish in await finishes(store, job, rows(100, 50), clock.now()):
-        drifting.tell(finish, None)
+        drifting.on_commit(finish, None)
 
-    await drifting.look()
+    await drifting.check()
 
     assert await store.events.list(job.id, kind=NOTICED) == []
 
@@ -125,7 +125,7 @@ async def test_what_any_process_has_noticed_counts(
     )
 
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
 
     assert ending.drift == (told["text"],)
 
@@ -139,7 +139,7 @@ async def test_what_was_noticed_before_the_job_was_opened_again_does_not(
     await store.events.append(event, {**event, "kind": "job.reopened", "data": {}})
 
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
 
     assert ending.drift == ()
 
@@ -167,7 +167,7 @@ async def ended(
     """Return a job with these records that has ended, and what its end said."""
     job = await committed(store, clock, rows, **spec)
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
     await store.jobs.finish(job.id, clock.now(), ending)
     await clock.sleep(3600)
     return job, ending
@@ -293,7 +293,7 @@ async def test_a_job_whose_records_a_later_one_has_taken_keeps_its_drift(
     await ended(drifting, clock, store, rows(150))
 
     await drifting.begin(job)
-    again = await drifting.ending()
+    again = await drifting.result()
 
     assert len(told.drift) == 1
     assert (again.drift, again.profile["records"]) == (told.drift, 150)
@@ -308,7 +308,7 @@ async def test_a_job_whose_records_are_still_its_own_is_judged_by_them(
     await store.events.append(event)
 
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
 
     assert list(ending.profile["drift"]) == ["text", "other"]
 
@@ -321,7 +321,7 @@ async def test_what_is_accepted_is_not_told_when_the_job_is_judged_anew(
     await accept_profile(store, job.id, clock.now())
 
     await drifting.begin(job)
-    await store.quarantine.end(job.id, clock.now(), await drifting.ending())
+    await store.quarantine.end(job.id, clock.now(), await drifting.result())
 
     kept, again = await store.profiles.find(job.id), await store.jobs.get(job.id)
     assert told.drift != ()
@@ -348,7 +348,7 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
     await store.quarantine.settle(list(map(Mended, held, mended)), clock.now() + 9_999)
 
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
 
     assert (len(held), ending.profile["records"], ending.drift) == (50, 200, ())
 
@@ -357,7 +357,7 @@ async def left_unreadable(store: Store, clock: VirtualClock, drifting: DriftMoni
     """Leave a measure that no judge can read."""
     job = await committed(store, clock, rows(10))
     await drifting.begin(job)
-    profile = dict((await drifting.ending()).profile)
+    profile = dict((await drifting.result()).profile)
     del profile["fields"]
     await store.jobs.finish(job.id, clock.now(), DriftResult(profile))
 
@@ -369,7 +369,7 @@ async def test_a_bug_of_the_judge_is_a_warning_and_the_job_ends(
     job = await committed(store, clock, rows(10))
 
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
     await store.jobs.finish(job.id, clock.now(), ending)
 
     over, kept = await store.jobs.get(job.id), await store.profiles.find(job.id)
@@ -391,7 +391,7 @@ async def test_what_was_noticed_counts_although_the_whole_cannot_be_judged(
     await store.events.append(event)
 
     await drifting.begin(job)
-    ending = await drifting.ending()
+    ending = await drifting.result()
 
     assert ending.drift == (told["text"],)
 

@@ -9,7 +9,7 @@ import pytest
 
 from longline.drift.detector import judge_run
 from longline.drift.profiles import Profile, Shape, shape_of
-from longline.drift.uniformity import ALIKE, alike
+from longline.drift.uniformity import ALIKE, find_uniformity
 
 Row = Callable[[int], dict[str, Any]]
 
@@ -23,13 +23,13 @@ def quotes(n: int) -> dict[str, Any]:
 
 
 def test_one_title_for_all_records_is_suspicious() -> None:
-    assert len(alike(shapes_of(quotes))) == 1
+    assert len(find_uniformity(shapes_of(quotes))) == 1
 
 
 def test_one_title_for_nearly_all_records_is_suspicious() -> None:
     mixed = shapes_of(lambda n: {**quotes(n), "title": "Quotes" if n % 50 else f"t{n}"})
 
-    assert len(alike(mixed)) == 1
+    assert len(find_uniformity(mixed)) == 1
 
 
 @pytest.mark.parametrize("constant", [("brand", "about"), ("intro", "about"), ("name", "about")])
@@ -37,19 +37,21 @@ def test_records_that_differ_only_in_their_address_are_suspicious(
     constant: tuple[str, ...],
 ) -> None:
     same = dict.fromkeys(constant, "The same for all")
-    found = alike(shapes_of(lambda n: {"url": f"/p/{n}", "id": n, "text": "Welcome", **same}))
+    found = find_uniformity(
+        shapes_of(lambda n: {"url": f"/p/{n}", "id": n, "text": "Welcome", **same})
+    )
 
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("key", ["tag/t{}", "https://q.test/category/c{}/", "tag/t{}/page/1"])
 def test_keys_of_categories_are_suspicious(key: str) -> None:
-    assert len(alike(shapes_of(lambda n: {"title": f"t{n}"}, key=key))) == 1
+    assert len(find_uniformity(shapes_of(lambda n: {"title": f"t{n}"}, key=key))) == 1
 
 
 @pytest.mark.parametrize("key", ["category/shoes/shoe-{}", "{}", "author/a{}", "books/tagged-{}"])
 def test_keys_of_items_are_not(key: str) -> None:
-    assert alike(shapes_of(lambda n: {"title": f"t{n}"}, key=key)) == []
+    assert find_uniformity(shapes_of(lambda n: {"title": f"t{n}"}, key=key)) == []
 
 
 @pytest.mark.parametrize(
@@ -69,11 +71,11 @@ def test_keys_of_items_are_not(key: str) -> None:
     ],
 )
 def test_what_is_constant_by_nature_is_not_suspicious(row: Row) -> None:
-    assert alike(shapes_of(row)) == []
+    assert find_uniformity(shapes_of(row)) == []
 
 
 def test_a_few_records_may_be_alike() -> None:
-    assert alike(shapes_of(quotes, count=9)) == []
+    assert find_uniformity(shapes_of(quotes, count=9)) == []
 
 
 def test_a_judgement_warns_and_stays_sound() -> None:

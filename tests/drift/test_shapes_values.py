@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from longline.drift.profiles import Shape, Shared, shape_of, shape_of_failure
+from longline.drift.profiles import Shape, ShapeCache, shape_of, shape_of_failure
 from longline.pipeline.errors import ValidationFailed
 from longline.pipeline.validate import Validate
 from tests.pipeline.drafts import draft
@@ -35,11 +35,11 @@ def record(number: int) -> Any:
     return orjson.loads(orjson.dumps(data))  # as records come from the database
 
 
-def shapes_of_many(shared: Shared | None) -> list[Shape]:
+def shapes_of_many(shared: ShapeCache | None) -> list[Shape]:
     return [shape_of(str(one), record(one), one % 5, shared=shared) for one in range(300)]
 
 
-def memory_of_many(shared: Shared | None) -> int:
+def memory_of_many(shared: ShapeCache | None) -> int:
     tracemalloc.start()
     kept = shapes_of_many(shared)
     used, _ = tracemalloc.get_traced_memory()
@@ -49,15 +49,15 @@ def memory_of_many(shared: Shared | None) -> int:
 
 
 def test_shapes_that_share_their_parts_are_the_same_shapes() -> None:
-    assert shapes_of_many(Shared()) == shapes_of_many(None)
+    assert shapes_of_many(ShapeCache()) == shapes_of_many(None)
 
 
 def test_shapes_that_share_their_parts_take_half_the_memory_or_less() -> None:
-    assert memory_of_many(Shared()) <= memory_of_many(None) / 2
+    assert memory_of_many(ShapeCache()) <= memory_of_many(None) / 2
 
 
 def test_a_flag_is_not_shared_with_an_equal_number() -> None:
-    shared = Shared()
+    shared = ShapeCache()
     cells = shape_of("a", {"one": 1, "yes": True}, shared=shared).cells
 
     assert [cell and cell.kind for cell in cells.values()] == ["number", "flag"]

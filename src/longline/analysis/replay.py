@@ -241,7 +241,7 @@ class _Replayer:
         event = event_row(self._job.id, now, "job.replayed", ends=ends, left=len(self.left))
         drift = DriftMonitor(self._store, self._source, self._clock)
         await drift.begin(self._job)
-        await self._store.quarantine.end(self._job.id, now, await drift.ending(), [event])
+        await self._store.quarantine.end(self._job.id, now, await drift.result(), [event])
 
     async def _commit(self, mended: list[Mended]) -> None:
         if not mended:

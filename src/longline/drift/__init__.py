@@ -1,1 +1,1 @@
-"""What is watched while jobs run: here, whether a source still looks as it always did."""
+"""Detect that the data of a source has drifted: a changed layout, lost fields, odd values."""

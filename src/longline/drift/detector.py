@@ -1,4 +1,4 @@
-"""Whether a source still looks as it did: while it runs, and over the whole run at its end."""
+"""Detect drift against a baseline: while a job runs, and over the whole run at its end."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from statistics import median
 from longline.drift.profiles import (
     BLOCK,
     SCORE,
+    BlockTally,
     FieldProfile,
-    Kinds,
+    FieldTally,
     Profile,
+    RecordKinds,
     Shape,
     Sketch,
-    Tallies,
-    Tally,
     chance_of_fewer,
     chance_of_more,
+    merge_tallies,
     profile_of,
     share_above,
     share_below,
-    tally,
-    together,
+    tally_block,
 )
-from longline.drift.uniformity import ALIKE, alike
+from longline.drift.uniformity import ALIKE, find_uniformity
 
-# ---------------- What differs between records of now and a profile: only what is large, new and
+# ---------------- Drift of a block or a run against a profile: large, new and unlikely changes
 
 VALID = "@valid"
-"""The share of items that are records at all, told like a field."""
+"""The share of items that became records, reported like a field."""
 ITEMS = "@items"
-"""How many items a run has found, told like a field."""
-DOUBT = 1e-7
-"""How likely an accident may be at most, where thousands of looks are taken."""
-_LARGE = 0.3  # of the records; less is what sites do all the time
-_NEW = 0.15  # beyond what a block has shown
-_MOST = 0.6  # of the values have to lie beyond the usual
-_FEWEST_KINDS = 8
-_FEWEST_SIZES = 24
-_FEWEST_EQUAL = 30
-_SKIPPED = 20_000  # records of a list, that others who work on it may be ahead
-_SHORT = 12  # characters or entries; what is shorter cannot collapse
+"""The number of items of a run, reported like a field."""
+MAX_P = 1e-7
+"""Highest probability of chance that counts as drift, for thousands of checks in a run."""
+_MIN_CHANGE = 0.3  # share of the records; smaller changes are normal
+_MARGIN = 0.15  # beyond the extremes of the baseline
+_MIN_OUTSIDE = 0.6  # share of values outside the usual range
+_MIN_KINDS = 8
+_MIN_SIZES = 24
+_MIN_EQUAL = 30
+_MAX_SKIPPED = 20_000  # records by which other processes may be ahead in the same list
+_MIN_LENGTH = 12  # characters or entries; shorter values cannot collapse
 
 
 _NAMES = {
@@ -55,7 +55,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class FieldDrift:
-    """A field that is not what it was: `now` and `before` in words that make a sentence."""
+    """A field that has drifted; `now` and `before` are parts of a sentence."""
 
     field: str
     now: str
@@ -65,89 +65,95 @@ class FieldDrift:
         return f"{_NAMES.get(self.field, self.field)} {self.now}, {self.before} before"
 
 
-def differences(
-    baseline: Profile, recent: Tallies, *, is_history: bool, doubt: float = DOUBT
+def find_drift(
+    baseline: Profile, recent: BlockTally, *, is_history: bool, max_p: float = MAX_P
 ) -> list[FieldDrift]:
     """Return the fields that differ, each once.
 
     Args:
-        baseline: what is usual.
-        recent: what a few records in a row, or a whole run, have shown.
-        is_history: the baseline is of whole runs, not of the beginning of this one. A list may be
-            sorted by price: then only whole runs say how high prices go.
-        doubt: how likely an accident may be at most.
+        baseline: the usual values.
+        recent: a few consecutive records, or a whole run.
+        is_history: the baseline is of whole runs, not of the beginning of this one. In a list that
+            is sorted by price, only whole runs show the range of prices.
+        max_p: highest probability of chance that counts as drift.
     """
-    found = list(_of_fields(baseline, recent, is_history=is_history, doubt=doubt))
+    found = list(_drifted_fields(baseline, recent, is_history=is_history, max_p=max_p))
     named = {one.field for one in found}
-    plain = [one for one in found if one.field != SCORE and not _parents(one.field) & named]
-    return plain or found or list(_of_validity(baseline, recent, doubt))
+    plain = [one for one in found if one.field != SCORE and not _parent_names(one.field) & named]
+    return plain or found or list(_check_validity(baseline, recent, max_p))
 
 
-def _of_fields(
-    baseline: Profile, recent: Tallies, *, is_history: bool, doubt: float
+def _drifted_fields(
+    baseline: Profile, recent: BlockTally, *, is_history: bool, max_p: float
 ) -> Iterator[FieldDrift]:
-    nothing = Tally()
+    nothing = FieldTally()
     for name, known in baseline.fields.items():
         now = recent.fields.get(name, nothing)
-        found = _filled(baseline, name, now, baseline.seen_in(recent, name), doubt) or _kind(
-            name, known, now, doubt
-        )
-        if found is None and now.filled >= _FEWEST_SIZES:
-            found = _equal(name, known, now) or _size(name, known, now, is_history=is_history)
+        found = _check_filled(
+            baseline, name, now, baseline.seen_in(recent, name), max_p
+        ) or _check_kind(name, known, now, max_p)
+        if found is None and now.filled >= _MIN_SIZES:
+            found = _check_constant(name, known, now) or _check_size(
+                name, known, now, is_history=is_history
+            )
         if found is not None:
             yield found
 
 
-def _parents(name: str) -> set[str]:
+def _parent_names(name: str) -> set[str]:
     parts = name.split(".")
     return {".".join(parts[:end]) for end in range(1, len(parts))}
 
 
-def _filled(baseline: Profile, name: str, now: Tally, seen: int, doubt: float) -> FieldDrift | None:
+def _check_filled(
+    baseline: Profile, name: str, now: FieldTally, seen: int, max_p: float
+) -> FieldDrift | None:
     known = baseline.fields[name]
     if not seen or not known.filled:
         return None
     before, share = baseline.share(name), now.filled / seen
     lowest, _ = known.extremes.get("filled", (before, before))
-    if before - share < _LARGE or share > max(lowest - _NEW, 0.0) or lowest == 0.0:
+    if before - share < _MIN_CHANGE or share > max(lowest - _MARGIN, 0.0) or lowest == 0.0:
         return None
-    if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > doubt:
+    if chance_of_fewer(known.filled, baseline.seen(name), now.filled, seen) > max_p:
         return None
-    # What was refused had a value, which was a wrong one.
+    # A refused field had a value, which was wrong.
     is_refused = 2 * now.refused > seen - now.filled
     how = "valid" if is_refused else "filled"
     return FieldDrift(name, f"is {how} in {now.filled} of {seen} records", f"in {before:.0%}")
 
 
-def _kind(name: str, known: FieldProfile, now: Tally, doubt: float) -> FieldDrift | None:
-    if now.filled < _FEWEST_KINDS or not known.filled:
+def _check_kind(name: str, known: FieldProfile, now: FieldTally, max_p: float) -> FieldDrift | None:
+    if now.filled < _MIN_KINDS or not known.filled:
         return None
     kind, count = max(now.kinds.items(), key=lambda one: one[1])
     before, share = known.kinds.get(kind, 0), count / now.filled
     usual = before / known.filled
     _, highest = known.extremes.get(f"kind {kind}", (usual, usual))
-    if share - usual < 2 * _LARGE or share < highest + _NEW:
+    if share - usual < 2 * _MIN_CHANGE or share < highest + _MARGIN:
         return None
-    if chance_of_more(before, known.filled, count, now.filled) > doubt:
+    if chance_of_more(before, known.filled, count, now.filled) > max_p:
         return None
     main = max(known.kinds, key=lambda one: known.kinds[one])
     return FieldDrift(name, f"is a {kind} in {count} of {now.filled} records", f"a {main}")
 
 
-def _equal(name: str, known: FieldProfile, now: Tally) -> FieldDrift | None:
-    # Where half of the values of every block differ, thirty equal ones in a row are no accident.
+def _check_constant(name: str, known: FieldProfile, now: FieldTally) -> FieldDrift | None:
+    # Where half of the values of every block differ, thirty equal ones are not chance.
     fewest, _ = known.extremes.get("distinct", (0.0, 0.0))
-    if len(now.values) != 1 or now.filled < _FEWEST_EQUAL or fewest < 0.5:  # noqa: PLR2004  # half
+    if len(now.values) != 1 or now.filled < _MIN_EQUAL or fewest < 0.5:  # noqa: PLR2004  # half
         return None
     if name == SCORE or not now.sizes.keys() & {"text", "number"}:
         return None
     return FieldDrift(name, "is the same in all records", "different ones")
 
 
-def _size(name: str, known: FieldProfile, now: Tally, *, is_history: bool) -> FieldDrift | None:
+def _check_size(
+    name: str, known: FieldProfile, now: FieldTally, *, is_history: bool
+) -> FieldDrift | None:
     for kind, sizes in now.sizes.items():
         sketch, ends = known.sizes.get(kind), known.extremes.get(f"size {kind}")
-        if sketch is None or ends is None or min(len(sizes), sketch.count) < _FEWEST_SIZES:
+        if sketch is None or ends is None or min(len(sizes), sketch.count) < _MIN_SIZES:
             continue
         if kind == "number" and not is_history:
             is_moved = _is_far_out(sketch, sizes, is_counting=_is_counting(known, sketch))
@@ -169,26 +175,26 @@ _MEASURES = {
 
 
 def _is_identifier(known: FieldProfile, sketch: Sketch) -> bool:
-    """Say whether it is a number of each record's own, which just goes up from run to run."""
+    """Return whether it is an id of each record, which grows from run to run."""
     fewest, _ = known.extremes.get("distinct", (0.0, 0.0))
     return fewest == 1.0 and all(float(value).is_integer() for value in sketch.values)
 
 
 def _is_counting(known: FieldProfile, sketch: Sketch) -> bool:
-    """Say whether it counts the records: a number of their own, and few of them are left out."""
+    """Return whether it numbers the records with few gaps."""
     return _is_identifier(known, sketch) and sketch.high - sketch.low < 2 * sketch.count
 
 
 def _is_far_out(sketch: Sketch, values: list[float], *, is_counting: bool) -> bool:
     span = 3 * max(sketch.high - sketch.low, abs(sketch.high), abs(sketch.low), 10.0)
     if is_counting:
-        span = max(span, _SKIPPED)
+        span = max(span, _MAX_SKIPPED)
     low, high = sketch.low - span, sketch.high + span
-    return share_below(values, low) + share_above(values, high) >= _MOST
+    return share_below(values, low) + share_above(values, high) >= _MIN_OUTSIDE
 
 
 def _is_shifted(name: str, sketch: Sketch, ends: tuple[float, float], values: list[float]) -> bool:
-    # Prices differ by factors, not by amounts; a score has fixed ends.
+    # Prices differ by factors, not by amounts; a score has a fixed range.
     is_factor = name != SCORE and sketch.low > 0 and min(values) > 0
     scaled: Callable[[float], float] = log if is_factor else float
     low, high = scaled(sketch.quantile(0.05)), scaled(sketch.quantile(0.95))
@@ -196,51 +202,53 @@ def _is_shifted(name: str, sketch: Sketch, ends: tuple[float, float], values: li
     margin = max((high - low) / 4, least)
     middle = scaled(median(values))
     if middle < scaled(ends[0]) - margin:
-        return share_below(values, sketch.quantile(0.05)) >= _MOST
+        return share_below(values, sketch.quantile(0.05)) >= _MIN_OUTSIDE
     is_higher = middle > scaled(ends[1]) + margin and name != SCORE
-    return is_higher and share_above(values, sketch.quantile(0.95)) >= _MOST
+    return is_higher and share_above(values, sketch.quantile(0.95)) >= _MIN_OUTSIDE
 
 
 def _is_resized(
     sketch: Sketch, ends: tuple[float, float], sizes: list[float], *, is_history: bool
 ) -> bool:
-    factor = 2 if is_history else 4  # the beginning of a run knows less of what is usual
+    factor = 2 if is_history else 4  # the beginning of a run is less representative
     middle = median(sizes)
-    if ends[0] >= _SHORT and middle < ends[0] / factor:
-        return share_below(sizes, sketch.quantile(0.05)) >= _MOST
-    is_larger = middle > 2 * factor * ends[1] + _SHORT
-    return is_larger and share_above(sizes, sketch.high) >= _MOST
+    if ends[0] >= _MIN_LENGTH and middle < ends[0] / factor:
+        return share_below(sizes, sketch.quantile(0.05)) >= _MIN_OUTSIDE
+    is_larger = middle > 2 * factor * ends[1] + _MIN_LENGTH
+    return is_larger and share_above(sizes, sketch.high) >= _MIN_OUTSIDE
 
 
-def _of_validity(baseline: Profile, recent: Tallies, doubt: float) -> Iterator[FieldDrift]:
+def _check_validity(baseline: Profile, recent: BlockTally, max_p: float) -> Iterator[FieldDrift]:
     before_all, now_all = baseline.records + baseline.invalid, recent.valid + recent.invalid
     if not before_all or not now_all:
         return
     before, now = baseline.records / before_all, recent.valid / now_all
-    # What the failures are about, when they say so, is told under its name.
+    # A field that the failures name is reported under its own name.
     known = (one for name, one in recent.fields.items() if name in baseline.fields)
     named = max((one.mentions for one in known), default=0)
-    if before - now < _LARGE or named > recent.invalid / 2:
+    if before - now < _MIN_CHANGE or named > recent.invalid / 2:
         return
-    if chance_of_fewer(baseline.records, before_all, recent.valid, now_all) <= doubt:
+    if chance_of_fewer(baseline.records, before_all, recent.valid, now_all) <= max_p:
         yield FieldDrift(VALID, f"is {now:.0%}", f"{before:.0%}")
 
 
-_ENOUGH = 2 * BLOCK  # records that a baseline is made of, at least
-_LOOK = 10  # records between two looks at the window
-_WINDOW = 4  # times as many records are looked at
-_FEW = 12  # records in which it shows that a steady field has vanished
-_STEADY = 0.7  # of the records have such a field; others may be missing twelve times by chance
-_MOST_SITES = 100  # that are watched; a whole run is judged by all of them
-_DOUBT_AT_END = 1e-5  # one look at each field, not thousands
-_ODD = 0.01  # as likely as what is worth a warning, if no more
-_FEWEST_ITEMS = 20  # of fewer, half may be gone any day
-_FEWEST_EMPTY = 3  # records; of fewer it says nothing that a column is empty
+# ---------------- The detector of a running job
+
+_MIN_BASELINE = 2 * BLOCK  # records
+_STEP = 10  # records between two checks of the window
+_WINDOW = 4  # steps in the window
+_MIN_RECORDS = 12  # in which a vanished steady field shows
+_STEADY = 0.7  # share of records that have such a field; others may be missing 12 times by chance
+_MAX_SITES = 100  # checked while a job runs; its end covers all of them
+_MAX_P_AT_END = 1e-5  # one check of each field, not thousands
+_WARNING_P = 0.01  # highest probability of chance for a warning
+_MIN_ITEMS = 20  # of a run; in smaller ones half may be gone any day
+_MIN_EMPTY = 3  # records; an empty column of fewer means nothing
 
 
 @dataclass(frozen=True, slots=True)
 class DriftNotice:
-    """A difference that was noticed: at which item of the run, and since which key."""
+    """A drifted field, the item of the run at which it was noticed, and the first key."""
 
     difference: FieldDrift
     place: int
@@ -256,57 +264,57 @@ class DriftNotice:
 
 
 class DriftDetector:
-    """Looks at records as they come, each site and kind by itself; reports each field once.
+    """Checks records as they come, by site and kind; reports each field once.
 
-    The last records are held against earlier sound runs; without those, against the earlier part
-    of this run.
+    The last records are compared with earlier sound runs; without those, with the earlier part of
+    this run.
     """
 
     def __init__(self, history: Profile | None = None, noticed: Iterable[str] = ()) -> None:
         self._history = history
         self._noticed = set(noticed)
-        self._kinds = Kinds()
-        self._sites: dict[tuple[str, int], _SiteWatch] = {}
+        self._kinds = RecordKinds()
+        self._sites: dict[tuple[str, int], _SiteDetector] = {}
 
     def add(self, shape: Shape, place: int) -> list[DriftNotice]:
-        """Take in the next record, the `place`-th item of the run; return what is noticed."""
+        """Add the next record, the `place`-th item of the run; return what has drifted."""
         place_of = (shape.site, self._kinds.of(shape))
         watch = self._sites.get(place_of)
         if watch is None:
-            if len(self._sites) >= _MOST_SITES:
+            if len(self._sites) >= _MAX_SITES:
                 return []
-            watch = self._sites[place_of] = _SiteWatch(self._history, self._noticed)
+            watch = self._sites[place_of] = _SiteDetector(self._history, self._noticed)
         return watch.add(shape, place)
 
 
-class _SiteWatch:
-    """The watch over one site; `noticed` is shared with those over the others."""
+class _SiteDetector:
+    """The detector of one site and kind; `noticed` is shared with the others."""
 
     def __init__(self, history: Profile | None, noticed: set[str]) -> None:
-        self._is_history = history is not None and history.records >= _ENOUGH
-        self._usual = history if history is not None and self._is_history else Profile()
-        self._steady = self._usual.steady(_STEADY)
+        self._is_history = history is not None and history.records >= _MIN_BASELINE
+        self._baseline = history if history is not None and self._is_history else Profile()
+        self._steady = self._baseline.steady(_STEADY)
         self._noticed = noticed
-        self._last: deque[Shape] = deque(maxlen=_WINDOW * _LOOK)
-        self._window: deque[Tallies] = deque()
-        self._left: list[Tallies] = []
+        self._last: deque[Shape] = deque(maxlen=_WINDOW * _STEP)
+        self._window: deque[BlockTally] = deque()
+        self._outgoing: list[BlockTally] = []
         self._count = 0
 
     def add(self, shape: Shape, place: int) -> list[DriftNotice]:
         self._count += 1
         self._last.append(shape)
         found: list[DriftNotice] = []
-        if self._is_odd(shape):
-            found += self._compare(tally(list(self._last)[-_FEW:]), place)
-        if self._count % _LOOK == 0:
-            self._window.append(tally(list(self._last)[-_LOOK:]))
-            self._make_room()
-            found += self._compare(together(self._window), place)
+        if self._may_have_drifted(shape):
+            found += self._compare(tally_block(list(self._last)[-_MIN_RECORDS:]), place)
+        if self._count % _STEP == 0:
+            self._window.append(tally_block(list(self._last)[-_STEP:]))
+            self._shift_window()
+            found += self._compare(merge_tallies(self._window), place)
         return found
 
-    def _is_odd(self, shape: Shape) -> bool:
-        """Say whether something steady has vanished, or is of another kind, as far as one shows."""
-        if self._count < _FEW:
+    def _may_have_drifted(self, shape: Shape) -> bool:
+        """Return whether a steady field is missing in a record, or of another kind."""
+        if self._count < _MIN_RECORDS:
             return False
         if not shape.is_valid:
             return True
@@ -317,35 +325,35 @@ class _SiteWatch:
             if name not in self._noticed
         )
 
-    def _make_room(self) -> None:
-        """Let the oldest records leave the window; they are what is usual in this run."""
+    def _shift_window(self) -> None:
+        """Move the oldest records of the window into the baseline of this run."""
         if len(self._window) <= _WINDOW:
             return
         oldest = self._window.popleft()
         if self._is_history:
             return
-        self._left.append(oldest)
-        if len(self._left) * _LOOK < BLOCK:
+        self._outgoing.append(oldest)
+        if len(self._outgoing) * _STEP < BLOCK:
             return
-        self._usual.add(together(self._left))
-        self._left.clear()
-        if self._usual.records >= _ENOUGH:
-            self._steady = self._usual.steady(_STEADY)
+        self._baseline.add(merge_tallies(self._outgoing))
+        self._outgoing.clear()
+        if self._baseline.records >= _MIN_BASELINE:
+            self._steady = self._baseline.steady(_STEADY)
 
-    def _compare(self, recent: Tallies, place: int) -> list[DriftNotice]:
-        if self._usual.records < _ENOUGH:
+    def _compare(self, recent: BlockTally, place: int) -> list[DriftNotice]:
+        if self._baseline.records < _MIN_BASELINE:
             return []
-        found = differences(self._usual, recent, is_history=self._is_history)
+        found = find_drift(self._baseline, recent, is_history=self._is_history)
         fresh = [one for one in found if one.field not in self._noticed]
         self._noticed.update(one.field for one in fresh)
-        return [DriftNotice(one, place, _since(one.field, self._last)) for one in fresh]
+        return [DriftNotice(one, place, _first_key(one.field, self._last)) for one in fresh]
 
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What a whole run shows: its profile, what has drifted, and what is odd but no proof.
+    """The result of a whole run: its profile, drift, and warnings.
 
-    `alike` are those of the warnings that say that the records are suspiciously alike.
+    `alike` are the warnings of suspiciously uniform records.
     """
 
     profile: Profile
@@ -353,11 +361,11 @@ class RunVerdict:
     warnings: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
-    """All fields that no record has, warned of or not."""
+    """All fields that no record has, with or without a warning."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether later runs may be measured by it."""
+        """Whether later runs may be compared with it."""
         return not self.drift
 
     @property
@@ -374,14 +382,14 @@ def judge_run(
     runs: int = 0,
     known_empty: Collection[str] = (),
 ) -> RunVerdict:
-    """Judge a run by all its records, in the order in which they came.
+    """Judge a run by all its records, in their order.
 
     Args:
-        shapes: of the records, and of the items that became none.
+        shapes: of the records, and of the items without one.
         history: earlier sound runs, merged.
-        declared: fields that the source says its records have.
-        runs: how many earlier runs those are.
-        known_empty: fields that were empty in the last comparable run, too: nothing new.
+        declared: fields that the source declares.
+        runs: the number of earlier runs.
+        known_empty: fields that were already empty in the last comparable run.
     """
     profile = profile_of(shapes)
     watch = DriftDetector(history)
@@ -391,37 +399,37 @@ def judge_run(
     if history is not None:
         profile.quiet = {name for name in history.quiet if not profile.share(name)}
     if history is not None and history.records:
-        for one in _against(history, profile, shapes, runs):
+        for one in _compare_run(history, profile, shapes, runs):
             drift.setdefault(one.field, one)
     if len(drift) > 1:
         drift.pop(VALID, None)
         drift.pop(SCORE, None)
     is_accepted = history is not None and ALIKE in history.quiet
-    same = [] if is_accepted else alike(shapes)
-    empty = _empty(profile, history, declared, drift)
+    same = [] if is_accepted else find_uniformity(shapes)
+    empty = _empty_columns(profile, history, declared, drift)
     fresh = [
         f"{name} is empty in all {profile.records} records"
         for name in empty
         if name not in known_empty
     ]
-    warnings = (*same, *fresh, *_risen(profile, history))
+    warnings = (*same, *fresh, *_new_fields(profile, history))
     return RunVerdict(profile, tuple(drift.values()), warnings, tuple(same), tuple(empty))
 
 
 def far_fewer(found: int, fewest: int) -> FieldDrift | None:
-    """Return what a whole run says that finds not half of what the smallest before it has found."""
-    if fewest < _FEWEST_ITEMS or 2 * found >= fewest:
+    """Return drift when a run finds less than half of the smallest earlier one."""
+    if fewest < _MIN_ITEMS or 2 * found >= fewest:
         return None
     return FieldDrift(ITEMS, f"is {found}", f"{fewest} or more")
 
 
-def _against(
+def _compare_run(
     history: Profile, profile: Profile, shapes: Sequence[Shape], runs: int
 ) -> list[FieldDrift]:
-    """Hold the whole run against earlier ones."""
-    whole = tally(shapes)
-    found = differences(history, whole, is_history=True, doubt=_DOUBT_AT_END)
-    # A run of the usual size covers the usual ground: there, no block of it may be as empty.
+    """Compare the whole run with earlier ones."""
+    whole = tally_block(shapes)
+    found = find_drift(history, whole, is_history=True, max_p=_MAX_P_AT_END)
+    # A run of the usual size has the usual records, so that a whole column cannot be empty.
     is_whole = profile.records * 2 * max(runs, 1) >= history.records
     named = {one.field for one in found}
     return found + [
@@ -432,19 +440,19 @@ def _against(
     ]
 
 
-def _is_emptied(history: Profile, whole: Tallies, name: str) -> bool:
-    now = whole.fields.get(name, Tally())
+def _is_emptied(history: Profile, whole: BlockTally, name: str) -> bool:
+    now = whole.fields.get(name, FieldTally())
     filled, seen = history.fields[name].filled, history.seen_in(whole, name)
     if now.filled or not filled or not seen:
         return False
-    return chance_of_fewer(filled, history.seen(name), 0, seen) <= _DOUBT_AT_END
+    return chance_of_fewer(filled, history.seen(name), 0, seen) <= _MAX_P_AT_END
 
 
-def _empty(
+def _empty_columns(
     profile: Profile, history: Profile | None, declared: Iterable[str], drift: Iterable[str]
 ) -> list[str]:
-    """Return the columns that are empty from top to bottom, unless that is usual for them."""
-    if profile.records < _FEWEST_EMPTY:
+    """Return the columns that are empty in all records, unless that is usual."""
+    if profile.records < _MIN_EMPTY:
         return []
     usual = history or Profile()
     earlier = {name for name, one in usual.fields.items() if one.filled}
@@ -453,20 +461,20 @@ def _empty(
         name
         for name in names
         if not profile.share(name) and "." not in name and name not in {*drift, *profile.quiet}
-        if name not in earlier or _is_odd_to_miss(usual, profile, name)
-        # A word that only reasons of failures have may not be a field at all.
+        if name not in earlier or _is_unlikely_empty(usual, profile, name)
+        # A word that only failure reasons mention may not be a field.
         if name in declared or name in earlier or not profile.fields[name].mentions
     ]
 
 
-def _is_odd_to_miss(usual: Profile, profile: Profile, name: str) -> bool:
+def _is_unlikely_empty(usual: Profile, profile: Profile, name: str) -> bool:
     known = usual.fields[name].filled
-    return chance_of_fewer(known, usual.seen(name), 0, profile.seen(name)) <= _ODD
+    return chance_of_fewer(known, usual.seen(name), 0, profile.seen(name)) <= _WARNING_P
 
 
-def _risen(profile: Profile, history: Profile | None) -> list[str]:
-    """Return the fields that were never filled before; no record is worse for them."""
-    if history is None or history.records < _ENOUGH or profile.records < _FEW:
+def _new_fields(profile: Profile, history: Profile | None) -> list[str]:
+    """Return warnings for fields that were never filled before."""
+    if history is None or history.records < _MIN_BASELINE or profile.records < _MIN_RECORDS:
         return []
     return [
         f"{name} is filled in {profile.share(name):.0%} of the records, in none before"
@@ -476,8 +484,8 @@ def _risen(profile: Profile, history: Profile | None) -> list[str]:
     ]
 
 
-def _since(name: str, recent: deque[Shape]) -> str:
-    """Return the key from which on a field is empty; else that of the first record looked at."""
+def _first_key(name: str, recent: deque[Shape]) -> str:
+    """Return the key since which a field is empty; else the first key of the window."""
     since = recent[-1].key
     for shape in reversed(recent):
         if shape.is_valid if name == VALID else shape.cells.get(name) is not None:

@@ -1,8 +1,8 @@
-"""What the records of a run look like, field by field: bounded, mergeable, and plain JSON.
+"""Profiles of the fields of a run's records: bounded, mergeable, and plain JSON.
 
 A share or a median of a whole run hides that a site lists its flats first and its garages last.
-So a profile also keeps, of every figure, the extremes that a block of records in a row has shown:
-what has been seen in one block before is no news in the next.
+So a profile also has, for every statistic, the extremes over blocks of consecutive records: what
+one block has shown before is normal in the next.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from statistics import median
 from typing import Any, NamedTuple
 from zlib import crc32
 
-# ---------------- The shape of one record: which fields are filled, with what kind of value, and
+# ---------------- The shape of one record
 
 SCORE = "@score"
-"""The quality score, watched like a field."""
-_DEEPEST = 3
-_MOST_KINDS = 20  # of records from one site
-_MOST_NAME_SETS = 10_000  # that are remembered
-_LARGEST = 1e300  # beyond it, and for what is not a number, JSON has no words
-_LONGEST = 200  # characters of a text that are kept
-_WIDEST = 30  # an object with more names than this is a table of its own, not a part of the record
+"""The quality score, treated like a field."""
+_MAX_DEPTH = 3
+_MAX_KINDS = 20  # of records from one site
+_MAX_NAME_SETS = 10_000  # in memory
+_MAX_NUMBER = 1e300  # JSON has no infinity and no NaN
+_MAX_TEXT = 200  # characters of a text
+_MAX_NAMES = 30  # of an object; a larger one is a table and is not entered
 _NAMED = re.compile(r"\bfield ([\w.-]+) is (?:missing|unreadable|of type)|(?:^|: |; )([\w.-]+): ")
 _MISSING = re.compile(r"\b(?:missing|required|finds nothing|is empty|not None|not null)\b")
 
 
 class Cell(NamedTuple):
-    """A filled field: its kind, its size (a number's value, a text's or list's length), itself.
+    """A filled field: its kind, its size (value of a number, length of a text or list), its value.
 
-    Of a long text, `value` is its beginning and a hash: enough to compare it.
+    `value` of a long text is its beginning and a hash, which is enough to compare it.
     """
 
     kind: str
@@ -42,10 +42,10 @@ class Cell(NamedTuple):
 
 @dataclass(slots=True)
 class Shape:
-    """What one item showed. An item without a record names only the fields it failed on.
+    """The shape of one item. An item without a record has only the fields it failed on.
 
-    Those of them that are `refused` are not said to be missing: they have a wrong value.
-    `site` is the host it came from: each site has a layout of its own.
+    `refused` are those of them with a wrong value instead of none. `site` is the host: each site
+    has its own layout.
     """
 
     key: str
@@ -55,29 +55,26 @@ class Shape:
     refused: frozenset[str] = frozenset()
 
 
-class Shared:
-    """Lets shapes that are kept together share equal names and equal short cells.
-
-    Records of one source repeat them: a thousand shapes take a third of the memory.
-    """
+class ShapeCache:
+    """Lets shapes share equal names and equal short cells, which saves two thirds of the memory."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._cells: dict[Cell, Cell] = {}
 
     def name(self, name: str) -> str:
-        """Return the first name that was equal to this one."""
+        """Return the first equal name."""
         return self._names.setdefault(name, name)
 
     def cell(self, cell: Cell) -> Cell:
-        """Return the first cell that was equal to this one; texts are mostly different."""
+        """Return the first equal cell; texts mostly differ and are not shared."""
         return cell if cell.kind == "text" else self._cells.setdefault(cell, cell)
 
 
-class Kinds:
+class RecordKinds:
     """Distinguishes records of different kinds, such as books and authors of one spider.
 
-    A record is of a new kind when a third of its fields, or more, are unknown to every kind of its
+    A record is of a new kind when at least a third of its fields are unknown to every kind of its
     site. A record that only lacks fields is of a known kind: that may be drift.
     """
 
@@ -86,21 +83,21 @@ class Kinds:
         self._known: dict[tuple[str, frozenset[str]], int] = {}
 
     def of(self, shape: Shape) -> int:
-        """Return the number of a record's kind, from 0 for each site; failures are of kind 0."""
+        """Return the number of a record's kind within its site; failures are of kind 0."""
         if not shape.is_valid:
             return 0
         names = frozenset(name for name in shape.cells if "." not in name and name != SCORE)
         kind = self._known.get((shape.site, names))
         if kind is None:
             kind = self._place(self._sites.setdefault(shape.site, []), names)
-            if len(self._known) < _MOST_NAME_SETS:
+            if len(self._known) < _MAX_NAME_SETS:
                 self._known[shape.site, names] = kind
         return kind
 
     def _place(self, kinds: list[set[str]], names: frozenset[str]) -> int:
         unknown = [len(names - known) for known in kinds]
         best = min(range(len(kinds)), key=unknown.__getitem__, default=0)
-        if not kinds or (3 * unknown[best] >= max(len(names), 1) and len(kinds) < _MOST_KINDS):
+        if not kinds or (3 * unknown[best] >= max(len(names), 1) and len(kinds) < _MAX_KINDS):
             kinds.append(set(names))
             return len(kinds) - 1
         kinds[best] |= names
@@ -113,14 +110,14 @@ def shape_of(
     score: float | None = None,
     *,
     site: str = "",
-    shared: Shared | None = None,
+    shared: ShapeCache | None = None,
 ) -> Shape:
-    """Return the shape of a record's data; an empty field is there as None.
+    """Return the shape of a record's data; the cell of an empty field is None.
 
-    Pass the same `shared` for shapes that are kept together.
+    Pass the same `shared` for shapes that are in memory together.
     """
     shape = Shape(key, site=site)
-    _add(shape.cells, "", data, _DEEPEST)
+    _add_cells(shape.cells, "", data, _MAX_DEPTH)
     if shared is not None:
         shape.cells = {
             shared.name(name): cell and shared.cell(cell) for name, cell in shape.cells.items()
@@ -131,7 +128,7 @@ def shape_of(
 
 
 def shape_of_failure(key: str, reason: str | None, *, site: str = "") -> Shape:
-    """Return the shape of an item that is no record; its reason may name the fields at fault."""
+    """Return the shape of an item without a record; its reason may name the fields at fault."""
     text = reason or ""
     found = list(_NAMED.finditer(text))
     ends = [*(one.start() for one in found[1:]), len(text)]
@@ -142,47 +139,51 @@ def shape_of_failure(key: str, reason: str | None, *, site: str = "") -> Shape:
     return Shape(key, dict.fromkeys(said), is_valid=False, site=site, refused=refused)
 
 
-def _add(cells: dict[str, Cell | None], path: str, data: Mapping[str, Any], depth: int) -> None:
+def _add_cells(
+    cells: dict[str, Cell | None], path: str, data: Mapping[str, Any], depth: int
+) -> None:
     for name, value in data.items():
         place = f"{path}{name}"
-        cell = cells[place] = _cell(value)
-        if cell is not None and cell.kind == "object" and depth > 1 and cell.size <= _WIDEST:
-            _add(cells, f"{place}.", value, depth - 1)
+        cell = cells[place] = _make_cell(value)
+        if cell is not None and cell.kind == "object" and depth > 1 and cell.size <= _MAX_NAMES:
+            _add_cells(cells, f"{place}.", value, depth - 1)
 
 
-def _cell(value: Any) -> Cell | None:
+def _make_cell(value: Any) -> Cell | None:
     if value is None:
         return None
     if isinstance(value, str):
         return Cell("text", len(value), _shortened(value)) if value else None
     if isinstance(value, int | float):
         kind = "flag" if isinstance(value, bool) else "number"
-        return Cell(kind, float(value), value) if -_LARGEST < value < _LARGEST else None
+        return Cell(kind, float(value), value) if -_MAX_NUMBER < value < _MAX_NUMBER else None
     if isinstance(value, Mapping | list | tuple | set | frozenset):
         kind = "object" if isinstance(value, Mapping) else "list"
         return Cell(kind, len(value), None) if value else None
-    text = str(value)  # a date, a decimal: what the store will write
+    text = str(value)  # a date or a decimal, as the store writes it
     return Cell("text", len(text), text)
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_TEXT:
         return text
-    return f"{text[:_LONGEST]}… {crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+    return f"{text[:_MAX_TEXT]}… {crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
-BLOCK = 20  # records in a row whose figures are kept as extremes
-_MOST_FIELDS = 200
-_MOST_VALUES = 64  # of a sketch; more of them are thinned out evenly
+# ---------------- Tallies of blocks, and profiles of runs
+
+BLOCK = 20  # consecutive records whose statistics become extremes
+_MAX_FIELDS = 200
+_MAX_VALUES = 64  # of a sketch; more are thinned out evenly
 MEASURED = ("number", "text", "list")
 
 
 @dataclass(slots=True)
-class Tally:
-    """One field over a few records: how many have it, of what kind, how large, how many values.
+class FieldTally:
+    """One field over a few records: how many have it, its kinds, sizes and values.
 
-    `mentions` are items without a record that failed on this field, `refused` those of them that
-    do not say that it is missing.
+    `mentions` counts items without a record that failed on this field, `refused` those of them
+    with a wrong value.
     """
 
     filled: int = 0
@@ -192,8 +193,8 @@ class Tally:
     sizes: dict[str, list[float]] = field(default_factory=dict)
     values: set[Any] = field(default_factory=set)
 
-    def merge(self, other: Tally) -> None:
-        """Take in more records."""
+    def merge(self, other: FieldTally) -> None:
+        """Add more records."""
         self.filled += other.filled
         self.mentions += other.mentions
         self.refused += other.refused
@@ -204,39 +205,39 @@ class Tally:
         self.values |= other.values
 
 
-def _is_part(name: str, fields: Mapping[str, Tally | FieldProfile]) -> bool:
-    """Say whether a field is a part of an object: its name may have a dot of its own."""
+def _is_nested(name: str, fields: Mapping[str, FieldTally | FieldProfile]) -> bool:
+    """Return whether a field is inside an object; its name may also contain a dot itself."""
     whole, dot, _ = name.rpartition(".")
     if not dot or whole not in fields:
         return False
     one = fields.get(name)
-    # What is filled more often than there were objects stands beside the other name, not in it.
-    return one is None or one.filled <= _objects(name, fields)
+    # A field that is filled more often than there are objects is next to them, not inside.
+    return one is None or one.filled <= _parent_objects(name, fields)
 
 
-def _objects(name: str, fields: Mapping[str, Tally | FieldProfile]) -> int:
+def _parent_objects(name: str, fields: Mapping[str, FieldTally | FieldProfile]) -> int:
     return fields[name.rpartition(".")[0]].kinds.get("object", 0)
 
 
 @dataclass(slots=True)
-class Tallies:
-    """All fields over a few records in a row."""
+class BlockTally:
+    """All fields over a few consecutive records."""
 
     valid: int
     invalid: int
-    fields: dict[str, Tally]
+    fields: dict[str, FieldTally]
 
-    def seen(self, name: str, *, may_be_part: bool = True) -> int:
-        """Return how many items say something about a field: for a part, those with the whole."""
+    def seen(self, name: str, *, may_be_nested: bool = True) -> int:
+        """Return how many items a field could be in: for a nested one, those with its object."""
         one = self.fields.get(name)
-        is_part = may_be_part and _is_part(name, self.fields)
-        having = _objects(name, self.fields) if is_part else self.valid
+        is_part = may_be_nested and _is_nested(name, self.fields)
+        having = _parent_objects(name, self.fields) if is_part else self.valid
         return having + (one.mentions if one else 0)
 
 
-def tally(shapes: Iterable[Shape]) -> Tallies:
-    """Count what these records show."""
-    fields: dict[str, Tally] = {}
+def tally_block(shapes: Iterable[Shape]) -> BlockTally:
+    """Count the fields of these records."""
+    fields: dict[str, FieldTally] = {}
     valid = invalid = 0
     for shape in shapes:
         if shape.is_valid:
@@ -246,7 +247,7 @@ def tally(shapes: Iterable[Shape]) -> Tallies:
         for name, cell in shape.cells.items():
             one = fields.get(name)
             if one is None:
-                one = fields[name] = Tally()
+                one = fields[name] = FieldTally()
             if cell is None:
                 one.mentions += not shape.is_valid
                 one.refused += name in shape.refused
@@ -257,23 +258,23 @@ def tally(shapes: Iterable[Shape]) -> Tallies:
             if kind in MEASURED:
                 one.sizes.setdefault(kind, []).append(cell.size)
                 one.values.add(cell.value)
-    return Tallies(valid, invalid, fields)
+    return BlockTally(valid, invalid, fields)
 
 
-def together(several: Iterable[Tallies]) -> Tallies:
-    """Return several tallies as one."""
-    whole = Tallies(0, 0, {})
+def merge_tallies(several: Iterable[BlockTally]) -> BlockTally:
+    """Return the sum of several tallies."""
+    whole = BlockTally(0, 0, {})
     for part in several:
         whole.valid += part.valid
         whole.invalid += part.invalid
         for name, one in part.fields.items():
-            whole.fields.setdefault(name, Tally()).merge(one)
+            whole.fields.setdefault(name, FieldTally()).merge(one)
     return whole
 
 
 @dataclass(slots=True)
 class Sketch:
-    """Numbers of which an even sample is kept, their count and their extremes."""
+    """An even sample of numbers, their count and their extremes."""
 
     count: int = 0
     low: float = 0.0
@@ -282,18 +283,18 @@ class Sketch:
     values: list[float] = field(default_factory=list)
 
     def add(self, numbers: Iterable[float]) -> None:
-        """Take in more numbers."""
+        """Add more numbers."""
         for number in numbers:
             self.low = number if not self.count else min(self.low, number)
             self.high = number if not self.count else max(self.high, number)
             if self.count % self.stride == 0:
                 self.values.append(number)
             self.count += 1
-            if len(self.values) >= 2 * _MOST_VALUES:
+            if len(self.values) >= 2 * _MAX_VALUES:
                 self._thin()
 
     def merge(self, other: Sketch) -> None:
-        """Take in another sketch; each keeps its part of the sample."""
+        """Add another sketch; each keeps its share of the sample."""
         if not other.count:
             return
         self.low = min(self.low, other.low) if self.count else other.low
@@ -303,7 +304,7 @@ class Sketch:
             self._thin()
         self.values += theirs
         self.count += other.count
-        while len(self.values) >= 2 * _MOST_VALUES:
+        while len(self.values) >= 2 * _MAX_VALUES:
             self._thin()
 
     def quantile(self, share: float) -> float:
@@ -320,7 +321,7 @@ class Sketch:
 class FieldProfile:
     """One field of a source over a run, or over several.
 
-    `extremes` has, by figure, the lowest and the highest that a block has shown: `filled`,
+    `extremes` has, by statistic, the lowest and the highest value of a block: `filled`,
     `distinct`, `kind KIND` as shares, `size KIND` as medians.
     """
 
@@ -330,19 +331,19 @@ class FieldProfile:
     sizes: dict[str, Sketch] = field(default_factory=dict)
     extremes: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def add(self, one: Tally, seen: int) -> None:
-        """Take in a block, in which so many items say something about the field."""
+    def add(self, one: FieldTally, seen: int) -> None:
+        """Add a block, in which the field could be in `seen` items."""
         self.filled += one.filled
         self.mentions += one.mentions
         for kind, count in one.kinds.items():
             self.kinds[kind] = self.kinds.get(kind, 0) + count
         for kind, sizes in one.sizes.items():
             self.sizes.setdefault(kind, Sketch()).add(sizes)
-        if seen >= BLOCK // 2:  # fewer say little about what is usual
+        if seen >= BLOCK // 2:  # fewer are not representative
             self._widen(one, seen)
 
     def merge(self, other: FieldProfile) -> None:
-        """Take in another run."""
+        """Add another run."""
         self.filled += other.filled
         self.mentions += other.mentions
         for kind, count in other.kinds.items():
@@ -350,33 +351,33 @@ class FieldProfile:
         for kind, sketch in other.sizes.items():
             self.sizes.setdefault(kind, Sketch()).merge(sketch)
         for name, (low, high) in other.extremes.items():
-            self.reach(name, low, high)
+            self.extend(name, low, high)
 
-    def reach(self, figure: str, low: float, high: float) -> None:
-        """Note that a block has shown this much."""
-        before = self.extremes.get(figure, (low, high))
-        self.extremes[figure] = (min(before[0], low), max(before[1], high))
+    def extend(self, statistic: str, low: float, high: float) -> None:
+        """Extend the extremes of a statistic."""
+        before = self.extremes.get(statistic, (low, high))
+        self.extremes[statistic] = (min(before[0], low), max(before[1], high))
 
-    def _widen(self, one: Tally, seen: int) -> None:
+    def _widen(self, one: FieldTally, seen: int) -> None:
         share = one.filled / seen
-        self.reach("filled", share, share)
+        self.extend("filled", share, share)
         for kind in {*self.kinds, *one.kinds} if one.filled >= BLOCK // 4 else ():
             share = one.kinds.get(kind, 0) / one.filled
-            self.reach(f"kind {kind}", share, share)
+            self.extend(f"kind {kind}", share, share)
         for kind, sizes in one.sizes.items():
             middle = median(sizes)
-            self.reach(f"size {kind}", middle, middle)
+            self.extend(f"size {kind}", middle, middle)
         if one.filled >= BLOCK // 2:
             share = len(one.values) / one.filled
-            self.reach("distinct", share, share)
+            self.extend("distinct", share, share)
 
 
 @dataclass(slots=True)
 class Profile:
     """The fields of a source over a run, or over several.
 
-    `quiet` are fields that are always empty, which a person has said is fine; of those that are
-    `unknown`, nothing can be said.
+    `quiet` are fields that are always empty, which a person has accepted; nothing is known about
+    those in `unknown`.
     """
 
     records: int = 0
@@ -385,12 +386,12 @@ class Profile:
     quiet: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
 
-    def add(self, block: Tallies) -> None:
-        """Take in what a few records in a row have shown."""
+    def add(self, block: BlockTally) -> None:
+        """Add a block of consecutive records."""
         for name, one in block.fields.items():
-            if name in self.fields or len(self.fields) < _MOST_FIELDS:
+            if name in self.fields or len(self.fields) < _MAX_FIELDS:
                 self._field(name).add(one, self.seen_in(block, name))
-        nothing = Tally()
+        nothing = FieldTally()
         for name, known in self.fields.items():
             if name not in block.fields:
                 known.add(nothing, self.seen_in(block, name))
@@ -398,42 +399,42 @@ class Profile:
         self.invalid += block.invalid
 
     def merge(self, other: Profile) -> None:
-        """Take in another run of the source."""
+        """Add another run of the source."""
         for name, one in other.fields.items():
             self._field(name).merge(one)
         for name in self.fields.keys() - other.fields.keys() if other.records else ():
-            self.fields[name].reach("filled", 0.0, 0.0)
+            self.fields[name].extend("filled", 0.0, 0.0)
         self.records += other.records
         self.invalid += other.invalid
         self.quiet |= other.quiet
 
     def forget(self, names: set[str]) -> None:
-        """Leave out these fields and their parts."""
+        """Remove these fields and those nested in them."""
         self.unknown |= names
         for name in [one for one in self.fields if one.partition(".")[0] in names]:
             del self.fields[name]
 
     def seen(self, name: str) -> int:
-        """Return how many items say something about a field: for a part, those with the whole."""
+        """Return how many items a field could be in: for a nested one, those with its object."""
         known = self.fields.get(name)
-        is_part = not self._stands_alone(name) and _is_part(name, self.fields)
-        having = _objects(name, self.fields) if is_part else self.records
+        is_part = not self._is_top_level(name) and _is_nested(name, self.fields)
+        having = _parent_objects(name, self.fields) if is_part else self.records
         return having + (known.mentions if known else 0)
 
-    def seen_in(self, block: Tallies, name: str) -> int:
-        """Return how many items of a block say something about a field, as it is known here."""
-        return block.seen(name, may_be_part=not self._stands_alone(name))
+    def seen_in(self, block: BlockTally, name: str) -> int:
+        """Return how many items of a block a field could be in, as it is known here."""
+        return block.seen(name, may_be_nested=not self._is_top_level(name))
 
-    def _stands_alone(self, name: str) -> bool:
-        """Say whether a name only looks like that of a part: the whole was never an object."""
+    def _is_top_level(self, name: str) -> bool:
+        """Return whether a name with a dot is not nested: its parent was never an object."""
         whole = self.fields.get(name.rpartition(".")[0])
         if whole is None:
             return False
         is_plain = whole.filled > 0 and "object" not in whole.kinds
-        return is_plain or not _is_part(name, self.fields)
+        return is_plain or not _is_nested(name, self.fields)
 
     def share(self, name: str) -> float:
-        """Return the share of those that have a field; 0 when there are none."""
+        """Return the share of items that have a field; 0 when there are none."""
         known, seen = self.fields.get(name), self.seen(name)
         return known.filled / seen if known and seen else 0.0
 
@@ -442,7 +443,7 @@ class Profile:
         if known is None:
             known = self.fields[name] = FieldProfile()
             if self.seen(name):
-                known.reach("filled", 0.0, 0.0)  # all records so far were without it
+                known.extend("filled", 0.0, 0.0)  # all records so far lack it
         return known
 
     def steady(self, share: float) -> dict[str, str]:
@@ -459,32 +460,32 @@ class Profile:
             "records": self.records,
             "invalid": self.invalid,
             "quiet": sorted(self.quiet),
-            "fields": {name: _plain(one) for name, one in self.fields.items()},
+            "fields": {name: _field_json(one) for name, one in self.fields.items()},
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Profile:
-        """Return what `as_json` has written."""
-        fields = {name: _profile(one) for name, one in value["fields"].items()}
+        """Return the profile that `as_json` has written."""
+        fields = {name: _field_from_json(one) for name, one in value["fields"].items()}
         return cls(value["records"], value["invalid"], fields, set(value["quiet"]))
 
 
 def profile_of(shapes: Iterable[Shape]) -> Profile:
     """Return the profile of records in their order; a block is of one site and kind of record."""
-    profile, blocks, kinds = Profile(), dict[tuple[str, int], list[Shape]](), Kinds()
+    profile, blocks, kinds = Profile(), dict[tuple[str, int], list[Shape]](), RecordKinds()
     for shape in shapes:
         block = blocks.setdefault((shape.site, kinds.of(shape)), [])
         block.append(shape)
         if len(block) == BLOCK:
-            profile.add(tally(block))
+            profile.add(tally_block(block))
             block.clear()
     for block in blocks.values():
         if block:
-            profile.add(tally(block))
+            profile.add(tally_block(block))
     return profile
 
 
-def _plain(one: FieldProfile) -> dict[str, Any]:
+def _field_json(one: FieldProfile) -> dict[str, Any]:
     return {
         "filled": one.filled,
         "mentions": one.mentions,
@@ -497,7 +498,7 @@ def _plain(one: FieldProfile) -> dict[str, Any]:
     }
 
 
-def _profile(value: Mapping[str, Any]) -> FieldProfile:
+def _field_from_json(value: Mapping[str, Any]) -> FieldProfile:
     return FieldProfile(
         value["filled"],
         value["mentions"],
@@ -510,14 +511,14 @@ def _profile(value: Mapping[str, Any]) -> FieldProfile:
     )
 
 
-# ---------------- How unlikely a difference is, and where the bulk of some numbers lies: plain
+# ---------------- Statistics
 
 
 def chance_of_fewer(before: int, of_before: int, now: int, of_now: int) -> float:
-    """Return how likely it is to see so few now, or fewer, if nothing has changed.
+    """Return the probability of so few now, or fewer, if nothing has changed.
 
-    Fisher's exact test, one-sided: `before` of `of_before` had it, `now` of `of_now` have it. More
-    than all are taken for all, fewer than none for none.
+    Fisher's exact test, one-sided: `before` of `of_before` had it, `now` of `of_now` have it.
+    Counts are clamped to their range.
     """
     before, now = max(0, min(before, of_before)), max(0, min(now, of_now))
     having, total = before + now, of_before + of_now
@@ -530,7 +531,7 @@ def chance_of_fewer(before: int, of_before: int, now: int, of_now: int) -> float
 
 
 def chance_of_more(before: int, of_before: int, now: int, of_now: int) -> float:
-    """Return how likely it is to see so many now, or more, if nothing has changed."""
+    """Return the probability of so many now, or more, if nothing has changed."""
     return chance_of_fewer(of_before - before, of_before, of_now - now, of_now)
 
 

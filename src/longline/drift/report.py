@@ -1,11 +1,11 @@
-"""What there is to see of drift: a source's fields as they were, and as the last run has them."""
+"""Show drift: the fields of a source before, and in its last run."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from longline.core.errors import BadOption
-from longline.drift.monitor import NOTICED, Baseline, RunTerms, measure_for, together
+from longline.drift.monitor import NOTICED, Baseline, RunTerms, baseline_for, merge_profiles
 from longline.drift.profiles import Profile
 from longline.storage.records.profiles import StoredProfile
 from longline.storage.store import Store
@@ -17,11 +17,11 @@ async def sources_watched(store: Store) -> list[Row]:
     """Return the last run of each source, the newest first."""
     profiles = store.profiles
     found = [await profiles.last(source) for source in await profiles.sources()]
-    return [await _run(store, one) for one in found if one is not None]
+    return [await _run_row(store, one) for one in found if one is not None]
 
 
 async def drift_of(store: Store, source: str) -> Row:
-    """Return the last run of a source, and its fields beside what is usual for them.
+    """Return the last run of a source, and its fields next to the baseline.
 
     Raises:
         BadOption: no run of this source has ended yet.
@@ -29,30 +29,34 @@ async def drift_of(store: Store, source: str) -> Row:
     last = await store.profiles.last(source)
     if last is None:
         listed = ", ".join(sorted(await store.profiles.sources())) or "none"
-        raise BadOption("SOURCE", f"no run of {source!r} has ended here; known are: {listed}")
-    measure = await _measure(store, last)
-    before, now = measure.profile or Profile(), Profile.from_json(last.profile)
+        raise BadOption("SOURCE", f"no run of {source!r} has ended; known sources: {listed}")
+    baseline = await _baseline_of(store, last)
+    before, now = baseline.profile or Profile(), Profile.from_json(last.profile)
     names = dict.fromkeys([*now.fields, *before.fields])
     return {
-        **await _run(store, last),
-        "baseline": {"runs": len(measure.jobs), "records": before.records},
+        **await _run_row(store, last),
+        "baseline": {"runs": len(baseline.jobs), "records": before.records},
         "fields": [
-            {"field": name, "before": _figures(before, name), "now": _figures(now, name)}
+            {
+                "field": name,
+                "before": _field_statistics(before, name),
+                "now": _field_statistics(now, name),
+            }
             for name in names
         ],
     }
 
 
-async def _measure(store: Store, last: StoredProfile) -> Baseline:
-    """Return what a run was measured by when it ended, whatever has ended since."""
+async def _baseline_of(store: Store, last: StoredProfile) -> Baseline:
+    """Return the baseline of a run at its end, whatever has ended since."""
     terms = RunTerms.from_json(last.profile)
     if "measured_by" not in last.profile:
-        return await measure_for(store, last.source, last.job, terms)
+        return await baseline_for(store, last.source, last.job, terms)
     found = [await store.profiles.find(job) for job in last.profile["measured_by"]]
-    return together([one for one in found if one is not None], terms)
+    return merge_profiles([one for one in found if one is not None], terms)
 
 
-async def _run(store: Store, kept: StoredProfile) -> Row:
+async def _run_row(store: Store, kept: StoredProfile) -> Row:
     job = await store.jobs.get(kept.job)
     events = await store.events.list(kept.job, kind=NOTICED)
     return {
@@ -69,7 +73,7 @@ async def _run(store: Store, kept: StoredProfile) -> Row:
     }
 
 
-def _figures(profile: Profile, name: str) -> Row | None:
+def _field_statistics(profile: Profile, name: str) -> Row | None:
     known = profile.fields.get(name)
     if known is None or not profile.seen(name):
         return None

@@ -78,7 +78,7 @@ class JobEngine:
         )
         self._drift = DriftMonitor(store, collector.source, clock)
         self._has_begun_drift = False
-        self._listeners: list[OnCommit] = [self._drift.tell, *listeners]
+        self._listeners: list[OnCommit] = [self._drift.on_commit, *listeners]
         self._beating = Beating(job.id, self._owners, self._obey, on_beat)
 
     def beating(self) -> contextlib.AbstractContextManager[Beating]:
@@ -164,14 +164,14 @@ class JobEngine:
                     end = await worker.run(seconds)
             finally:
                 self._workers.discard(worker)
-        await self._drift.look()
+        await self._drift.check()
         if feed is not None and (emptied := worker.take_emptied()):
             await feed(emptied, 0)
         return end
 
     async def look_at_drift(self) -> None:
         """Report what the committed records show of a change of the site."""
-        await self._drift.look()
+        await self._drift.check()
 
     async def discover(
         self, on_found: Callable[[], Awaitable[None]], *, owner: str
@@ -221,7 +221,7 @@ class JobEngine:
         if not await self._store.jobs.is_over(self._job.id):
             return None
         await self.prepare()
-        ending = await self._drift.ending()
+        ending = await self._drift.result()
         return await self._store.jobs.finish(self._job.id, self._clock.now(), ending)
 
     # ------------------------------------------------------------ inside
