@@ -24,7 +24,6 @@ import pytest
 import yaml
 
 from longline.analysis.matching.rules import read_rules
-from longline.core.errors import ConfigError
 from longline.enrichment.task_files import read_task
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served
@@ -280,6 +279,16 @@ def test_every_exception_is_needed(pattern: str) -> None:
     assert any(re.search(pattern, text) for text in texts)
 
 
-def test_no_exit_code_hides_an_error() -> None:
-    with pytest.raises(ConfigError):
-        read_rules(ROOT / "examples" / "quotes.yaml")
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("", "longline records show nosuch\n"),
+        ("", "$ longline jobs\nan output that is not printed\n"),
+        ("yaml", "manifest: html\n"),
+        ("yaml", "budget: many\n"),
+        ("python", "assert False\n"),
+    ],
+)
+def test_a_block_that_fails_is_noticed(language: str, text: str, session: Session) -> None:
+    with pytest.raises(AssertionError):
+        session.run(Block(ROOT / "README.md", 1, language, text))

@@ -21,7 +21,8 @@ GENERATED = {"soak.md", "judged.md", "performance.md"}
 PENDING = {"architecture.md", "requirements.md"}  # not rewritten yet
 PAGES = [
     path
-    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")))
+    for pattern in ("*.md", "docs/*.md", "examples/*.*")
+    for path in sorted(ROOT.glob(pattern))
     if path.name not in GENERATED | PENDING
 ]
 OLD_WORDS = (
