@@ -56,7 +56,7 @@ from longline.limits.rate_limit import BucketState, RateLimitBackend, StateRateL
 from longline.limits.retry import DEFAULT_RETRY, RetryHandler, RetryPolicy
 from longline.sources.api.source import Bookmark, Bookmarks
 from longline.sources.base import Source
-from longline.sources.loader import check_needs, load_source
+from longline.sources.loader import check_needs, load_middlewares, load_source
 from longline.storage.store import Store, open_store
 
 _MAX_WAIT = 60.0  # seconds to wait while Redis is not reachable
@@ -276,6 +276,7 @@ async def open_fetching(
             connections=shared.connections,
             refused_urls=backends.refused_urls,
             addresses=addresses,
+            middlewares=load_middlewares(source),
             agent=robots_agent(user_agent_of(settings)),
         )
         link = build_chain(transport, policies, clock, ends)
@@ -434,6 +435,7 @@ def usable(spec: JobSpec, chromium: str | None = None) -> tuple[type[Source], So
     check_needs(kind, chromium)
     client_identity(spec, kind)
     retry_policy(spec, kind)
+    load_middlewares(kind)
     ssl_context(spec.ca_file or kind.ca_file)
     return kind, source
 

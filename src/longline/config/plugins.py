@@ -10,7 +10,11 @@ from typing import Any
 from longline.core.errors import BadSource
 
 SOURCES = "longline.sources"
-GROUPS = (SOURCES, "longline.transports", "longline.stages", "longline.exporters")
+MIDDLEWARES = "longline.middlewares"
+STAGES = "longline.stages"
+ENRICHERS = "longline.enrichers"
+EXPORTERS = "longline.exporters"
+GROUPS = (SOURCES, MIDDLEWARES, STAGES, ENRICHERS, EXPORTERS)
 Check = Callable[[str, Any], object]
 """Receives the name and the loaded object; raises when it is not usable."""
 

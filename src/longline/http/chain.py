@@ -32,7 +32,7 @@ from longline.http.cache.storage import HttpCache
 from longline.http.middleware.archive import ArchiveMiddleware
 from longline.http.middleware.authentication import AuthMiddleware
 from longline.http.middleware.bans import BanMiddleware
-from longline.http.middleware.base import Middleware
+from longline.http.middleware.base import Middleware, MiddlewareFactory
 from longline.http.middleware.breaker import BreakerMiddleware
 from longline.http.middleware.budget import BudgetCheckMiddleware, BudgetMiddleware
 from longline.http.middleware.cache import CacheMiddleware
@@ -83,6 +83,8 @@ class Policies:
     connections: ConnectionLimit | None = None
     refused_urls: StateBackend[RefusedUrls] | None = None
     addresses: AddressPolicy | None = None
+    middlewares: tuple[MiddlewareFactory, ...] = ()
+    """Middlewares of the source, the outermost first."""
     agent: str = AGENT
     """Our product token in robots.txt."""
 
@@ -116,6 +118,8 @@ def build_chain(
     if policies.addresses:
         chain = AddressMiddleware(chain, policies.addresses)
     chain = RedirectMiddleware(chain)
+    for make in reversed(policies.middlewares):
+        chain = make(chain)
     return RetryMiddleware(chain, policies.retry, clock)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longline.config.plugins import load_plugin
+from longline.config.plugins import ENRICHERS, load_plugin
 from longline.core.errors import BadOption
 from longline.core.model import Note
 from longline.pipeline.enrichers.base import Enricher
 from longline.pipeline.enrichers.currency import CurrencyEnricher
 from longline.pipeline.enrichers.geocode import GeocodeEnricher
 from longline.pipeline.enrichers.language import LanguageEnricher
-from longline.pipeline.manifest import ENRICHERS, Enrichers
+from longline.pipeline.manifest import Enrichers
 from longline.pipeline.stages import Draft
 
 

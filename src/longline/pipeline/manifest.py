@@ -10,17 +10,15 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from longline.config.json_paths import JsonPath
 from longline.config.patterns import Pattern
-from longline.config.plugins import plugin_names
+from longline.config.plugins import ENRICHERS, STAGES, plugin_names
 from longline.config.strict_model import StrictModel, invalid
 from longline.core.errors import ConfigError
 
 REST = "*"
 """In a map, the name for all other fields: `"*": "*"` keeps them as they are."""
-ENRICHERS = "longline.stages"
-"""The entry points of enrichers that other packages add."""
 SURE = 0.6
 """How sure of a language one must be, if all are possible."""
-_KINDS = ("map", "filter", "validate", "enrich")
+_KINDS = ("map", "filter", "validate", "enrich", "stage")
 _TESTS = (
     *("equals", "differs", "one_of", "above", "below", "at_least", "at_most"),
     *("contains", "matches", "filled"),
@@ -264,6 +262,17 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _check_stage(value: Any) -> Any:
+    """Accept `NAME` and `{NAME: options}` for a stage of a plugin."""
+    stage = {value: {}} if isinstance(value, str) else value
+    if not isinstance(stage, Mapping) or len(stage) != 1:
+        raise invalid("write the name of one stage, or {NAME: {option: value}}")
+    (name,) = stage
+    if name not in (known := plugin_names(STAGES)):
+        raise invalid(f"there is no stage {name!r}; installed: {', '.join(known) or 'none'}")
+    return stage
+
+
 class Step(StrictModel):
     """One stage of the pipeline."""
 
@@ -285,6 +294,8 @@ class Step(StrictModel):
     )
     """A JSON Schema, or `file` with the name of one; what does not fit is quarantined."""
     enrich: Enrichers | None = None
+    stage: Annotated[dict[str, dict[str, Any]], BeforeValidator(_check_stage)] | None = None
+    """A stage of a plugin by its name, with its options."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

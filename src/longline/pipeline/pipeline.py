@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Protocol
 import orjson
 from pydantic import BaseModel
 
-from longline.core.errors import BadSource, LonglineError, text_of
+from longline.config.plugins import STAGES, load_plugin
+from longline.core.errors import BadOption, BadSource, LonglineError, text_of
 from longline.core.json_values import to_json
 from longline.core.model import Item, Record
 from longline.pipeline.enrich import Enrich
@@ -124,7 +125,23 @@ def _from_step(step: Step) -> Stage:
         return Filter(step.filter)
     if step.rules is not None:
         return Validate(step.rules)
+    if step.stage is not None:
+        return _plugin_stage(*next(iter(step.stage.items())))
     return Enrich.from_written(step.enrich) if step.enrich is not None else Enrich()
+
+
+def _plugin_stage(name: str, options: Mapping[str, Any]) -> Stage:
+    make = load_plugin(STAGES, name)
+    if make is None:
+        raise BadOption("pipeline", f"there is no stage {name!r}")
+    try:
+        stage: Any = make(**options)
+    except TypeError as error:
+        raise BadOption(f"stage {name}", str(error)) from error
+    if not callable(stage) or not isinstance(getattr(stage, "name", None), str):
+        raise BadOption(f"stage {name}", "the plugin returned no stage: it is a callable with name")
+    made: Stage = stage
+    return made
 
 
 def _fingerprint_of(source: PipelineSource, data: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from longline.config.secrets import SecretRef
 from longline.config.validation_messages import describe_value_error
 from longline.core.errors import BadOption
 from longline.core.model import Cursor, Item
+from longline.http.middleware.base import MiddlewareFactory
 from longline.pipeline.quality import QualityRules
 from longline.sources.visit import Visit
 
@@ -132,6 +133,11 @@ class Source:
     """Fields that may be empty in every record without a warning.
 
     A source can set it in `__init__`, depending on its options.
+    """
+    middlewares: ClassVar[tuple[str | MiddlewareFactory, ...]] = ()
+    """Middlewares of the request chain: plugins by name, or functions of the next middleware.
+
+    Every attempt of a request passes them before robots.txt, cache and limits.
     """
     pipeline: ClassVar[tuple[Any, ...]] = ()
     """Pipeline stages between `compose` and the record, in order."""

@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from longline.config.documents import read_document
-from longline.config.plugins import SOURCES, load_plugin, plugin_names
+from longline.config.plugins import MIDDLEWARES, SOURCES, load_plugin, plugin_names
 from longline.core.errors import BadSource, ConfigError, MissingExtra
+from longline.http.middleware.base import MiddlewareFactory
 from longline.http.transports.browser.options import check_browser
 from longline.sources.base import Source
 from longline.sources.job_files import check_reference
@@ -189,6 +190,24 @@ def _check_source(reference: str, found: type[Source]) -> type[Source]:
     if found.discover is Source.discover:
         raise BadSource(reference, f"{found.__name__} has no discover()")
     return found
+
+
+def load_middlewares(source: type[Source]) -> tuple[MiddlewareFactory, ...]:
+    """Return the middlewares that a source adds to the request chain.
+
+    Raises:
+        BadSource: one does not exist or cannot be loaded.
+    """
+    return tuple(_load_middleware(source, one) for one in source.middlewares)
+
+
+def _load_middleware(source: type[Source], one: str | MiddlewareFactory) -> MiddlewareFactory:
+    found = load_plugin(MIDDLEWARES, one) if isinstance(one, str) else one
+    if not callable(found):
+        known = ", ".join(plugin_names(MIDDLEWARES)) or "none"
+        raise BadSource(source.name, f"there is no middleware {one!r}; installed: {known}")
+    make: MiddlewareFactory = found
+    return make
 
 
 def check_needs(source: type[Source], chromium: str | None = None) -> None:

@@ -17,6 +17,7 @@ from longline.config.auth import Auth
 from longline.config.documents import Document, check, read_document
 from longline.config.identity import Cookies, Headers, PrivateHosts
 from longline.config.job_spec import RATE_PROBLEM, Rate, RetrySpec
+from longline.config.plugins import MIDDLEWARES, plugin_names
 from longline.config.strict_model import StrictModel, invalid
 from longline.config.templates import check_braces, fill_all, names_in
 from longline.core.errors import BadFile, BadOption, DiscoveryFailed
@@ -107,6 +108,8 @@ class Manifest(StrictModel):
     """Fields that may be empty in every record without a warning."""
     transport: Transport = "http"
     """How pages are fetched: `browser` runs scripts, `auto` only where fields are missing."""
+    middlewares: tuple[str, ...] = ()
+    """Middlewares of plugins that every request passes, the outermost first."""
     pipeline: Pipeline = ()
     """Stages between extraction and the record: map, filter, validate, enrich."""
 
@@ -116,6 +119,16 @@ class Manifest(StrictModel):
         if isinstance(rate, float) and not 0 < rate < float("inf"):
             raise invalid(RATE_PROBLEM)
         return rate
+
+    @field_validator("middlewares")
+    @classmethod
+    def _check_middlewares(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known = plugin_names(MIDDLEWARES) if names else []
+        for name in names:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise invalid(f"there is no middleware {name!r}; installed: {listed}")
+        return names
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -310,6 +323,7 @@ def source_attributes(manifest: Manifest) -> dict[str, Any]:
         "volatile": manifest.volatile,
         "usually_empty": manifest.usually_empty,
         "transport": manifest.transport,
+        "middlewares": manifest.middlewares,
         "pipeline": manifest.pipeline,
     }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, BinaryIO, Protocol, cast
 
-from longline.config.plugins import load_plugin, plugin_names
+from longline.config.plugins import EXPORTERS, load_plugin, plugin_names
 from longline.core.errors import BadOption
 from longline.export.atomic_files import folder_of
 from longline.export.columns import Column
@@ -38,7 +38,6 @@ class TableExporter(Protocol):
         """Write all lines; return notes for the user."""
 
 
-EXPORTERS = "longline.exporters"  # the group of entry points
 OUTPUT = "--output"
 """The usual option for the destination."""
 DOCUMENTS: Mapping[str, DocumentExporter] = {"jsonl": write_json_lines, "json": write_json}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from longline.core.model import Usage
@@ -17,3 +18,7 @@ class Middleware(Protocol):
         Raises:
             FetchError: there is none; the error's kind decides what follows.
         """
+
+
+MiddlewareFactory = Callable[[Middleware], Middleware]
+"""Wraps the next middleware of the chain."""

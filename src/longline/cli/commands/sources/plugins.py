@@ -16,7 +16,8 @@ from longline.sources.loader import as_source
 def command(*, as_json: bool) -> None:
     """List installed plugins.
 
-    A plugin is a package with entry points for sources, transports, stages or exporters.
+    A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers
+    or exporters.
     """
     plugins = list_plugins({SOURCES: as_source})
     if as_json:

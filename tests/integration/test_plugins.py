@@ -1,0 +1,163 @@
+"""Plugins of an installed package in a whole run: a middleware and a pipeline stage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from longline.core.errors import BadFile, BadSource
+from longline.core.model import JobState
+from longline.orchestrator import Orchestrator
+from longline.sources.base import Source, layer
+from longline.sources.loader import load_middlewares
+from longline.sources.visit import Visit
+from longline.storage.records.query import RecordQuery
+from tests.scripted_site import ScriptedSite
+from tests.virtual import VirtualClock
+
+HTML = {"Content-Type": "text/html"}
+ENTRIES = """
+[longline.middlewares]
+signed = plugged:Signed
+[longline.stages]
+loud = plugged:Loud
+"""
+CODE = '''
+from dataclasses import replace
+
+
+class Signed:
+    """Adds a header to every request."""
+
+    def __init__(self, following):
+        self._following = following
+
+    async def __call__(self, request, usage):
+        headers = {**request.headers, "X-Signed": "yes"}
+        return await self._following(replace(request, headers=headers), usage)
+
+
+class Loud:
+    name = "loud"
+
+    def __init__(self, mark="!"):
+        self._mark = mark
+
+    def __call__(self, draft):
+        return draft.with_data({**draft.data, "title": draft.data["title"].upper() + self._mark})
+'''
+MANIFEST = """
+manifest: html
+name: shop
+rate: unlimited
+start: "{site}/p/1"
+fields: {{title: h1}}
+{more}
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a package with entry points in a folder on sys.path."""
+    folder = tmp_path / "plugged-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
+    (folder / "entry_points.txt").write_text(ENTRIES)
+    (tmp_path / "plugged.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "plugged", raising=False)
+
+
+@pytest.fixture
+def write(site: ScriptedSite, tmp_path: Path) -> Write:
+    site.says("/p/1", "<h1>rope</h1>", headers=HTML)
+
+    def manifest(more: str) -> Path:
+        path = tmp_path / "shop.yaml"
+        path.write_text(MANIFEST.format(site=site.url, more=more), "utf-8")
+        return path
+
+    return manifest
+
+
+async def collect(path: Path, clock: VirtualClock) -> list[dict[str, Any]]:
+    async with Orchestrator(home=path.parent / "home", clock=clock) as longline:
+        report = await longline.execute(str(path))
+        rows = await longline.store.records.list(RecordQuery(source="shop"))
+    assert report.state is JobState.COMPLETE
+    return [row["data"] for row in rows]
+
+
+@pytest.mark.usefixtures("package")
+async def test_every_request_passes_the_middleware_of_a_plugin(
+    site: ScriptedSite, clock: VirtualClock, write: Write
+) -> None:
+    path = write("middlewares: [signed]")
+    received: list[str | None] = []
+
+    async def page(request: web.Request) -> web.Response:
+        received.append(request.headers.get("X-Signed"))
+        return web.Response(text="<h1>rope</h1>", content_type="text/html")
+
+    site.answers["/p/1"] = page
+    await collect(path, clock)
+
+    assert received == ["yes"]
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("stage", "title"),
+    [("loud", "ROPE!"), ("{loud: {mark: '?'}}", "ROPE?")],
+    ids=["name", "options"],
+)
+async def test_records_pass_the_stage_of_a_plugin(
+    clock: VirtualClock, write: Write, stage: str, title: str
+) -> None:
+    (record,) = await collect(write(f"pipeline: [{{stage: {stage}}}]"), clock)
+
+    assert record == {"title": title}
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    "more",
+    ["middlewares: [sigend]", "pipeline: [{stage: laud}]", "pipeline: [{stage: {a: {}, b: {}}}]"],
+)
+async def test_a_plugin_that_is_not_installed_is_refused(
+    clock: VirtualClock, write: Write, more: str
+) -> None:
+    with pytest.raises(BadFile):
+        await collect(write(more), clock)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_python_source_names_plugins_or_functions() -> None:
+    class Named(Source):
+        name = "named"
+        middlewares = ("signed", lambda following: following)
+
+        @layer()
+        async def record(self, visit: Visit) -> dict[str, Any]:
+            return {"key": visit.item.key}
+
+    signed, own = load_middlewares(Named)
+
+    assert getattr(signed, "__name__", "") == "Signed"
+    assert own is Named.middlewares[1]
+
+
+def test_a_python_source_with_an_unknown_middleware_is_refused() -> None:
+    class Unknown(Source):
+        name = "unknown"
+        middlewares = ("nowhere",)
+
+    with pytest.raises(BadSource):
+        load_middlewares(Unknown)
