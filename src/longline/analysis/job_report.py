@@ -35,7 +35,7 @@ class JobReport:
     job: str
     source: str
     state: str
-    figures: dict[str, Any]
+    statistics: dict[str, Any]
     checks: tuple[Check, ...]
     failures: tuple[tuple[str, str, str, str | None], ...]
     reason: str | None = None
@@ -62,19 +62,19 @@ def build_report(
 ) -> JobReport:
     """Build the report of a job from what it has committed and what it reported at its end."""
     caveats = caveats or Caveats()
-    figures = _statistics(progress, findings)
+    statistics = _statistics(progress, findings)
     whole = Check(
         "discovery was not cut short",
         not caveats.cuts and progress.is_discovered,
         "; ".join(caveats.cuts[:_MAX_NAMED])
         or ("whole" if progress.is_discovered else "not finished"),
     )
-    checks = (whole, *_validity_checks(progress, findings), *_speed_checks(progress, figures))
+    checks = (whole, *_validity_checks(progress, findings), *_speed_checks(progress, statistics))
     return JobReport(
         progress.job,
         progress.source,
         progress.state.value,
-        figures,
+        statistics,
         checks,
         findings.failures,
         reason,
@@ -141,25 +141,27 @@ def _validity_checks(progress: Progress, findings: JobFindings) -> list[Check]:
     ]
 
 
-def _speed_checks(progress: Progress, figures: dict[str, Any]) -> list[Check]:
+def _speed_checks(progress: Progress, statistics: dict[str, Any]) -> list[Check]:
     rate, mean = progress.success_rate, progress.mean_seconds
-    hourly, memory = figures["items_per_hour"], figures["peak_memory_bytes"]
+    hourly, memory = statistics["items_per_hour"], statistics["peak_memory_bytes"]
     return [
         Check(
             f"at least {_MIN_SUCCESS:.0%} success",
             rate is not None and rate >= _MIN_SUCCESS,
-            "nothing was tried" if rate is None else f"{rate:.1%}",
+            "no item was attempted" if rate is None else f"{rate:.1%}",
         ),
         Check(
-            "no answer was 429", not figures["rate_limited"], f"{figures['rate_limited']} answers"
+            "no response was 429",
+            not statistics["rate_limited"],
+            f"{statistics['rate_limited']} responses",
         ),
         Check(
-            f"under {_MAX_MEAN_SECONDS:g} s an item on average",
+            f"under {_MAX_MEAN_SECONDS:g} s per item on average",
             mean is not None and mean < _MAX_MEAN_SECONDS,
             "unknown" if mean is None else f"{mean:.2f} s",
         ),
         Check(
-            f"more than {_MIN_PER_HOUR} items an hour",
+            f"more than {_MIN_PER_HOUR} items per hour",
             hourly is not None and hourly > _MIN_PER_HOUR,
             "unknown" if hourly is None else f"{hourly:,.0f}",
         ),
@@ -193,9 +195,9 @@ def as_markdown(result: JobReport, at: float) -> str:
             for one in result.checks
         ),
         "",
-        "| figure | value |",
+        "| statistic | value |",
         "|---|---|",
-        *(f"| {name} | {_format(value)} |" for name, value in result.figures.items()),
+        *(f"| {name} | {_format(value)} |" for name, value in result.statistics.items()),
     ]
     if result.failures:
         lines += ["", f"## Failures (first {_MAX_SHOWN} of {len(result.failures)})", ""]

@@ -174,7 +174,7 @@ async def rediscover(
     found: dict[str, Item] = {}
     visit = collector.visit(cursor=source.cursor_to_repeat(job.cursor))
     try:
-        await _discover(source, visit, job.settings.get("limit"), found)
+        await _collect_items(source, visit, job.settings.get("limit"), found)
     except StoreError:
         raise
     except BaseException as error:  # whatever a source raises ends its discovery
@@ -189,7 +189,7 @@ async def rediscover(
     return Rediscovery(tuple(found.values()), sanitize_text("; ".join(visit.cuts)) or None)
 
 
-async def _discover(
+async def _collect_items(
     source: Source, visit: Visit, limit: int | None, found: dict[str, Item]
 ) -> None:
     with no_stray_cancellation():

@@ -344,12 +344,12 @@ class _Reextractor:
             stored = await self._stored(row["key"])
         else:
             is_renamed = False
-        found = self._compare(row, extraction, stored, is_renamed=is_renamed)
+        found = self._compare_record(row, extraction, stored, is_renamed=is_renamed)
         if (
             found.status in {ReextractStatus.NEW, ReextractStatus.CHANGED}
             and not found.is_superseded
         ):
-            await self._write(extraction.record)
+            await self._write_record(extraction.record)
         if is_renamed and extraction.record is not None:
             found = replace(found, new_key=new_key)
         return replace(found, requests=extraction.usage.requests)
@@ -368,7 +368,7 @@ class _Reextractor:
         collector = Collector(self._source, link, clock, self._params)
         return await collector.collect(item, tries=row["tries"])
 
-    def _compare(
+    def _compare_record(
         self, row: Row, extraction: Extraction, stored: Row | None, *, is_renamed: bool
     ) -> ReextractedItem:
         key, was_good = row["key"], row["state"] in _GOOD or row["state"] is None
@@ -394,7 +394,7 @@ class _Reextractor:
         is_later: bool = stored["seen_at"] > row["finished_at"]
         return is_later
 
-    async def _write(self, record: Record | None) -> None:
+    async def _write_record(self, record: Record | None) -> None:
         if record is None or self._written_at is None:
             return
         # A changed source may have another name; the records still belong to the job's.

@@ -221,7 +221,7 @@ class _Replayer:
         ):
             last = batch[-1].id
             replayed = [await self._replay(held) for held in batch]
-            await self._commit([one for one in replayed if one is not None])
+            await self._commit_batch([one for one in replayed if one is not None])
 
     async def _rediscover(self, archive: Archive) -> None:
         rows = await self._store.queue.rows(self._job.id)
@@ -243,7 +243,7 @@ class _Replayer:
         await drift.begin(self._job)
         await self._store.quarantine.end(self._job.id, now, await drift.result(), [event])
 
-    async def _commit(self, mended: list[Mended]) -> None:
+    async def _commit_batch(self, mended: list[Mended]) -> None:
         if not mended:
             return
         quarantine = self._store.quarantine
@@ -277,7 +277,7 @@ class _Replayer:
             mended, problem = await self._replay_archived(self._archive, held)
             # Stored material is valid only if the rules that read it are unchanged.
             if mended is not None or not self._is_read_as_before:
-                self._leave(held, problem)
+                self._leave_out(held, problem)
                 return mended
         elif _manifest_of(self._source) is not None and not self._is_read_as_before:
             return await self._replay_record(held)
@@ -288,7 +288,7 @@ class _Replayer:
         problem = f"layer {', '.join(missing)} has no stored result; `longline retry` requests it"
         # Layers of manifests request only through the visit, which can be refused here.
         mended = await self._replay_without_requests(held) if is_manifest(self._source) else None
-        self._leave(held, problem if mended is None else None)
+        self._leave_out(held, problem if mended is None else None)
         return mended
 
     async def _replay_archived(
@@ -318,10 +318,10 @@ class _Replayer:
         """Extract again from the record in an item, if only its fields are read differently."""
         is_enough = self._is_listed_as_before and "record" in held.item.data
         mended = await self._replay_without_requests(held) if is_enough else None
-        self._leave(held, _NO_PAGES if mended is None else None)
+        self._leave_out(held, _NO_PAGES if mended is None else None)
         return mended
 
-    def _leave(self, held: Held, problem: str | None) -> None:
+    def _leave_out(self, held: Held, problem: str | None) -> None:
         if problem is not None:
             self.left[held.item.key] = problem
 

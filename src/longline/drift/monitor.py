@@ -185,11 +185,11 @@ def _field_definitions(source: Source) -> dict[str, str]:
     for part in (manifest, getattr(manifest, "items", None), *endpoints.values()):
         fields = getattr(part, "fields", None)
         for name, one in fields.items() if isinstance(fields, Mapping) else ():
-            found.setdefault(name, []).append(_plain(one))
+            found.setdefault(name, []).append(_definition(one))
     return {name: _hash(several) for name, several in found.items()}
 
 
-def _plain(one: Any) -> Any:
+def _definition(one: Any) -> Any:
     return one.model_dump(mode="json", fallback=str) if isinstance(one, BaseModel) else one
 
 
@@ -236,13 +236,13 @@ class DriftMonitor:
         """Load the baseline from earlier runs and from what this job has committed."""
         self._job = job.id
         try:
-            await self._start(job)
+            await self._load_baseline(job)
         except LonglineError:
             raise
         except Exception as error:  # noqa: BLE001  # a bug here must not stop a job
             await self._report_problem(error)
 
-    async def _start(self, job: Job) -> None:
+    async def _load_baseline(self, job: Job) -> None:
         terms = await terms_at_start(self._store, self._source, job)
         baseline = await baseline_for(self._store, self._source.name, job.id, terms)
         noticed = await self._notices()
@@ -313,7 +313,7 @@ class DriftMonitor:
         terms = await terms_at_end(self._store, self._source, job)
         baseline = await baseline_for(self._store, self._source.name, job.id, terms)
         kept = await self._store.profiles.find(job.id)
-        judgement = await self._judge(terms, baseline, kept)
+        judgement = await self._judge_run(terms, baseline, kept)
         if kept is not None and judgement.profile.records < kept.profile["records"]:
             return await self._earlier_result(kept)
         drift = {one.field: str(one) for one in judgement.drift}
@@ -331,7 +331,7 @@ class DriftMonitor:
         profile |= {"alike": list(judgement.alike), "empty": list(judgement.empty), "drift": drift}
         return DriftResult(profile, tuple(drift.values()), tuple(warnings))
 
-    async def _judge(
+    async def _judge_run(
         self, terms: RunTerms, baseline: Baseline, kept: StoredProfile | None
     ) -> RunVerdict:
         history = baseline.profile

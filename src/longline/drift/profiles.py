@@ -89,12 +89,12 @@ class RecordKinds:
         names = frozenset(name for name in shape.cells if "." not in name and name != SCORE)
         kind = self._known.get((shape.site, names))
         if kind is None:
-            kind = self._place(self._sites.setdefault(shape.site, []), names)
+            kind = self._assign_kind(self._sites.setdefault(shape.site, []), names)
             if len(self._known) < _MAX_NAME_SETS:
                 self._known[shape.site, names] = kind
         return kind
 
-    def _place(self, kinds: list[set[str]], names: frozenset[str]) -> int:
+    def _assign_kind(self, kinds: list[set[str]], names: frozenset[str]) -> int:
         unknown = [len(names - known) for known in kinds]
         best = min(range(len(kinds)), key=unknown.__getitem__, default=0)
         if not kinds or (3 * unknown[best] >= max(len(names), 1) and len(kinds) < _MAX_KINDS):

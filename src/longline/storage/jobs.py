@@ -89,7 +89,7 @@ class Jobs(Repository):
             .limit(1)
         )
         found = connection.execute(query).one_or_none()
-        return (_job(found), False) if found else (_create(connection, new), True)
+        return (_job_of(found), False) if found else (_create(connection, new), True)
 
     @reads
     def get(self, connection: Connection, job: str) -> Job:
@@ -103,7 +103,7 @@ class Jobs(Repository):
         exact = [row for row in rows if row.id == job]
         if len(exact or rows) != 1:
             raise UnknownJob(job, len(rows))
-        return _job((exact or rows)[0])
+        return _job_of((exact or rows)[0])
 
     @reads
     def list(
@@ -113,7 +113,7 @@ class Jobs(Repository):
         query = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id).limit(limit)
         if is_open:
             query = query.where(jobs.c.state.in_(OPEN_STATES))
-        return [_job(row) for row in connection.execute(query)]
+        return [_job_of(row) for row in connection.execute(query)]
 
     @writes
     def start(
@@ -185,7 +185,7 @@ class Jobs(Repository):
         """Pause a job unless other processes work on it or it has ended."""
         leased = exists().where(items.c.job_id == job, items.c.state == ItemState.LEASED)
         if not connection.scalar(select(leased)):
-            _end(connection, job, at, JobState.PAUSED, reason)
+            _end_job(connection, job, at, JobState.PAUSED, reason)
 
     @writes
     def halt(self, connection: Connection, job: str, at: float, reason: str) -> bool:
@@ -193,17 +193,17 @@ class Jobs(Repository):
         query = select(jobs.c.state).where(jobs.c.id == job).with_for_update(key_share=True)
         if connection.scalar(query) not in (JobState.PENDING, JobState.RUNNING):
             return False
-        return _end(connection, job, at, JobState.PAUSED, reason)
+        return _end_job(connection, job, at, JobState.PAUSED, reason)
 
     @writes
     def cancel(self, connection: Connection, job: str, at: float, reason: str) -> bool:
         """End a job before its work is done; False when it has ended already."""
-        return _end(connection, job, at, JobState.CANCELLED, reason)
+        return _end_job(connection, job, at, JobState.CANCELLED, reason)
 
     @writes
     def fail(self, connection: Connection, job: str, at: float, reason: str) -> None:
         """End a job that could not do its work."""
-        _end(connection, job, at, JobState.FAILED, reason)
+        _end_job(connection, job, at, JobState.FAILED, reason)
 
     @writes
     def finish(
@@ -295,7 +295,7 @@ def finish_job(
     states = counts(connection, job)
     caveats = _reported_caveats(connection, job, row.settings.get("limit"))
     cuts = [*([row.shortfall] if row.shortfall else []), *caveats.cuts]
-    missing = [*_first(cuts, _MAX_NAMED), *_budget_reasons(connection, job)]
+    missing = [*_first_few(cuts, _MAX_NAMED), *_budget_reasons(connection, job)]
     warnings = list(caveats.warnings)
     if drift is not None:
         drift = save_profile(connection, job, row.source, at, drift)
@@ -307,17 +307,17 @@ def finish_job(
         *([f"{' and '.join(bad)} of {sum(states.values())} items"] if bad else []),
         *missing,
         *([f"limited to {caveats.limit} items, as asked"] if caveats.limit is not None else []),
-        *_first(warnings, _MAX_NAMED),
+        *_first_few(warnings, _MAX_NAMED),
     ]
-    caveats = replace(caveats, cuts=tuple(cuts), warnings=_first(warnings, _MAX_CAVEATS))
-    _end(connection, job, at, state, "; ".join(reasons) or None, caveats=caveats)
+    caveats = replace(caveats, cuts=tuple(cuts), warnings=_first_few(warnings, _MAX_CAVEATS))
+    _end_job(connection, job, at, state, "; ".join(reasons) or None, caveats=caveats)
     if state is JobState.COMPLETE and row.engine == "celery" and row.settings.get("limit") is None:
         # The process that ends it may be killed before it notifies the source; a task survives.
         place(connection, Task(job, TaskKind.FINISHED, at))
     return state
 
 
-def _job(row: Row[Any]) -> Job:
+def _job_of(row: Row[Any]) -> Job:
     return Job(
         id=row.id,
         source=row.source,
@@ -356,10 +356,10 @@ def _create(connection: Connection, new: NewJob) -> Job:
     }
     connection.execute(insert(jobs), row)
     append_events(connection, [event_row(name, new.at, "job.created", settings=row["settings"])])
-    return _job(connection.execute(select(jobs).where(jobs.c.id == name)).one())
+    return _job_of(connection.execute(select(jobs).where(jobs.c.id == name)).one())
 
 
-def _end(
+def _end_job(
     connection: Connection,
     job: str,
     at: float,
@@ -420,10 +420,10 @@ def _event_reasons(connection: Connection, job: str, kind: str) -> tuple[str, ..
     query = select(events.c.data).where(events.c.job_id == job, events.c.kind == kind)
     # A list may be cut below each of a million records: the first few show the cause.
     found = connection.scalars(query.order_by(events.c.id).limit(1000))
-    return _first([*dict.fromkeys(str(data.get("reason")) for data in found)], _MAX_CAVEATS)
+    return _first_few([*dict.fromkeys(str(data.get("reason")) for data in found)], _MAX_CAVEATS)
 
 
-def _first(texts: Sequence[str], most: int) -> tuple[str, ...]:
+def _first_few(texts: Sequence[str], most: int) -> tuple[str, ...]:
     if len(texts) <= most:
         return tuple(texts)
     return (*texts[:most], f"and {len(texts) - most} more of the kind")

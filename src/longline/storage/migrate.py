@@ -42,7 +42,7 @@ def migrate(engine: Engine, backend: Backend) -> None:
     """
     with engine.begin() as connection:
         backend.lock_tables(connection)  # other processes that open it wait here
-        found = _version(connection)
+        found = _schema_version(connection)
         if found == NEWEST:
             return
         if found is not None and found not in _KNOWN:
@@ -84,7 +84,7 @@ def run_migrations(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def _version(connection: Connection) -> str | None:
+def _schema_version(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))

@@ -1,7 +1,7 @@
-"""The tables, as SQLAlchemy Core sees them; `migrations/` makes them.
+"""The tables; `migrations/` creates them.
 
-Moments are seconds since the epoch: one double that sorts, compares and adds the same way in
-SQLite, PostgreSQL and Python, and is read as a datetime where a person sees it.
+Times are seconds since the epoch: a double that sorts, compares and adds the same way in SQLite,
+PostgreSQL and Python.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ metadata = MetaData(
     }
 )
 
-# Counted up for as long as the database lives; SQLite does so for columns of its Integer only.
+# SQLite numbers rows automatically only in columns of its type Integer.
 Id = BigInteger().with_variant(Integer(), "sqlite")
 
 jobs = Table(
@@ -40,7 +40,7 @@ jobs = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("source", Text, nullable=False),
-    Column("identity", Text, nullable=False),  # hash of source and settings: finds the job again
+    Column("identity", Text, nullable=False),  # hash of source and settings
     Column("state", Choice(JobState), nullable=False),
     Column("settings", Json, nullable=False),
     Column("created_at", Time, nullable=False),
@@ -51,9 +51,9 @@ jobs = Table(
     Column("is_discovered", Boolean, nullable=False, default=False),
     Column("discovery_owner", Text),
     Column("discovery_until", Time),
-    Column("shortfall", Text),  # why not all could be found, when that is known
-    Column("engine", Text, nullable=False, server_default="local"),  # who works on it
-    Column("runs", Integer, nullable=False, server_default="0"),  # how often work on it has begun
+    Column("shortfall", Text),  # why discovery was incomplete, if known
+    Column("engine", Text, nullable=False, server_default="local"),  # local or celery
+    Column("runs", Integer, nullable=False, server_default="0"),  # how often it was started
     Index("ix_jobs_identity", "identity", "created_at"),
     Index("ix_jobs_state", "state"),
 )
@@ -75,17 +75,17 @@ items = Table(
     Column("lease_until", Time),
     Column("kind", Choice(FailureKind)),
     Column("reason", Text),
-    Column("raw", Json),  # what a quarantined item was made of
+    Column("raw", Json),  # material of a quarantined item
     Column("seconds", Number),
     Column("finished_at", Time),
-    Column("domain", Text, nullable=False, server_default=""),  # whose workers it waits for
-    Column("requests", Integer, nullable=False, server_default="0"),  # of all its tries
-    Column("status", Integer),  # of the last answer
-    Column("deaths", Integer, nullable=False, server_default="0"),  # of workers that had it in hand
+    Column("domain", Text, nullable=False, server_default=""),  # host and port
+    Column("requests", Integer, nullable=False, server_default="0"),  # of all attempts
+    Column("status", Integer),  # of the last response
+    Column("deaths", Integer, nullable=False, server_default="0"),  # of workers that had it leased
     UniqueConstraint("job_id", "key"),
 )
-# What to lease next of a domain, read straight from the index: due first within a priority, so
-# that items parked until later never stand in the way of fresh ones.
+# The next item to lease of a domain: by due time within a priority, so that deferred items are
+# never scanned before queued ones.
 Index(
     "ix_items_next",
     items.c.job_id,
@@ -94,8 +94,7 @@ Index(
     items.c.priority.desc(),
     items.c.due_at,
 )
-# Which was finished last, asked while others wait for an answer; what is not finished is left out,
-# so that leases and what they put back do not touch it.
+# The last finished item. Unfinished items are left out, so that leases do not update it.
 Index(
     "ix_items_finished",
     items.c.job_id,
@@ -105,32 +104,32 @@ Index(
 )
 
 chunks = Table(
-    "chunks",  # work that a cluster was told of: each message carries the id of one
+    "chunks",  # units of work of a cluster: each message carries the id of one
     metadata,
     Column("id", Id, primary_key=True),
     Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
     Column("state", Choice(ChunkState), nullable=False),  # offered, taken, done, lost
     Column("offered_at", Time, nullable=False),
-    Column("sent_at", Time),  # the last time that a message was sent for it
-    Column("owner", Text),  # whoever took it; its items are leased to the same name
+    Column("sent_at", Time),  # when its last message was sent
+    Column("owner", Text),  # its items are leased to the same name
     Column("taken_at", Time),
     Column("items", Integer, nullable=False, server_default="0"),  # leased with it
     Column("finished_at", Time),
     Index("ix_chunks_job_id_state", "job_id", "state"),
-    Index("ix_chunks_state_job_id", "state", "job_id"),  # what is offered, of all jobs
+    Index("ix_chunks_state_job_id", "state", "job_id"),  # offered chunks of all jobs
 )
 
 failures = Table(
-    "failures",  # every attempt that failed; those that did not are counted in items
+    "failures",  # the failure log: every failed attempt
     metadata,
     Column("id", Id, primary_key=True),
     Column("job_id", Text, nullable=False),
-    Column("key", Text),  # None: an attempt of discovery
+    Column("key", Text),  # None: discovery
     Column("tries", Integer, nullable=False),
     Column("at", Time, nullable=False),
     Column("kind", Choice(FailureKind), nullable=False),
     Column("status", Integer),
-    Column("step", Text, nullable=False),  # what was done about it
+    Column("step", Text, nullable=False),  # the retry decision
     Column("seconds", Number, nullable=False),
     Column("url", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -144,7 +143,7 @@ records = Table(
     Column("source", Text, nullable=False),
     Column("key", Text, nullable=False),
     Column("url", Text, nullable=False),
-    Column("job_id", Text),  # the job that saw it last
+    Column("job_id", Text),  # the last job that saw it
     Column("version", Integer, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("score", Number),
@@ -154,17 +153,17 @@ records = Table(
     Column("seen_at", Time, nullable=False),
     Column("data", Json, nullable=False),
     Column("about", Json, nullable=False),  # provenance, notes, layers, parts of the score
-    Column("changed_by", Text),  # the job that made this version; None: a person, or unknown
+    Column("changed_by", Text),  # the job that wrote this version; None: manual edit, or unknown
     UniqueConstraint("source", "key"),
     Index("ix_records_job_id", "job_id"),
 )
 
 record_versions = Table(
-    "record_versions",  # what a record was before it changed; the present one stands in records
+    "record_versions",  # earlier versions of records; the present one is in records
     metadata,
     Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("job_id", Text),  # the job that made it; None: a person, or unknown
+    Column("job_id", Text),  # the job that wrote it; None: manual edit, or unknown
     Column("fingerprint", Text, nullable=False),
     Column("score", Number),
     Column("since", Time, nullable=False),
@@ -193,10 +192,10 @@ statistics = Table(
     Column("value", Number, nullable=False),
 )
 
-# ---------------------------------------------------------------- the same thing on several sites
+# ---------------- Duplicates
 
 match_rules = Table(
-    "match_rules",  # of the last search: what a person decides is looked at by the same rules
+    "match_rules",  # rules of the last search, by which decisions are judged
     metadata,
     Column("kind", Text, primary_key=True),
     Column("rules", Text, nullable=False),
@@ -204,17 +203,17 @@ match_rules = Table(
 )
 
 match_records = Table(
-    "match_records",  # which records were compared, by the version that was
+    "match_records",  # which version of a record was compared
     metadata,
     Column("kind", Text, primary_key=True),  # the name of the rules
     Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("version", Integer, nullable=False),
-    Column("rules", Text, nullable=False),  # a hash of the rules: changed ones compare anew
-    Column("known", Integer, nullable=False),  # how many of the compared fields it has
+    Column("rules", Text, nullable=False),  # hash of the rules; changed rules compare again
+    Column("known", Integer, nullable=False),  # how many compared fields have a value
 )
 
 match_blocks = Table(
-    "match_blocks",  # records that share a block are compared with each other, others never
+    "match_blocks",  # only records that share a block are compared
     metadata,
     Column("kind", Text, primary_key=True),
     Column("block", Text, primary_key=True),
@@ -229,18 +228,18 @@ matches = Table(
     Column("left_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("right_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("score", Number, nullable=False),
-    Column("is_match", Boolean, nullable=False),  # what the rules say
+    Column("is_match", Boolean, nullable=False),  # by the rules
     Column("evidence", Json, nullable=False),  # field by field
-    Column("decision", Text),  # what a person said: confirmed or rejected; stays whatever the rules
+    Column("decision", Text),  # of a person: confirmed or rejected
     Column("decided_at", Time),
     Column("at", Time, nullable=False),
     Index("ix_matches_kind_right_id", "kind", "right_id"),
 )
 
-# ---------------------------------------------------------------- what is added to records later
+# ---------------- Enrichment
 
 questions = Table(
-    "questions",  # one a text, however many records have it; its answer is kept for ever
+    "questions",  # one per text, however many records have it
     metadata,
     Column("id", Text, primary_key=True),  # hash of model, prompt, schema and text
     Column("task", Text, nullable=False),
@@ -263,40 +262,40 @@ questions = Table(
 )
 
 enrichments = Table(
-    "enrichments",  # which question a record asked; the machine-made answer stands there
+    "enrichments",  # which question a record has
     metadata,
     Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("task", Text, primary_key=True),
     Column("question_id", Text, ForeignKey("questions.id"), nullable=False),
-    Column("version", Integer, nullable=False),  # of the record that asked
+    Column("version", Integer, nullable=False),  # of the record
     Index("ix_enrichments_question_id", "question_id"),
 )
 
-# ---------------------------------------------------------------- what runs leave behind
+# ---------------- Drift and exports
 
 profiles = Table(
-    "profiles",  # what the fields of a source looked like in a job: what drift is told by
+    "profiles",  # profiles of the fields of a source in a job, for drift
     metadata,
     Column("job_id", Text, primary_key=True),
     Column("source", Text, nullable=False),
     Column("at", Time, nullable=False),
-    Column("is_sound", Boolean, nullable=False),  # false: it drifted, and is no measure for others
+    Column("is_sound", Boolean, nullable=False),  # false: it drifted, and is not a baseline
     Column("profile", Json, nullable=False),
     Index("ix_profiles_source_at", "source", "at"),
 )
 
 export_marks = Table(
-    "export_marks",  # which version of a record an incremental export has written
+    "export_marks",  # export cursors: which version of a record an export has written
     metadata,
     Column("name", Text, primary_key=True),  # of the export
     Column("record_id", Id, ForeignKey("records.id"), primary_key=True),
     Column("version", Integer, nullable=False),
 )
 
-# ---------------------------------------------------------------- what processes share
+# ---------------- Shared state
 
 cells = Table(
-    "cells",  # small values that many processes change: learned limits, budgets, bookmarks
+    "cells",  # small values that processes share: learned limits, budgets, bookmarks
     metadata,
     Column("room", Text, primary_key=True),
     Column("name", Text, primary_key=True),
@@ -304,20 +303,19 @@ cells = Table(
 )
 
 leaders = Table(
-    "leaders",  # who does what only one may do; whoever does not renew it in time loses it
+    "leaders",  # leader leases
     metadata,
     Column("name", Text, primary_key=True),
     Column("owner", Text, nullable=False),
     Column("until", Time, nullable=False),
 )
 
-# ---------------------------------------------------------------- what belongs to a server alone
+# ---------------- PostgreSQL only: never copied
 
-# Neither data nor state: never copied, and only PostgreSQL has it.
 plumbing = MetaData(naming_convention=metadata.naming_convention)
 
 writers = Table(
-    "writers",  # the last transaction of each process: whether it is there, when no answer came
+    "writers",  # the last transaction of each process, to find out whether it was committed
     plumbing,
     Column("name", Text, primary_key=True),
     Column("word", Text, nullable=False),

@@ -1,7 +1,7 @@
-"""Fields of a record's data inside SQL: what kind of value stands at a path, and the value itself.
+"""Fields of a record's JSON data in SQL: the type and the value at a path.
 
-A value is read as a number only where it is one, so that no database is asked to make a number of
-a text. A field that is missing and one that is null are the same here: empty.
+A value is cast to a number only where it is one, so that no cast fails. Missing and null fields are
+both empty.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from sqlalchemy.sql.functions import FunctionElement
 from longline.core.errors import BadOption
 
 Path = tuple[str | int, ...]
-"""The steps to a value: a name, or a number, which is an element of a list or a name of digits."""
+"""The steps to a value: names, or numbers, which are list indexes or names of digits."""
 
-_NUMBERS = ("integer", "real", "number")  # what SQLite says, then what PostgreSQL does
+_NUMBERS = ("integer", "real", "number")  # types of SQLite, then of PostgreSQL
 _TEXTS = ("text", "string")
 _TRUTHS = ("true", "false", "boolean")
 _NESTED = ("array", "object")
-_LONGEST_NUMBER = 9  # digits of a step; more would not fit where PostgreSQL counts elements
+_MAX_DIGITS = 9  # of a list index in PostgreSQL
 
 
 class _KindAt(FunctionElement[str]):
-    """The kind of the value at a path, in the words of the database; NULL when there is none."""
+    """The JSON type of the value at a path, as the database names it; NULL when there is none."""
 
     type = Text()
     inherit_cache = True
@@ -49,7 +49,7 @@ class _KindAt(FunctionElement[str]):
 
 
 class _ValueAt(FunctionElement[str]):
-    """The value at a path: of SQLite as what it is, of PostgreSQL as text."""
+    """The value at a path: in SQLite with its type, in PostgreSQL as text."""
 
     type = Text()
     inherit_cache = True
@@ -57,7 +57,7 @@ class _ValueAt(FunctionElement[str]):
 
 
 class ByCode(FunctionElement[str]):
-    """A text that is compared and sorted by its signs' codes, whatever the server's language."""
+    """A text that is compared and sorted by code point, whatever the collation."""
 
     type = Text()
     inherit_cache = True
@@ -65,12 +65,12 @@ class ByCode(FunctionElement[str]):
 
 
 @compiles(ByCode)
-def _as_it_is(element: ByCode, compiler: SQLCompiler, **options: Any) -> str:
+def _by_code_in_sqlite(element: ByCode, compiler: SQLCompiler, **options: Any) -> str:
     return compiler.process(next(iter(element.clauses)), **options)
 
 
 @compiles(ByCode, "postgresql")
-def _collated(element: ByCode, compiler: SQLCompiler, **options: Any) -> str:
+def _by_code_in_postgresql(element: ByCode, compiler: SQLCompiler, **options: Any) -> str:
     return f'({compiler.process(next(iter(element.clauses)), **options)}) COLLATE "C"'
 
 
@@ -106,7 +106,7 @@ def _in_postgresql(element: Any, compiler: SQLCompiler, options: Any) -> str:
     data, _, _, *steps = element.clauses
     found = compiler.process(data, **options)
     for step in steps:
-        # Step by step: a path as one text would need its signs escaped, and takes "-1" of a list.
+        # Step by step: a path in one text needs escaping, and accepts "-1" for a list.
         name = compiler.process(step, **options)
         ways = (f"{found} -> {name}", f"{found} -> CAST({name} AS TEXT)")
         found = f"coalesce({', '.join(ways)})" if _is_number(step) else f"({ways[0]})"
@@ -126,8 +126,8 @@ class Field:
 
     @cached_property
     def kind(self) -> ColumnElement[str]:
-        """What kind of value it is."""
-        return func.coalesce(_KindAt(self.data, *self._way), "null")
+        """The JSON type."""
+        return func.coalesce(_KindAt(self.data, *self._path_arguments), "null")
 
     @cached_property
     def is_number(self) -> ColumnElement[bool]:
@@ -161,23 +161,23 @@ class Field:
 
     @cached_property
     def written(self) -> ColumnElement[str]:
-        """A text as it is, a list or an object as JSON, a number as digits; or NULL."""
+        """Text as it is, lists and objects as JSON, numbers as digits; or NULL."""
         readable = (*_TEXTS, *_NESTED, *_NUMBERS)
         return case((self.kind.in_(readable), cast(self._value, Text())), else_=None)
 
     @cached_property
     def is_filled(self) -> ColumnElement[bool]:
-        """Whether there is anything in it: 0 and false are something, blank text is not."""
+        """Whether it has a value; 0 and false are values, blank text is not."""
         blank = and_(self.is_text, func.trim(self.text) == "")
         nothing = and_(self.kind.in_(_NESTED), self._value.in_(("[]", "{}")))
         return not_(or_(self.kind == "null", blank, nothing))
 
     @cached_property
     def _value(self) -> ColumnElement[str]:
-        return _ValueAt(self.data, *self._way)
+        return _ValueAt(self.data, *self._path_arguments)
 
     @cached_property
-    def _way(self) -> list[ColumnElement[Any]]:
+    def _path_arguments(self) -> list[ColumnElement[Any]]:
         by_name = ["." + orjson.dumps(str(step)).decode() for step in self.path]
         by_number = [
             f"[{step}]" if isinstance(step, int) else name
@@ -190,26 +190,26 @@ class Field:
 
 
 def field_at(data: Any, dotted: str) -> Field:
-    """Return the field at a dotted path; a step of digits counts the elements of a list from 0.
+    """Return the field at a dotted path; digits are list indexes from 0.
 
     Raises:
-        BadOption: that is no path.
+        BadOption: it is not a path.
     """
     return Field(data, path_of(dotted))
 
 
 def path_of(dotted: str) -> Path:
-    """Return a dotted path as its steps.
+    """Return the steps of a dotted path.
 
     Raises:
-        BadOption: that is no path.
+        BadOption: it is not a path.
     """
     steps = dotted.split(".")
     if not all(step.strip() for step in steps) or '"' in dotted:
-        raise BadOption("field", f"{dotted!r} is no path of fields, such as price or address.city")
-    return tuple(int(step) if _counts(step) else step for step in steps)
+        raise BadOption("field", f"{dotted!r} is not a path, such as price or address.city")
+    return tuple(int(step) if _is_index(step) else step for step in steps)
 
 
-def _counts(step: str) -> bool:
+def _is_index(step: str) -> bool:
     is_plain = step == "0" or not step.startswith("0")  # 007 is a name
-    return step.isascii() and step.isdigit() and is_plain and len(step) <= _LONGEST_NUMBER
+    return step.isascii() and step.isdigit() and is_plain and len(step) <= _MAX_DIGITS

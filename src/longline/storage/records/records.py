@@ -184,11 +184,11 @@ def store_records(connection: Connection, batch: Sequence[RecordWrite]) -> list[
     keys = [(record.source, sanitize_key(record.key)) for record, _, _ in batch]
     if len(set(keys)) < len(keys):  # the same record twice: the second must see the first
         return [changed for one in batch for changed in store_records(connection, [one])]
-    known = _known(connection, keys)
+    known = _known_records(connection, keys)
     new, altered, same = [], [], []
     for key, (record, job, at) in zip(keys, batch, strict=True):
         found = known.get(key)
-        row = _row(record, job, at)
+        row = _record_row(record, job, at)
         if found is None:
             first = {"version": 1, "first_seen_at": at, "changed_at": at, "changed_by": job}
             new.append({**row, **first})
@@ -243,7 +243,7 @@ _KNOWN = {
 _CREATE = BulkInsert(records, [column.name for column in records.columns if not column.primary_key])
 
 
-def _known(
+def _known_records(
     connection: Connection, keys: list[tuple[str, str]]
 ) -> dict[tuple[str, str], RowMapping]:
     by_source: dict[str, list[str]] = {}
@@ -259,7 +259,7 @@ def _known(
     }
 
 
-def _row(record: Record, job: str | None, at: float) -> Row:
+def _record_row(record: Record, job: str | None, at: float) -> Row:
     quality = record.quality
     return {
         "source": record.source,
