@@ -3,39 +3,51 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+DEMO   := $(VENV)/.demo-ready
 BENCH  := $(VENV)/.bench-ready
-# Any Chromium does; where it can be had from the system, it is.
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Any Chromium will do; it is installed from the system's packages where possible.
 HAVE_CHROMIUM := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
 GET_CHROMIUM  := { test "$$(id -u)" = 0 && apt-get update && apt-get install -y chromium; } >/dev/null 2>&1
-# Tests start hundreds of processes of ours, and none should compile anything again.
+# Tests start hundreds of Python processes, which should not compile modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test check warm fmt bench soak lock audit clean
+# Tests that start no servers, browsers or processes and do not wait in real time.
+QUICK := tests/core tests/config tests/limits tests/pipeline tests/drift tests/sources tests/test_imports.py
+
+.PHONY: help install demo test quick check warm fmt bench soak lock audit clean
 
 help:
-	@echo "make demo   collect 500 templates from a practice web with faults, here and now"
-	@echo "make test   check, then every test (no internet needed once the packages are there)"
-	@echo "make check  format, lint and types"
-	@echo "make fmt    format and mend what can be mended"
-	@echo "make bench  measure against a bare loop and Scrapy; writes docs/performance.md"
-	@echo "make soak   the slow proofs: kill matrix, zero 429, whole catalogue; writes docs/soak.md"
-	@echo "make audit  known vulnerabilities and licences of the pinned packages and bundled servers"
+	@echo "make demo   scrape 500 templates from a local practice web with faults"
+	@echo "make test   check, then run all tests (needs no internet once packages are installed)"
+	@echo "make quick  run the fast tests (under a minute)"
+	@echo "make check  check format, lint and types"
+	@echo "make fmt    format, and fix what ruff can fix"
+	@echo "make bench  compare with a bare loop and Scrapy; writes docs/performance.md"
+	@echo "make soak   run the slow proofs: kills, zero 429, whole catalogue; writes docs/soak.md"
+	@echo "make audit  check pinned packages and bundled servers for vulnerabilities and licences"
 	@echo "make lock   pin the newest packages in constraints.txt"
+
+# The demo needs only the packages that `pip install longline` needs.
+$(DEMO): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -e .
+	@touch $(DEMO)
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(PIP) -e ".[dev]"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps httpbin==0.10.4
-	@$(HAVE_CHROMIUM) || $(GET_CHROMIUM) || echo "no Chromium here: tests of the browser are skipped"
-	@touch $(READY)
+	@$(HAVE_CHROMIUM) || $(GET_CHROMIUM) || echo "Chromium is not installed: browser tests are skipped"
+	@touch $(READY) $(DEMO)
 
 $(BENCH): $(READY)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev,bench]"
+	@$(PIP) -e ".[dev,bench]"
 	@touch $(BENCH)
 
 install: $(READY)
 
-demo: $(READY)
+demo: $(DEMO)
 	@$(BIN)/longline demo
 
 # Not loadgroup: it groups nothing with pytest 9.2 (pytest-dev/pytest-xdist#1386).
@@ -43,9 +55,12 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check warm
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
-# Compile all tests beside the checks: else each process of pytest does it for itself.
+quick: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not real_time" $(QUICK)
+
+# Compile all tests during the checks; otherwise each process of pytest does it.
 warm: $(READY)
-	@$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null || true  # what is wrong the tests will tell
+	@$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null || true  # the tests report what is wrong
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -63,7 +78,7 @@ soak: $(BENCH)
 	$(BIN)/python bench/soak.py
 
 audit: $(READY)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev,audit]"
+	@$(PIP) -e ".[dev,audit]"
 	$(BIN)/python tools/audit.py
 
 lock:

@@ -45,9 +45,9 @@ def command() -> None:
 @home_option
 @json_option
 def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
-    """Match new and changed records by RULES.yaml; run it again after each job.
+    """Match new and changed records by RULES.yaml.
 
-    docs/duplicates.md describes the rules; examples/listings_match.yaml is an example.
+    Run it again after each job. docs/duplicates.md describes the rules; examples/listings_match.yaml is an example.
     """
     read = read_rules(rules)
     found = with_store(
@@ -83,7 +83,7 @@ def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_
 @home_option
 @json_option
 def show(kind: str, key: str, *, home: Path | None, as_json: bool) -> None:
-    """Compare all records that match KEY (source/key), with the evidence."""
+    """Compare the records that match KEY (source/key)."""
 
     async def explained(store: Store) -> dict[str, Any]:
         await _check_kind(store, kind)

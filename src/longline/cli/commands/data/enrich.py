@@ -62,7 +62,10 @@ def command() -> None:
 @home_option
 @json_option
 def run(file: Path, *, limit: int | None, home: Path | None, as_json: bool) -> None:
-    """Run TASK.yaml over all new and changed records; resumes where it stopped."""
+    """Run TASK.yaml over new and changed records.
+
+    A second run resumes where the first one stopped.
+    """
     task = read_task(file)
     queries_of(task)  # reports a wrong condition before anything is opened
     settings = settings_of(home)
@@ -75,9 +78,9 @@ def run(file: Path, *, limit: int | None, home: Path | None, as_json: bool) -> N
 @home_option
 @json_option
 def status(task: str | None, *, home: Path | None, as_json: bool) -> None:
-    """Show the progress of all tasks, or of one with its failure reasons.
+    """Show the progress of all tasks, or of TASK.
 
-    TASK is a task's name or its file.
+    TASK is a task's name or its file; its failure reasons are shown, too.
     """
     name = None if task is None else _task_name(task)
     rows = with_store(home, lambda store: _status_rows(store.questions, name))
@@ -92,7 +95,10 @@ def status(task: str | None, *, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
-    """Show the enrichments of the record KEY, with model, version and time."""
+    """Show the enrichments of a record.
+
+    With model, version and time of each.
+    """
 
     async def enrichments(store: Store) -> tuple[Row, list[Row]]:
         record = await find_record(store, key, source)

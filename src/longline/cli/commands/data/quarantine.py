@@ -53,7 +53,7 @@ def command() -> None:
 def list_groups(
     job: str | None, *, kind: str | None, reason: str, home: Path | None, as_json: bool
 ) -> None:
-    """List the reasons for quarantine with the number of items, of JOB or of all jobs."""
+    """List the reasons for quarantine, of JOB or of all jobs."""
 
     async def reasons(store: Store) -> list[Group]:
         name = (await store.jobs.get(job)).id if job else None
@@ -113,9 +113,9 @@ def replay_items(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Reprocess the quarantined items of JOB with its source as it is now.
+    """Reprocess the quarantined items of JOB.
 
-    Sends no requests. If JOB was run with --archive, a manifest is applied again to the archived
+    Uses the source as it is now and sends no requests. If JOB was run with --archive, a manifest is applied again to the archived
     pages, including discovery. Otherwise compose and pipeline run again on the stored results of
     the layers, and items that a changed manifest would extract differently stay in quarantine.
 

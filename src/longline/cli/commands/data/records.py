@@ -209,7 +209,7 @@ def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
 def show(
     key: str, *, source: str | None, as_of: str | None, home: Path | None, as_json: bool
 ) -> None:
-    """Show a record with its quality, the origin of its fields, and its enrichments."""
+    """Show a record with its quality and enrichments."""
     at = parse_time(as_of, "--as-of")
 
     async def found(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -349,7 +349,7 @@ def diff(
 @home_option
 @json_option
 def history(key: str, field: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
-    """Show the values of FIELD of a record over time, such as its prices."""
+    """Show the values of a field over time, such as prices."""
 
     async def values(store: Store) -> list[FieldValue]:
         row = await find_record(store, key, source)
@@ -384,9 +384,9 @@ def changes(
     home: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the records that appeared, changed and disappeared between two runs.
+    """Show records that appeared, changed or disappeared.
 
-    By default the last two runs of SOURCE.
+    Compares two runs, by default the last two of SOURCE.
     """
     if since is not None:
         if older or newer:

@@ -67,9 +67,13 @@ from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
     default=None,
     help="Archive every response (WARC), for `longline reextract`.",
 )
-@click.option("--max-requests", type=COUNT, help="Pause after this many requests.")
-@click.option("--max-bytes", metavar="SIZE", help="Pause after receiving this much: 50MB.")
-@click.option("--max-seconds", type=float, metavar="SECONDS", help="Pause after this many seconds.")
+@click.option(
+    "--max-requests",
+    type=COUNT,
+    help="Budget of requests; when exhausted, the job ends as partial.",
+)
+@click.option("--max-bytes", metavar="SIZE", help="Budget of received bytes: 50MB.")
+@click.option("--max-seconds", type=float, metavar="SECONDS", help="Budget of time in seconds.")
 @engine_option("setting `engine`, or local")
 @click.option(
     "--detach",

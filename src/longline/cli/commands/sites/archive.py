@@ -43,9 +43,9 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def verify(*, home: Path | None, as_json: bool) -> None:
-    """Check the digest of every archived response; exit with 3 if one is damaged or missing.
+    """Check the digest of every archived response.
 
-    Missing responses are reported until index.sqlite is deleted; it is then rebuilt from the
+    Exits with 3 if one is damaged or missing. Missing responses are reported until index.sqlite is deleted; it is then rebuilt from the
     files.
     """
     found = _with_archive(home, lambda archive: archive.verify())

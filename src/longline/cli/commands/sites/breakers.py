@@ -74,7 +74,10 @@ def show(domain: str, *, home: Path | None, as_json: bool) -> None:
 @home_option
 @json_option
 def reset(domain: str, *, home: Path | None, as_json: bool) -> None:
-    """Close the circuit breaker of DOMAIN and make its deferred items due."""
+    """Close the circuit breaker of DOMAIN.
+
+    Its deferred items become due immediately.
+    """
 
     async def closed(backend: BreakerBackend) -> BreakerState:
         await _breaker(backend, domain)

@@ -52,7 +52,10 @@ def command() -> None:
 @profile_option
 @json_option
 def list_all(*, as_json: bool) -> None:
-    """List the manifests and job files in the folders of the setting `sources`."""
+    """List manifests and job files.
+
+    Searches the folders of the setting `sources`.
+    """
     settings = settings_of()
     found = survey(settings)
     rows: list[dict[str, Any]] = [
@@ -85,9 +88,9 @@ def list_all(*, as_json: bool) -> None:
 @home_option
 @json_option
 def show(name: str | None, *, home: Path | None, as_json: bool) -> None:
-    """Show every value of NAME, or of the settings, and where it comes from.
+    """Show all values and where they come from.
 
-    NAME is the name or path of a manifest or job file.
+    Those of the settings, or of NAME: the name or path of a manifest or job file.
     """
     if name is None:
         explained = explain_settings(home=home, profile=profile_given())
@@ -106,7 +109,10 @@ def show(name: str | None, *, home: Path | None, as_json: bool) -> None:
 @profile_option
 @json_option
 def validate(files: tuple[Path, ...], *, no_secrets: bool, as_json: bool) -> None:
-    """Validate FILEs, or all manifests and job files; exit with 2 if one is invalid."""
+    """Validate FILEs, or all manifests and job files.
+
+    Exits with 2 if one is invalid.
+    """
     settings = settings_of()
     count, problems = _validate(files, settings, with_secrets=not no_secrets)
     if as_json:
@@ -126,9 +132,9 @@ def validate(files: tuple[Path, ...], *, no_secrets: bool, as_json: bool) -> Non
 @profile_option
 @json_option
 def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
-    """Set KEY (rate, or fields.price.type) of NAME to VALUE; comments are kept.
+    """Set KEY of NAME to VALUE; comments are kept.
 
-    NAME is the name or path of a manifest or job file. The file is not changed if the result
+    NAME is the name or path of a manifest or job file, KEY is `rate` or `fields.price.type`. The file is not changed if the result
     would be invalid.
     """
     document = _find_entry(name, settings_of()).document
@@ -166,7 +172,10 @@ def diff(before: str, after: str, *, home: Path | None, as_json: bool) -> None:
 @command.command("schema")
 @click.argument("kind", type=click.Choice(SCHEMA_NAMES), default="html")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a KIND of file, for editors that validate and complete it."""
+    """Print the JSON Schema of a KIND of file.
+
+    Editors use it to validate and complete the file.
+    """
     print_json(schema_of(kind))
 
 

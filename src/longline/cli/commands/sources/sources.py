@@ -193,7 +193,7 @@ def _print_details(one: dict[str, Any]) -> None:
 @home_option
 @json_option
 def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any) -> None:
-    """Run every layer of SOURCE on one item and show the result; store nothing.
+    """Run every layer of SOURCE on one item; store nothing.
 
     Shows each field with its value, its origin, and why it is empty. Exits with 0 for a record, 3
     if required fields are missing, 1 for a failure.
@@ -220,9 +220,9 @@ def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any
 @click.option("--source", metavar="SOURCE", help="Use another source than the recorded one.")
 @json_option
 def test(*, folder: Path, source: str | None, as_json: bool) -> None:
-    """Replay the cases that `sources check --record` saved in FOLDER.
+    """Replay the test cases in FOLDER.
 
-    Sends no requests. Exits with 1 if a result differs.
+    `longline sources check --record` saves them. Sends no requests. Exits with 1 if a result differs.
     """
 
     async def replayed() -> list[CaseResult]:
@@ -359,9 +359,9 @@ _KINDS = {
 @home_option
 @json_option
 def new(*, url: str, output: Path | None, yes: bool, as_json: bool, **given: Any) -> None:
-    """Propose a manifest for the list at URL: its items, pagination and fields.
+    """Propose a manifest for the list at URL.
 
-    Candidates for the items are ranked and explained. The manifest is tested on the second page of
+    It has the items, the pagination and the fields. Candidates for the items are ranked and explained. The manifest is tested on the second page of
     the list and on several items before it is written. Exits with 0 if it works, 3 if it works with
     warnings, 1 if no manifest was found.
     """
