@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
@@ -66,3 +67,21 @@ def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server that the tests of one process share; each has a database of its own."""
     with postgres_running() as server:
         yield server
+
+
+class _Messages(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Return the warnings that longline logs, as they come."""
+    handler = _Messages()
+    logging.getLogger("longline").addHandler(handler)
+    yield handler.texts
+    logging.getLogger("longline").removeHandler(handler)

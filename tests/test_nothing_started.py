@@ -93,19 +93,18 @@ async def test_a_redis_that_takes_no_messages_leaves_no_job(
 
 
 async def test_a_redis_that_is_only_away_leaves_a_job_for_a_worker_to_find(
-    tmp_path: Path, source: str
+    tmp_path: Path, source: str, logged: list[str]
 ) -> None:
     settings = Settings(
         home=tmp_path / "home", redis_url=f"redis://:word@127.0.0.1:{free_port()}/0"
     )
-    told: list[str] = []
 
     async with Orchestrator(settings=settings) as longline:
-        job = await longline.start_site(source, on_trouble=told.append)
+        job = await longline.start_site(source)
         (found,) = await longline.store.jobs.list()
 
     assert (found.id, found.state, found.engine) == (job, JobState.RUNNING, "celery")
-    (sentence,) = told
+    (sentence,) = logged
     assert job in sentence
     assert ":word@" not in sentence
 

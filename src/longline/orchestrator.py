@@ -280,7 +280,7 @@ class Orchestrator:
             engine: "local" runs it here, "celery" on workers; the settings say it otherwise.
             export: where its records are written once it has ended; of "celery", by a worker.
             on_start: called with the job, and whether it is new.
-            hooks: `on_progress`, called about twice a second; `on_trouble`, told what to know of.
+            hooks: `on_progress`, called about twice a second.
 
         Raises:
             LonglineError: it could not be started, or the database gave up.
@@ -310,7 +310,7 @@ class Orchestrator:
     ) -> Job:
         """Have workers run a source, and return at once; one writes its records to `export`.
 
-        While Redis is away nobody can be told, which `on_trouble` is: a worker finds the job later.
+        While Redis is not reachable, a warning is logged, and a worker finds the job later.
 
         Raises:
             LonglineError: it cannot be run; nothing was made.
@@ -460,7 +460,7 @@ class Orchestrator:
     ) -> str:
         """Have workers run a source; return the job's id at once.
 
-        While Redis is away nobody can be told, which `on_trouble` is: a worker finds the job later.
+        While Redis is not reachable, a warning is logged, and a worker finds the job later.
 
         Raises:
             LonglineError: it cannot be run; nothing was made.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings
 from longline.core.clock import Clock
+from longline.core.logging import log_context
 from longline.core.model import OPEN_STATES, Job, JobState
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.local import LocalEngine
@@ -31,6 +33,8 @@ from longline.wiring import (
     open_limit_backends,
     user_agent_of,
 )
+
+_LOG = logging.getLogger(__name__)
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # what getrusage counts memory in
 
@@ -78,7 +82,6 @@ class JobRun:
         job: what to run.
         spec: how.
         on_progress: called about twice a second.
-        on_trouble: told in words what a person should know of meanwhile.
     """
 
     def __init__(
@@ -88,13 +91,11 @@ class JobRun:
         spec: JobSpec,
         *,
         on_progress: OnProgress | None = None,
-        on_trouble: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._around = around
         self._job = job
         self._spec = spec
         self._on_progress = on_progress
-        self._on_trouble = on_trouble
         self._engine: Engine | None = None
         self.is_interrupted = False
 
@@ -115,7 +116,6 @@ class JobRun:
             job=self._job.id,
             transport=around.transport,
             shared=around.http,
-            on_trouble=self._on_trouble,
         ) as (collector, fetching):
             tracker = ProgressTracker(
                 around.store, self._job.id, around.clock, limiter=fetching.limiter
@@ -136,7 +136,7 @@ class JobRun:
                 ended = await around.store.jobs.get(self._job.id)
                 problem = await tell_finished(around.store, collector, ended, around.clock)
                 if problem:
-                    self._on_trouble(problem)
+                    _LOG.warning(problem)
             if fetching.budgets and report.progress.state not in OPEN_STATES:
                 await fetching.budgets.forget()
         return report
@@ -148,9 +148,7 @@ class JobRun:
         around = self._around
         self._report_not_run_by_workers()
         tracker = ProgressTracker(around.store, self._job.id, around.clock)
-        async with open_cluster(
-            around.settings, around.store, around.clock, self._on_trouble
-        ) as engine:
+        async with open_cluster(around.settings, around.store, around.clock) as engine:
             return await self._run(engine, tracker, self._watch(tracker), self._how("celery"))
 
     async def handed_over(self) -> None:
@@ -159,9 +157,7 @@ class JobRun:
 
         around = self._around
         self._report_not_run_by_workers()
-        async with open_cluster(
-            around.settings, around.store, around.clock, self._on_trouble
-        ) as engine:
+        async with open_cluster(around.settings, around.store, around.clock) as engine:
             at = await around.store.now()
             await around.store.jobs.start(self._job.id, at, **self._how("celery"))
             await engine.begin(self._job.id)
@@ -169,7 +165,7 @@ class JobRun:
     def _report_not_run(self, parts: Iterable[str]) -> None:
         """Say what of the user's project has no effect, before the first request."""
         for part in parts:
-            self._on_trouble(f"not run: {part}")
+            _LOG.warning("not run: %s", part)
 
     def _report_not_run_by_workers(self) -> None:
         self._report_not_run(load_source(self._spec.source, self._spec.manifest).not_run)
@@ -202,7 +198,11 @@ class JobRun:
         await store.jobs.start(job, at, **how)
         await tracker.snapshot()  # the state before this run, which speeds are measured from
         try:
-            with self._around.runtime.progress.following(watch):
+            with (
+                log_context(job=job, source=self._job.source),
+                self._around.runtime.progress.following(watch),
+            ):
+                _LOG.info("job started", extra={"engine": how["engine"]})
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(watch.wait_for_failure())
                     await engine.run(await store.jobs.get(job))
@@ -213,6 +213,7 @@ class JobRun:
             self._engine = None
         await self._note_end(clock.now() - begun)
         progress = await watch.checkpoint()
+        _LOG.info("job ended", extra={"job": job, "state": progress.state.value})
         return JobReport(
             progress,
             clock.now() - begun,

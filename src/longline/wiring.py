@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ from longline.sources.base import Source
 from longline.sources.loader import check_needs, load_middlewares, load_source
 from longline.storage.store import Store, open_store
 
+_LOG = logging.getLogger(__name__)
+
 _MAX_WAIT = 60.0  # seconds to wait while Redis is not reachable
 _BREAKER_FRESHNESS = 0.5  # seconds after which a breaker that another process opened is seen
 
@@ -85,7 +88,6 @@ async def open_limit_backends(
     store: Store | None = None,
     *,
     max_wait: float | None = _MAX_WAIT,
-    on_outage: Callable[[str], None] = lambda _text: None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[LimitBackends]:
     """Open the shared state: in a file of the home, or on Redis when it is set.
@@ -95,7 +97,6 @@ async def open_limit_backends(
         clock: the clock to wait by.
         store: the database that keeps what Redis may lose; opened when not given.
         max_wait: seconds to wait while Redis is not reachable; None is without limit.
-        on_outage: called with a message when Redis is not reachable, and when it is again.
         is_stopping: returns whether the process is stopping; it then waits a few seconds only.
     """
     async with AsyncExitStack() as ends:
@@ -122,9 +123,7 @@ async def open_limit_backends(
         except ImportError as error:
             raise MissingExtra("cluster", "Redis") from error
         shared = await ends.enter_async_context(
-            open_redis_backends(
-                settings.redis, clock, max_wait, on_outage=on_outage, is_stopping=is_stopping
-            )
+            open_redis_backends(settings.redis, clock, max_wait, is_stopping=is_stopping)
         )
         yield LimitBackends(
             shared.rate_limits,
@@ -451,16 +450,14 @@ async def open_collector(
     transport: Middleware | None = None,
     shared: SharedHttp | None = None,
     since: float | None = None,
-    on_trouble: Callable[[str], None] = lambda _text: None,
 ) -> AsyncIterator[tuple[Collector, Fetching]]:
     """Open a source with the request chain of one job, ready to collect items.
 
-    What tearing it down raises is told to the job's journal and `on_trouble`, and ends nothing; nor
-    does it go on for ever.
+    An error of `Source.teardown` is an event of the job and a warning in the log, and ends nothing.
     """
 
     async def told(raised: str) -> None:
-        on_trouble(await note_teardown(store, job, clock, source=kind.name, raised=raised))
+        _LOG.warning(await note_teardown(store, job, clock, source=kind.name, raised=raised))
 
     kind = load_source(spec.source, spec.manifest)
     source: Source = kind.with_options(spec.options)

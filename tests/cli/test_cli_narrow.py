@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from longline.cli.commands.inspect.top import short_names
-from longline.cli.progress import SiteRow, SitesDisplay, sites_table
+from longline.cli.progress import SiteRow, sites_table
 from longline.cli.table import Table
 from longline.storage.events import event_row
 from longline.storage.store import open_store
@@ -103,17 +103,3 @@ def test_dates_are_whole_in_eighty_columns(
 
     assert job["created_at"][:16] in lines[1]
     assert job["reason"] in " ".join(" ".join(lines).split())
-
-
-def test_what_all_sites_suffer_from_is_said_once_and_again_when_it_returns(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    board = SitesDisplay(["a", "b"], is_quiet=False)
-    tells = [board.hooks_of(source)["on_trouble"] for source in ("a", "b")]
-
-    for text in ("Redis is away", "Redis is back", "Redis is away"):
-        for tell in tells:
-            tell(text)
-
-    said = capsys.readouterr().err.splitlines()
-    assert said == ["a: Redis is away", "a: Redis is back", "a: Redis is away"]

@@ -67,7 +67,7 @@ class Odd(Drain):
         return False
 
 settings = Settings(home=Path(sys.argv[1]), redis_url="redis://127.0.0.1:1/0")
-child = Child(settings, Odd(), Reports(os.pipe()[1]), print, queues=())
+child = Child(settings, Odd(), Reports(os.pipe()[1]), queues=())
 pid = os.fork()
 if pid == 0:
     child.begin()
@@ -90,7 +90,7 @@ async def carrier(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIte
     reading, writing = os.pipe()
     async with open_shared_http(settings, clock) as http, Runtime(store, clock) as runtime:
         jobs = OpenJobs(settings, runtime, http, Reports(writing))
-        yield TaskRunner(store, jobs, clock, print, limit=0.2)
+        yield TaskRunner(store, jobs, clock, limit=0.2)
         await jobs.close_all()
     os.close(reading)
     os.close(writing)

@@ -25,21 +25,24 @@ pytestmark = pytest.mark.real_time
 
 @pytest.mark.parametrize("patience", [0.1, 1.0])  # shorter and longer than it takes to be told
 async def test_a_database_that_goes_away_is_reported_and_waited_for(
-    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float
+    redis_server: RedisServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: float,
+    logged: list[str],
 ) -> None:
     monkeypatch.setattr(client, "_PRESENCE", 0.3)
     settings = Settings(home=tmp_path, redis_url=redis_server.url)
-    said: list[str] = []
 
     async def is_told() -> bool:
-        return any("database" in line for line in said)
+        return any("database" in line for line in logged)
 
     with postgres_running() as server:
         store = Store(open_database(server.url(), timeout=patience))
         with contextlib.closing(store):
             job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
             await store.jobs.start(job.id, 0.0, engine="celery")
-            async with open_cluster(settings, store, SystemClock(), said.append) as engine:
+            async with open_cluster(settings, store, SystemClock()) as engine:
                 watching = asyncio.create_task(engine.run(job))
                 server.kill()
                 await until(is_told, "word of the database")

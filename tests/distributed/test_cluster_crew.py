@@ -78,7 +78,7 @@ async def crew(
             settings,
             drain=Drain(),
             reports=reports,
-            carrier=TaskRunner(store, jobs, clock, print, limit=settings.soft_limit),
+            carrier=TaskRunner(store, jobs, clock, limit=settings.soft_limit),
             queues=("fetch", "process", "output"),
             work=hands.work,
             discover=hands.nothing,

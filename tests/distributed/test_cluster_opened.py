@@ -51,19 +51,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
+def said(logged: list[str]) -> list[str]:
+    return logged
 
 
 @pytest.fixture
-async def jobs(
-    store: Store, clock: VirtualClock, tmp_path: Path, said: list[str]
-) -> AsyncIterator[OpenJobs]:
+async def jobs(store: Store, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[OpenJobs]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
     async with open_shared_http(settings, clock) as http, Runtime(store, clock) as runtime:
         reports = Reports(writing)
-        yield OpenJobs(settings, runtime, http, reports, on_trouble=said.append)
+        yield OpenJobs(settings, runtime, http, reports)
     os.close(reading)
     os.close(writing)
 

@@ -117,7 +117,7 @@ async def test_the_records_of_a_job_are_written_by_a_worker(
 ) -> None:
     file = tmp_path / "records.jsonl"
 
-    await have_written(home.settings, home.store, an_export(collected, file), print)
+    await have_written(home.settings, home.store, an_export(collected, file))
 
     await is_written(file)
     await are_gone(home)
@@ -156,7 +156,7 @@ async def test_an_export_that_kills_its_workers_is_given_up(
         "s3://bucket/a.csv", secret=SecretRef("file", str(login)), endpoint=silent_storage
     )
     order = export_task(wish, collected.id, time.time(), is_after_end=False)
-    await have_written(home.settings, home.store, order, print)
+    await have_written(home.settings, home.store, order)
 
     killed: set[int] = set()
     while len(killed) < 3:

@@ -274,20 +274,25 @@ class QuickClock(SystemClock):
     [([], "`longline worker`"), (["one"], "77")],
 )
 async def test_a_client_of_a_job_that_stalls_reports_why_once(
-    store: Store, redis_server: RedisServer, tmp_path: Path, workers: list[str], datum: str
+    store: Store,
+    redis_server: RedisServer,
+    tmp_path: Path,
+    *,
+    logged: list[str],
+    workers: list[str],
+    datum: str,
 ) -> None:
     job = await a_job(store, 2)
     await in_hand(store, job, SystemClock(), 2)
     settings = Settings(home=tmp_path, redis_url=redis_server.url)
-    said: list[str] = []
     async with Presences.open(settings) as presences:
         for name in workers:
             await presences.announce(Presence(name, "vm", 1, 2, ("fetch",), 0.0))
-        async with open_cluster(settings, store, QuickClock(), said.append) as engine:
+        async with open_cluster(settings, store, QuickClock()) as engine:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     await engine.run(job)
         for name in workers:
             await presences.withdraw(name)
 
-    assert [datum in line for line in said] == [True]
+    assert [datum in line for line in logged] == [True]

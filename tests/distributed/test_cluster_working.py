@@ -35,17 +35,15 @@ def settings(tmp_path: Path, redis_server: RedisServer) -> Settings:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
+def said(logged: list[str]) -> list[str]:
+    return logged
 
 
 @pytest.fixture
-async def working(settings: Settings, said: list[str]) -> AsyncIterator[Working]:
+async def working(settings: Settings) -> AsyncIterator[Working]:
     reading, writing = os.pipe()
     messages, queues = Messages(settings), ("process",)  # no other chunks are taken beside one
-    async with Working(
-        settings, messages, Drain(), Reports(writing), queues=queues, say=said.append
-    ) as working:
+    async with Working(settings, messages, Drain(), Reports(writing), queues=queues) as working:
         yield working
     messages.close()
     os.close(reading)

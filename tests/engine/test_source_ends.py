@@ -50,38 +50,36 @@ ENDS = {
     [(STRAY, "CancelledError"), ("raise OwnBase", "OwnBase()"), ("raise Own", "Own()")],
 )
 async def test_a_source_that_raises_at_its_end_leaves_the_job_complete(
-    tmp_path: Path, clock: VirtualClock, end: str, code: str, told: str
+    tmp_path: Path, clock: VirtualClock, *, logged: list[str], end: str, code: str, told: str
 ) -> None:
     path = tmp_path / "ending.py"
     path.write_text(ENDING.format(end=end, code=code))
-    troubles: list[str] = []
 
     async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
-        report = await longline.execute(str(path), on_trouble=troubles.append)
+        report = await longline.execute(str(path))
         events = await longline.store.events.list(report.job, kind=ENDS[end])
 
     assert report.state is JobState.COMPLETE
-    assert [told in text for text in troubles] == [True]
-    assert [event.data["reason"] for event in events] == troubles
+    assert [told in text for text in logged] == [True]
+    assert [event.data["reason"] for event in events] == logged
 
 
 async def test_a_source_that_is_never_torn_down_is_given_up_and_named(
-    tmp_path: Path, clock: VirtualClock
+    tmp_path: Path, clock: VirtualClock, logged: list[str]
 ) -> None:
     path = tmp_path / "ending.py"
     path.write_text(ENDING.format(end="teardown(self)", code="await asyncio.Event().wait()"))
-    troubles: list[str] = []
 
     async with Orchestrator(settings=Settings(home=tmp_path), clock=clock) as longline:
         async with asyncio.timeout(60):
-            report = await longline.execute(str(path), on_trouble=troubles.append)
+            report = await longline.execute(str(path))
         events = await longline.store.events.list(report.job, kind="source.teardown.failed")
 
     assert (report.state, report.exit_code) == (JobState.COMPLETE, 0)
-    (trouble,) = troubles
+    (trouble,) = logged
     assert "ending" in trouble
     assert "15 s" in trouble
-    assert [event.data["reason"] for event in events] == troubles
+    assert [event.data["reason"] for event in events] == logged
 
 
 @pytest.mark.parametrize("end", ENDS)

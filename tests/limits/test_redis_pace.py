@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
@@ -102,20 +102,24 @@ async def played_in_python(moves: list[Move]) -> list[object]:
     return await play(moves, StateRateLimitBackend(cells), clock)
 
 
-async def played_on_redis(moves: list[Move], url: str, troubles: list[str]) -> list[object]:
+async def played_on_redis(moves: list[Move], url: str) -> list[object]:
     clock = Hands()
-    async with timed_door(url, clock, on_outage=troubles.append) as door:
+    async with timed_door(url, clock) as door:
         return await play(moves, RedisRateLimitBackend(door), clock)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # it is cleared for each example
+)
 @given(moves=st.lists(MOVES, max_size=15))
 def test_the_scripts_answer_as_the_policy_does(
-    redis_server: RedisServer, moves: list[Move]
+    redis_server: RedisServer, logged: list[str], moves: list[Move]
 ) -> None:
-    troubles: list[str] = []
-    on_redis = asyncio.run(played_on_redis(moves, redis_server.url, troubles))
-    assume(not troubles)  # an answer that gets lost is asked for again, and a slot with it
+    logged.clear()
+    on_redis = asyncio.run(played_on_redis(moves, redis_server.url))
+    assume(not logged)  # an answer that gets lost is asked for again, and a slot with it
 
     assert on_redis == asyncio.run(played_in_python(moves))
 

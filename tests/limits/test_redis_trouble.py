@@ -58,17 +58,18 @@ async def problem(url: str, clock: VirtualClock) -> str:
     return str(caught.value)
 
 
-async def test_a_missing_redis_is_waited_for_and_reported_once(clock: VirtualClock) -> None:
-    reported: list[str] = []
+async def test_a_missing_redis_is_waited_for_and_reported_once(
+    clock: VirtualClock, logged: list[str]
+) -> None:
     url, begun = f"redis://127.0.0.1:{free_port()}/0", clock.now()
 
-    async with pace_at(url, clock, on_outage=reported.append) as backend:
+    async with pace_at(url, clock) as backend:
         with pytest.raises(RedisUnreachable, match="longline up"):
             await backend.reserve(DOMAIN, PACE)
 
     assert 55 < clock.now() - begun <= 60
-    assert len(reported) == 1
-    assert url.removeprefix("redis://").removesuffix("/0") in reported[0]
+    assert len(logged) == 1
+    assert url.removeprefix("redis://").removesuffix("/0") in logged[0]
 
 
 async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
@@ -78,9 +79,10 @@ async def test_the_patience_of_workers_has_no_end(clock: VirtualClock) -> None:
                 await backend.reserve(DOMAIN, PACE)
 
 
-async def test_work_goes_on_when_redis_is_back(server: RedisServer, clock: VirtualClock) -> None:
-    reported: list[str] = []
-    async with pace_at(server.url, clock, on_outage=reported.append) as backend:
+async def test_work_goes_on_when_redis_is_back(
+    server: RedisServer, clock: VirtualClock, logged: list[str]
+) -> None:
+    async with pace_at(server.url, clock) as backend:
         await backend.reserve(DOMAIN, PACE)
         server.kill()
         async with asyncio.TaskGroup() as group:
@@ -89,7 +91,7 @@ async def test_work_goes_on_when_redis_is_back(server: RedisServer, clock: Virtu
             server.start()
 
     assert len({task.result().at for task in waiting}) == 5
-    assert len(set(reported)) == len(reported) == 2  # that it is gone, and that it is back
+    assert len(set(logged)) == len(logged) == 2  # that it is gone, and that it is back
 
 
 @pytest.mark.parametrize("user", ["", ":wr0ng@"])
@@ -182,18 +184,17 @@ async def test_another_server_than_redis_is_an_error_at_once(clock: VirtualClock
         assert url.removeprefix("redis://").removesuffix("/0") in await problem(url, clock)
 
 
-async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock) -> None:
-    told: list[str] = []
+async def test_a_network_that_stalls_is_waited_for(clock: VirtualClock, logged: list[str]) -> None:
     begun = clock.now()
     async with (
         Stub().running() as url,
-        pace_at(url, clock, timeout=3.0, on_outage=told.append) as backend,
+        pace_at(url, clock, timeout=3.0) as backend,
     ):
         with pytest.raises(RedisUnreachable):
             await backend.reserve(DOMAIN, PACE)
 
     assert 50 < clock.now() - begun < 65
-    assert len(told) == 1
+    assert len(logged) == 1
 
 
 async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock) -> None:

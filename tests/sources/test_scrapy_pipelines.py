@@ -238,19 +238,18 @@ def test_a_project_without_such_parts_is_run_whole(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.real_time
 async def test_what_does_not_run_is_reported_at_the_start_and_in_the_report(
-    shop: ScriptedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: ScriptedSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "chandlery.parted")
-    said: list[str] = []
     async with Orchestrator(
         SPIDERS["goods"], {"site": shop.url}, home=tmp_path, rate="unlimited"
     ) as longline:
-        report = await longline.execute(on_trouble=said.append)
+        report = await longline.execute()
 
     assert report.state is JobState.COMPLETE
-    assert len(said) == 7
-    assert "chandlery.pipelines.Stamps" in said[0]
-    assert report.as_dict()["warnings"] == said
+    assert len(logged) == 7
+    assert "chandlery.pipelines.Stamps" in logged[0]
+    assert report.as_dict()["warnings"] == logged
 
 
 async def test_a_proxy_that_is_not_used_is_reported(clock: VirtualClock) -> None:

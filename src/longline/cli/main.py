@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from longline.cli.exit_codes import ExitCode, explain_error
+from longline.cli.log_options import log_options
+from longline.core.logging import reset_logging
 from longline.core.output import OutputFailed, discard_stdout, protected_output, sanitize
 
 GROUPS = {  # the folder of each group in commands/, and the first sentence of each command's help
@@ -105,6 +107,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@log_options
 @click.version_option(package_name="longline", message="longline %(version)s")
 def cli() -> None:
     """Run web scrapers that respect rate limits and survive crashes.
@@ -150,6 +153,7 @@ def main(on_error: Callable[[BaseException], None] | None = None) -> None:
             stdout.flush()
         except OSError as error:
             code = _output_failed(error, code)
+        reset_logging()
         sys.stderr.flush()
     if code:
         sys.exit(code)

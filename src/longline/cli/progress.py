@@ -116,23 +116,12 @@ class SitesDisplay(LiveDisplay):
     def __init__(self, sources: Sequence[str], *, is_quiet: bool) -> None:
         super().__init__(is_quiet=is_quiet, line_interval=10.0)
         self._progress: dict[str, Progress | None] = dict.fromkeys(sources)
-        self._warned: dict[str, set[str]] = {}
 
     def hooks_of(self, source: str) -> Mapping[str, Any]:
         """Return the callbacks of the orchestrator for one source."""
-        hooks: dict[str, Any] = {"on_trouble": lambda text: self._warn_once(source, text)}
-        if not self.is_quiet:
-            hooks["on_progress"] = lambda progress: self._update(source, progress)
-        return hooks
-
-    def _warn_once(self, source: str, text: str) -> None:
-        """Print a warning of several sources once; again when the same source repeats it."""
-        sources = self._warned.setdefault(text, set())
-        if sources and source not in sources:
-            sources.add(source)
-            return
-        self._warned[text] = {source}
-        self.warn(with_source(source, text))
+        if self.is_quiet:
+            return {}
+        return {"on_progress": lambda progress: self._update(source, progress)}
 
     def _update(self, source: str, progress: Progress) -> None:
         self._progress[source] = progress
@@ -172,7 +161,6 @@ async def run_job(
     hooks = {
         "on_progress": None if as_json else display.update,
         "on_start": announce,
-        "on_trouble": display.warn,
     }
     try:
         async with orchestrator:

@@ -9,12 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
 
 from longline.config.settings import Settings
+from longline.core.logging import LogOptions
 from longline.distributed.reports import Heard
 
 # ---------------- What a supervisor tells its Celery worker to be
@@ -31,6 +32,7 @@ class WorkerPlan:
     reports: int
     """The pipe that children tell things through."""
     parent: int
+    log: dict[str, Any]
 
     def line(self) -> bytes:
         """Return it as a line of JSON."""
@@ -47,6 +49,7 @@ class WorkerOptions:
     name: str
     processes: int
     queues: tuple[str, ...]
+    log: LogOptions = field(default_factory=LogOptions)
 
 
 class Consumer:
@@ -78,6 +81,7 @@ class Consumer:
             options.queues,
             tell,
             os.getpid(),
+            asdict(options.log),
         )
         with contextlib.suppress(BrokenPipeError):  # it has ended already, which is noticed soon
             os.write(told, plan.line())

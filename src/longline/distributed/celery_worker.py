@@ -16,6 +16,7 @@ import orjson
 from celery import signals
 
 from longline.config.settings import Settings
+from longline.core.logging import LogOptions, configure_logging, log_context
 from longline.core.output import protected_output
 from longline.distributed.app import QUEUES, make_app
 from longline.distributed.celery_process import Drain, WorkerPlan, die_with
@@ -23,17 +24,15 @@ from longline.distributed.child import Child
 from longline.distributed.reports import Reports
 from longline.distributed.tasks import add_tasks
 
-_LOG = logging.getLogger("longline.worker")
-
 
 def main() -> int:
     """Consume until told to stop; return the exit code."""
     plan = WorkerPlan(**orjson.loads(sys.stdin.readline()))
     die_with(plan.parent)
-    _log_to_stderr()
+    _log_to_stderr(LogOptions(**plan.log))
     settings = Settings(**plan.settings)
     drain = Drain()
-    child = Child(settings, drain, Reports(plan.reports), _LOG.warning, queues=plan.queues)
+    child = Child(settings, drain, Reports(plan.reports), queues=plan.queues)
     app = make_app(settings)
     add_tasks(app, child)
     # Weak references would be gone before the first signal.
@@ -51,7 +50,8 @@ def main() -> int:
         without_heartbeat=True,
         quiet=True,
     )
-    worker.start()
+    with log_context(worker=plan.name):
+        worker.start()
     return int(worker.exitcode or 0)
 
 
@@ -62,7 +62,9 @@ def _calling(function: Any) -> Any:
     return call
 
 
-def _log_to_stderr() -> None:
+def _log_to_stderr(options: LogOptions) -> None:
+    configure_logging(options)
+    logging.getLogger("longline").propagate = False  # Celery's messages go to the root logger
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s"
     )

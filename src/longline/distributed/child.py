@@ -7,6 +7,7 @@ nothing is closed by an alarm.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import traceback
@@ -23,6 +24,8 @@ from longline.distributed.reports import ENDED, Reports
 from longline.distributed.working import Working
 from longline.engine.extractor import is_of_the_process, no_stray_cancellation
 
+_LOG = logging.getLogger(__name__)
+
 _PAUSE = 1.0  # seconds before the next message, when the database does not answer
 _TIDY = 60.0  # seconds between looks at what is open for nothing
 
@@ -35,14 +38,12 @@ class Child:
         settings: Settings,
         drain: Drain,
         reports: Reports,
-        say: Callable[[str], None],
         *,
         queues: Collection[str],
     ) -> None:
         self._settings = settings
         self._drain = drain
         self._reports = reports
-        self._say = say
         self._queues = queues
         self._parent = os.getpid()
         self._runner: asyncio.Runner
@@ -107,13 +108,13 @@ class Child:
                     await task(working)
         except StoreError as error:
             # What was committed is safe; the rest is leased until it expires, or offered still.
-            self._say(str(error))
+            _LOG.warning(str(error))
             await self._begin_anew()
         except BaseException as error:  # the edge of a message
             if is_of_the_process(error):
                 raise
             # Celery would send it to the parent, which knows no class of a source and dies of it.
-            self._say("".join(traceback.format_exception(error)))
+            _LOG.error("".join(traceback.format_exception(error)))
             await self._give_back()
             await self._begin_anew()
 
@@ -124,7 +125,7 @@ class Child:
         try:
             await self._working.give_back()
         except Exception as error:  # noqa: BLE001  # the database may be what the error came from
-            self._say(f"what was in hand is kept from others until it expires: {error!r}")
+            _LOG.warning("leases could not be released and will expire: %r", error)
 
     async def _begin_anew(self) -> None:
         await self._let_go()
@@ -138,7 +139,6 @@ class Child:
                 self._drain,
                 self._reports,
                 queues=self._queues,
-                say=self._say,
             )
             self._working = await working.__aenter__()
         return self._working
@@ -157,7 +157,7 @@ class Child:
         try:
             await working.tidy()
         except Exception as error:  # noqa: BLE001  # an alarm that raises would end the child
-            self._say(f"what is open could not be tidied up: {error!r}")
+            _LOG.warning("unused jobs could not be closed: %r", error)
             await self._let_go()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:

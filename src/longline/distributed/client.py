@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -20,6 +21,8 @@ from longline.storage.errors import StoreGone, UnknownJob
 from longline.storage.queue.standing import ClusterJobStatus
 from longline.storage.queue.tasks import Task
 from longline.storage.store import Store
+
+_LOG = logging.getLogger(__name__)
 
 # ---------------- A job on a cluster in which nothing is found or ends any more: noticed by
 
@@ -133,13 +136,11 @@ class ClusterEngine:
         messages: Messages,
         presences: Presences,
         clock: Clock,
-        on_trouble: Callable[[str], None],
     ) -> None:
         self._store = store
         self._messages = messages
         self._presences = presences
         self._clock = clock
-        self._on_trouble = on_trouble
         self._trouble = ""
         self._stop_reason: str | None = None
         self._wake = asyncio.Event()
@@ -204,7 +205,7 @@ class ClusterEngine:
     def _say(self, trouble: str) -> None:
         """Tell of a trouble once, for as long as it lasts."""
         if trouble and trouble != self._trouble:
-            self._on_trouble(trouble)
+            _LOG.warning(trouble)
         self._trouble = trouble
 
     async def _halt(self, job: str) -> JobState:
@@ -217,7 +218,7 @@ class ClusterEngine:
         patience = self._clock.now() + _DRAIN
         while (await self._store.chunks.standing(job)).leased:
             if self._clock.now() > patience:
-                self._on_trouble("some items are still in hand of a worker; they will be committed")
+                _LOG.warning("workers still hold some items; they will be committed")
                 return
             await self._clock.sleep(_LOOK)
 
@@ -237,9 +238,7 @@ async def check_cluster(settings: Settings) -> None:
                 raise
 
 
-async def have_written(
-    settings: Settings, store: Store, order: Task, on_trouble: Callable[[str], None]
-) -> None:
+async def have_written(settings: Settings, store: Store, order: Task) -> None:
     """Place an order to write records, and wake a worker for it.
 
     Raises:
@@ -251,7 +250,7 @@ async def have_written(
     try:
         await store.tasks.place(order)
         left = "it is written as soon as a worker finds the order"
-        await _woken(messages.export(order.name), on_trouble, left)
+        await _woken(messages.export(order.name), _LOG.warning, left)
     finally:
         messages.close()
 
@@ -274,7 +273,7 @@ async def _woken(sending: Awaitable[None], say: Callable[[str], None], left: str
 
 @asynccontextmanager
 async def open_cluster(
-    settings: Settings, store: Store, clock: Clock, on_trouble: Callable[[str], None]
+    settings: Settings, store: Store, clock: Clock
 ) -> AsyncIterator[ClusterEngine]:
     """Open the way to the workers.
 
@@ -284,6 +283,6 @@ async def open_cluster(
     messages = Messages(settings)
     try:
         async with Presences.open(settings) as presences:
-            yield ClusterEngine(store, messages, presences, clock, on_trouble)
+            yield ClusterEngine(store, messages, presences, clock)
     finally:
         messages.close()

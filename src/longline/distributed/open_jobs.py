@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from longline.engine.job_engine import JobEngine
 from longline.engine.options import options_of
 from longline.engine.runtime import Runtime
 from longline.wiring import Fetching, SharedHttp, open_collector
+
+_LOG = logging.getLogger(__name__)
 
 _MOST = 16  # jobs open at a time in one child, unless more are worked on
 _IDLE = 300.0  # seconds that one stays open for nothing
@@ -45,17 +48,13 @@ class OpenJobs:
         runtime: Runtime,
         http: SharedHttp,
         reports: Reports,
-        *,
-        on_trouble: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """Make one; `on_trouble` is told in words what goes wrong when a job is let go of."""
         self._settings = settings
         self._runtime = runtime
         self._http = http
         self._store = runtime.store
         self._clock = runtime.clock
         self._reports = reports
-        self._on_trouble = on_trouble
         self._opened: OrderedDict[str, Opened] = OrderedDict()
         # Another run of these has begun, or they are not wanted any more, but somebody is at them.
         self._old: set[Opened] = set()
@@ -112,7 +111,7 @@ class OpenJobs:
         try:
             await self.close(job)
         except Exception as error:  # noqa: BLE001  # the others are to be let go of, too
-            self._on_trouble(f"{job} could not be let go of: {error!r}")
+            _LOG.warning("%s could not be closed: %r", job, error)
 
     async def _get(self, job: str, run: int) -> Opened:
         found = self._opened.get(job)
@@ -143,7 +142,6 @@ class OpenJobs:
                     job=job.id,
                     shared=self._http,
                     since=since,
-                    on_trouble=lambda problem: self._on_trouble(f"{job.id}: {problem}"),
                 )
             )
             options = options_of(self._settings, spec)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from redis.asyncio import Redis
@@ -31,6 +32,8 @@ from longline.limits.backends.redis import open_redis_backends
 from longline.limits.backends.redis_connection import permanent_cause
 from longline.storage.store import Store, open_store
 
+_LOG = logging.getLogger(__name__)
+
 # ---------------- Troubles that pass: told at once, again every ten seconds, and once more when
 
 _EVERY = 10.0  # seconds
@@ -40,8 +43,7 @@ _REFUSALS = ("password", "authentication", "does not exist", "permission denied"
 class Troubles:
     """What does not work at the moment, by name."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self) -> None:
         self._told: dict[str, float] = {}
 
     def tell(self, name: str, text: str) -> None:
@@ -49,12 +51,12 @@ class Troubles:
         now = time.monotonic()
         if now - self._told.get(name, -_EVERY) >= _EVERY:
             self._told[name] = now
-            self._say(f"{text}; waiting")
+            _LOG.warning("%s; waiting", text)
 
     def over(self, name: str, text: str) -> None:
         """Tell that a trouble is over, if there was one."""
         if self._told.pop(name, None) is not None:
-            self._say(text)
+            _LOG.warning(text)
 
 
 def is_lasting(error: Exception) -> bool:
@@ -86,14 +88,11 @@ _HELD_UP = 5.0  # seconds without a sign of life from a child's loop
 class Supervisor:
     """Runs one worker until it is told to stop; one object a run."""
 
-    def __init__(
-        self, settings: Settings, options: WorkerOptions, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, settings: Settings, options: WorkerOptions) -> None:
         self._settings = settings
         self._options = options
-        self._say = say
         self._clock = SharedClock()
-        self._troubles = Troubles(say)
+        self._troubles = Troubles()
         self._stop = asyncio.Event()
         self._consumer: Consumer | None = None
         self._started_at = 0.0
@@ -114,7 +113,7 @@ class Supervisor:
             with handling_signals(self._stop.set, self._say_that_it_ends):
                 await self._run()
         except asyncio.CancelledError:
-            self._say("ended at once; what was in hand is worked on again by others")
+            _LOG.info("stopped immediately; other workers repeat the items in flight")
             return INTERRUPTED
         finally:
             if self._consumer is not None:
@@ -122,7 +121,7 @@ class Supervisor:
         return 0
 
     def _say_that_it_ends(self) -> None:
-        self._say("finishing what is in flight; a second signal ends it at once")
+        _LOG.info("finishing items in flight; a second signal stops immediately")
 
     async def _run(self) -> None:
         async with AsyncExitStack() as ends:
@@ -131,14 +130,14 @@ class Supervisor:
             if store is None:
                 return
             self._started_at = self._clock.now()
-            self._say(f"{self._options.name}: {self._options.processes} processes take work")
+            _LOG.info("%s: %d processes take work", self._options.name, self._options.processes)
             async with asyncio.TaskGroup() as group:
                 sweeping = group.create_task(self._sweep_on(store, presences))
                 await self._consume()
                 sweeping.cancel()
             with contextlib.suppress(BrokerUnreachable):
                 await presences.withdraw(self._options.name)
-        self._say(f"{self._options.name} has ended")
+        _LOG.info("%s has ended", self._options.name)
 
     async def _consume(self) -> None:
         """Have work done until told to stop, and then what is in flight brought to its end."""
@@ -206,7 +205,7 @@ class Supervisor:
     def _kill_hung(self, consumer: Consumer, now: float) -> None:
         """End children that hang: what they have in hand has killed them, and is suspect."""
         for pid in consumer.heard.silent(now, self._settings.hard_limit):
-            self._say(f"process {pid} hangs for {self._settings.hard_limit:g} s and is killed")
+            _LOG.warning(f"process {pid} hangs for {self._settings.hard_limit:g} s and is killed")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -217,7 +216,7 @@ class Supervisor:
     async def _restart(self, consumer: Consumer, reason: str) -> Consumer:
         is_settled = self._clock.now() - consumer.started_at > _SETTLED
         self._pause = 0.0 if is_settled else min(max(1.0, 2 * self._pause), _LONGEST_PAUSE)
-        self._say(f"the Celery worker {reason}; another begins in {self._pause:g} s")
+        _LOG.warning(f"the Celery worker {reason}; another begins in {self._pause:g} s")
         self._chunks += consumer.heard.chunks
         self._consumer = None  # nobody listens to one that is closed
         consumer.close()
@@ -235,7 +234,7 @@ class Supervisor:
                 while consumer.ended() is None:  # noqa: ASYNC110  # it is another process
                     await asyncio.sleep(_LOOK / 4)
         except TimeoutError:
-            self._say(f"some work did not end in {_DRAIN:g} s; others will do it again")
+            _LOG.warning(f"some work did not end in {_DRAIN:g} s; others will do it again")
 
     # ------------------------------------------------------------ sweeping and presence
 
@@ -270,7 +269,7 @@ class Supervisor:
             await self._clock.follow(store)
             swept = await sweeper.sweep(self._children())
             if swept.is_worth_telling:
-                self._say(
+                _LOG.warning(
                     f"took back {swept.items} items, quarantined {swept.quarantined}, "
                     f"sent {swept.told_again} messages again"
                 )
@@ -327,13 +326,13 @@ def _told(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-async def run_worker(settings: Settings, options: WorkerOptions, say: Callable[[str], None]) -> int:
+async def run_worker(settings: Settings, options: WorkerOptions) -> int:
     """Run a worker until it is told to stop; return its exit code.
 
     Raises:
         LonglineError: it cannot work, and waiting would not change that.
     """
     try:
-        return await Supervisor(settings, options, say).run()
+        return await Supervisor(settings, options).run()
     except* LonglineError as several:
         raise first_of(several) from several

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable
 
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
@@ -16,6 +17,8 @@ from longline.engine.tasks import in_time, in_words, tell_finished
 from longline.export.tasks import ExportOutcome, export_job, request_of
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import Store
+
+_LOG = logging.getLogger(__name__)
 
 _UNTOLD = "the source could not be told that the job is complete"
 _NEWER = "this worker cannot read the order, which a newer longline may have written: {!r}"
@@ -40,7 +43,6 @@ class TaskRunner:
         store: Store,
         jobs: OpenJobs,
         clock: Clock,
-        say: Callable[[str], None],
         *,
         limit: float,
     ) -> None:
@@ -48,7 +50,6 @@ class TaskRunner:
         self._store = store
         self._jobs = jobs
         self._clock = clock
-        self._say = say
         self._limit = limit
         self.is_writing = False
 
@@ -88,7 +89,7 @@ class TaskRunner:
     async def _export(self, order: Task) -> None:
         end = await self._written(order)
         if end.reason is not None:
-            self._say(f"{order.job} was not exported: {end.reason}")
+            _LOG.warning("%s was not exported: %s", order.job, end.reason)
         await self._store.tasks.done(order, end.as_event(order.job, self._clock.now()))
 
     async def _written(self, order: Task) -> ExportOutcome:
@@ -119,7 +120,7 @@ class TaskRunner:
                 problem = f"{_UNTOLD}: {in_words(error)}"
                 told = [order.failed(self._clock.now(), problem)]
             if problem:
-                self._say(f"{order.job}: {problem}")
+                _LOG.warning("%s: %s", order.job, problem)
             await self._store.tasks.done(order, *told)
 
     async def _told_in_time(self, job: str) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+import logging
+from collections.abc import AsyncIterator, Awaitable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Self, TypeVar
 
@@ -29,6 +30,8 @@ from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store
 from longline.wiring import open_shared_http
 
+_LOG = logging.getLogger(__name__)
+
 T = TypeVar("T")
 _TURNS = 16  # chunks after which more are offered: so many fewer are open then
 _LAST = 0.1  # of the time that a message may take, for the last chunk that is begun
@@ -49,7 +52,6 @@ class Working:
         reports: Reports,
         *,
         queues: Collection[str],
-        say: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._messages = messages
@@ -57,7 +59,6 @@ class Working:
         self._reports = reports
         self._clock = SharedClock()
         self._queues = queues
-        self._say = say
         self._ends = AsyncExitStack()
         self._store: Store
         self._jobs: OpenJobs
@@ -77,7 +78,6 @@ class Working:
                     self._clock,
                     self._store,
                     max_wait=None,
-                    on_outage=self._say,
                     is_stopping=self._is_to_end,
                 )
             )
@@ -89,13 +89,11 @@ class Working:
                 runtime,
                 http,
                 self._reports,
-                on_trouble=self._say,
             )
             self._carrier = TaskRunner(
                 self._store,
                 self._jobs,
                 self._clock,
-                self._say,
                 limit=self._settings.soft_limit,
             )
             self._crew = Crew(
@@ -272,7 +270,7 @@ class Working:
 
     async def _halt(self, job: str, error: Exception) -> None:
         problem = str(error) if isinstance(error, LonglineError) else repr(error)
-        self._say(f"{job} cannot be worked on here: {problem}")
+        _LOG.warning("%s cannot run on this worker: %s", job, problem)
         reason = f"a worker could not work on it: {problem}"
         await self._store.jobs.halt(job, self._clock.now(), reason)
 
@@ -297,5 +295,5 @@ class Working:
         try:
             return await sending
         except BrokerUnreachable as error:
-            self._say(str(error))
+            _LOG.warning(str(error))
             return None

@@ -26,6 +26,7 @@ from longline.core.errors import (
     kind_of,
     text_of,
 )
+from longline.core.logging import log_context
 from longline.core.model import Failure, Item, Outcome, OutcomeAction, Record, Usage
 from longline.engine.errors import NoFields, StrayCancellation
 from longline.http.messages import origin_of
@@ -178,7 +179,7 @@ class Collector:
         layers: dict[str, str] = {}
         material = Material(visit.results, visit.notes, {}, visit.origins, layers)
         try:
-            with no_stray_cancellation():
+            with log_context(source=self.source.name, item=item.key), no_stray_cancellation():
                 outcome = await self._attempt(visit, layers, material, tries)
         except StoreError:
             raise  # no fault of the item: what cannot be kept ends the run, and says so

@@ -1,8 +1,8 @@
 """The chain of middlewares that every request passes, and its order.
 
-retry → redirects → addresses → status → archive → robots → authentication → identity → cache
-→ coalescing → budget check → breaker → concurrency → rate limit → budget → bans → HTML guard
-→ transport
+retry → redirects → addresses → status → archive → robots → request log → authentication
+→ identity → cache → coalescing → budget check → breaker → concurrency → rate limit → budget
+→ bans → HTML guard → transport
 
 - Retries and redirects are outermost: every attempt and every hop passes the rest again and takes
   its own slot of the rate limit.
@@ -42,6 +42,7 @@ from longline.http.middleware.html_guard import HtmlGuard, HtmlProbe
 from longline.http.middleware.identity import IdentityMiddleware
 from longline.http.middleware.rate_limit import RateLimitMiddleware, RefusedUrls
 from longline.http.middleware.redirects import RedirectMiddleware
+from longline.http.middleware.request_log import RequestLogMiddleware, is_request_logged
 from longline.http.middleware.retry import RetryMiddleware
 from longline.http.middleware.robots import RobotsMiddleware
 from longline.http.middleware.status import StatusMiddleware
@@ -104,6 +105,8 @@ def build_chain(
     chain = IdentityMiddleware(chain, headers=identity.headers, cookies=identity.cookies)
     if identity.auth:
         chain = AuthMiddleware(chain, identity.auth, clock)
+    if is_request_logged():
+        chain = RequestLogMiddleware(chain, clock)
     chain = RobotsMiddleware(
         chain,
         clock,

@@ -348,7 +348,6 @@ async def open_redis_backends(
     max_wait: float | None = MAX_WAIT,
     *,
     prefix: str = PREFIX,
-    on_outage: Callable[[str], None] | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[RedisBackends]:
     """Open the backends on a Redis server, and disconnect at the end.
@@ -360,7 +359,7 @@ async def open_redis_backends(
         RedisUnreachable: Redis cannot be used; it says what to do.
     """
     connection = RedisConnection(
-        url, clock, prefix=prefix, max_wait=max_wait, on_outage=on_outage, is_stopping=is_stopping
+        url, clock, prefix=prefix, max_wait=max_wait, is_stopping=is_stopping
     )
     try:
         # The epoch starts now, however late the first request comes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from longline.core.clock import Clock
 from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
 from longline.limits.errors import RedisUnreachable
+
+_LOG = logging.getLogger(__name__)
 
 # ---------------- Lua scripts: which files each consists of
 
@@ -141,7 +144,6 @@ class RedisConnection:
         clock: the clock to wait by, and our own time.
         prefix: the prefix of every key.
         max_wait: seconds to wait while Redis is not reachable; None is without limit.
-        on_outage: called once with a message when it is not reachable, and once when it is back.
         is_stopping: returns whether this process is stopping; it then waits a few seconds only.
         timeout: seconds to wait for one reply; None is without limit.
         lua_clock: Lua that replaces the clock of Redis.
@@ -157,7 +159,6 @@ class RedisConnection:
         *,
         prefix: str = PREFIX,
         max_wait: float | None = MAX_WAIT,
-        on_outage: Callable[[str], None] | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
         timeout: float | None = _TIMEOUT,
         lua_clock: str | None = None,
@@ -170,7 +171,6 @@ class RedisConnection:
         """Whether Redis did not reply to the last call."""
         self._clock = clock
         self._max_wait = max_wait
-        self._on_outage = on_outage
         self._is_stopping = is_stopping
         self._stopping_since: float | None = None
         self._scripts = read_scripts(lua_clock)
@@ -311,6 +311,7 @@ class RedisConnection:
         if is_down == self.is_down:
             return
         self.is_down = is_down
-        if self._on_outage:
-            waiting = f"Redis at {self.address} is not reachable ({problem}); waiting for it"
-            self._on_outage(waiting if is_down else f"Redis at {self.address} is reachable again")
+        if is_down:
+            _LOG.warning("Redis at %s is not reachable (%s); waiting for it", self.address, problem)
+        else:
+            _LOG.warning("Redis at %s is reachable again", self.address)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from longline.cli.log_options import log_options, log_options_of
 from longline.cli.options import UP_TO_1000, home_option, settings_of
 from longline.config.settings import prepare_home
 from longline.core.errors import MissingExtra
+from longline.core.logging import configure_logging, log_context
 from longline.engine.owner import this_host
 
 _QUEUES = ("fetch", "process", "output")
@@ -56,6 +58,7 @@ class _QueueNames(click.ParamType[tuple[str, ...]]):
     help="Concurrent items per process, for jobs that do not set it.",
 )
 @click.option("--name", metavar="NAME", show_default="host and process id", help="Worker name.")
+@log_options
 @home_option
 def command(
     *,
@@ -80,9 +83,10 @@ def command(
     if items is not None:
         settings = settings.model_copy(update={"concurrency": items})
     prepare_home(settings)
-    options = WorkerOptions(name or f"{this_host()}-{os.getpid()}", processes, queues)
-    sys.exit(asyncio.run(run_worker(settings, options, _print_message)))
-
-
-def _print_message(text: str) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+    log = log_options_of(click.get_current_context())
+    name = name or f"{this_host()}-{os.getpid()}"
+    options = WorkerOptions(name, processes, queues, log)
+    # A worker always logs its start and its end.
+    configure_logging(replace(log, verbosity=max(1, log.verbosity)))
+    with log_context(worker=name):
+        sys.exit(asyncio.run(run_worker(settings, options)))

@@ -47,7 +47,8 @@ def command() -> None:
 def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
     """Match new and changed records by RULES.yaml.
 
-    Run it again after each job. docs/duplicates.md describes the rules; examples/listings_match.yaml is an example.
+    Run it again after each job. docs/duplicates.md describes the rules;
+    examples/listings_match.yaml is an example.
     """
     read = read_rules(rules)
     found = with_store(

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from longline.cli.options import home_option, json_option, settings_of
-from longline.cli.output import count_text, print_json, print_note
+from longline.cli.output import count_text, print_json
 from longline.cli.queries import query_of, query_options, with_job_id
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
@@ -321,7 +321,7 @@ async def _detach(
     request = prepare_for_task(request, option="--output", by_worker=True)
     job = await store.jobs.get(others["job"])
     task = export_task(request, job.id, await store.now(), is_after_end=False)
-    await have_written(settings, store, task, print_note)
+    await have_written(settings, store, task)
     if as_json:
         print_json({"job": job.id, "output": request.output, "task": task.name})
     else:

@@ -115,9 +115,10 @@ def replay_items(
 ) -> None:
     """Reprocess the quarantined items of JOB.
 
-    Uses the source as it is now and sends no requests. If JOB was run with --archive, a manifest is applied again to the archived
-    pages, including discovery. Otherwise compose and pipeline run again on the stored results of
-    the layers, and items that a changed manifest would extract differently stay in quarantine.
+    Uses the source as it is now and sends no requests. If JOB was run with --archive, a manifest
+    is applied again to the archived pages, including discovery. Otherwise compose and pipeline run
+    again on the stored results of the layers, and items that a changed manifest would extract
+    differently stay in quarantine.
 
     Exits as a run of JOB would: 0 complete, 3 partial, 1 failed. With --dry-run, 3 if an item
     would stay in quarantine.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from longline.cli.log_options import log_options
 from longline.cli.options import (
     JOB,
     engine_option,
@@ -26,6 +27,7 @@ from longline.orchestrator import EngineName, Orchestrator
 @click.option("--from-key", metavar="KEY", help="Skip unfinished items discovered before KEY.")
 @engine_option("as in its last run")
 @ignore_robots_option
+@log_options
 @home_option
 @json_option
 def command(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from longline.cli.log_options import log_options
 from longline.cli.options import (
     JOB,
     engine_option,
@@ -35,6 +36,7 @@ _KINDS = [kind.value for kind in FailureKind]
 @click.option("--key", metavar="KEY", help="Only this item.")
 @engine_option("as in its last run")
 @ignore_robots_option
+@log_options
 @home_option
 @json_option
 def command(

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from longline.cli.exit_codes import ExitCode, worst_exit_code
+from longline.cli.log_options import log_options
 from longline.cli.options import (
     COUNT,
     SECONDS,
@@ -24,7 +25,7 @@ from longline.cli.options import (
     source_options,
     typed_values,
 )
-from longline.cli.output import print_json, print_line, print_note
+from longline.cli.output import print_json, print_line
 from longline.cli.progress import (
     STOPPED,
     STOPPING,
@@ -87,6 +88,7 @@ from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
 )
 @ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one exists.")
+@log_options
 @home_option
 @json_option
 def command(
@@ -210,7 +212,7 @@ async def _submit(
     async with orchestrator:
         for source in names:
             try:
-                job = await orchestrator.submit(source, values, on_trouble=print_note, **how)
+                job = await orchestrator.submit(source, values, **how)
             except LonglineError as error:
                 failed.append(SiteEnd(source, error=error))
             except Exception as error:  # noqa: BLE001  # the code of a source may raise anything

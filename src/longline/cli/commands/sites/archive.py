@@ -45,8 +45,8 @@ def stats(*, home: Path | None, as_json: bool) -> None:
 def verify(*, home: Path | None, as_json: bool) -> None:
     """Check the digest of every archived response.
 
-    Exits with 3 if one is damaged or missing. Missing responses are reported until index.sqlite is deleted; it is then rebuilt from the
-    files.
+    Exits with 3 if one is damaged or missing. Missing responses are reported until index.sqlite is
+    deleted; it is then rebuilt from the files.
     """
     found = _with_archive(home, lambda archive: archive.verify())
     if as_json:

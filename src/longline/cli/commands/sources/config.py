@@ -134,8 +134,8 @@ def validate(files: tuple[Path, ...], *, no_secrets: bool, as_json: bool) -> Non
 def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
     """Set KEY of NAME to VALUE; comments are kept.
 
-    NAME is the name or path of a manifest or job file, KEY is `rate` or `fields.price.type`. The file is not changed if the result
-    would be invalid.
+    NAME is the name or path of a manifest or job file, KEY is `rate` or
+    `fields.price.type`. The file is not changed if the result would be invalid.
     """
     document = _find_entry(name, settings_of()).document
     edited = set_value(document, parse_location(key), value, parse_entry)

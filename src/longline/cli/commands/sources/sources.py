@@ -222,7 +222,8 @@ def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any
 def test(*, folder: Path, source: str | None, as_json: bool) -> None:
     """Replay the test cases in FOLDER.
 
-    `longline sources check --record` saves them. Sends no requests. Exits with 1 if a result differs.
+    `longline sources check --record` saves them. Sends no requests; exits with 1 if a result
+    differs.
     """
 
     async def replayed() -> list[CaseResult]:
@@ -361,9 +362,9 @@ _KINDS = {
 def new(*, url: str, output: Path | None, yes: bool, as_json: bool, **given: Any) -> None:
     """Propose a manifest for the list at URL.
 
-    It has the items, the pagination and the fields. Candidates for the items are ranked and explained. The manifest is tested on the second page of
-    the list and on several items before it is written. Exits with 0 if it works, 3 if it works with
-    warnings, 1 if no manifest was found.
+    It has the items, the pagination and the fields. Candidates for the items are ranked and
+    explained. The manifest is tested on the second page of the list and on several items before it
+    is written. Exits with 0 if it works, 3 if it works with warnings, 1 if no manifest was found.
     """
     if not url.startswith(("http://", "https://")) or not _has_host(url):
         raise BadOption("URL", f"must be a full URL like https://example.org/a, not {url!r}")

@@ -1,0 +1,52 @@
+"""Log every request with its status, size, duration, wait and cache use."""
+
+from __future__ import annotations
+
+import logging
+
+from longline.core.clock import Clock
+from longline.core.errors import FetchError
+from longline.core.model import Usage
+from longline.http.messages import Page, Request, origin_of
+from longline.http.middleware.base import Middleware
+
+_LOG = logging.getLogger(__name__)
+
+
+def is_request_logged() -> bool:
+    """Whether requests are logged, so that the middleware is worth its time."""
+    return _LOG.isEnabledFor(logging.INFO)
+
+
+class RequestLogMiddleware(Middleware):
+    """Logs each attempt, redirect and robots.txt; secrets are added further in and never seen."""
+
+    def __init__(self, inner: Middleware, clock: Clock) -> None:
+        self._inner = inner
+        self._clock = clock
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        started, waited = self._clock.now(), usage.waited
+        result: Page | FetchError
+        try:
+            result = await self._inner(request, usage)
+        except FetchError as error:
+            result = error
+        page = result if isinstance(result, Page) else None
+        _LOG.info(
+            "%s %s",
+            request.method,
+            request.url,
+            extra={
+                "domain": origin_of(request.url)[1],
+                "status": getattr(result, "status", None),
+                "bytes": len(page.body) if page else None,
+                "seconds": round(self._clock.now() - started, 3),
+                "wait": round(usage.waited - waited, 3),
+                "cache": "hit" if page and page.is_cached else "miss",
+                "error": None if page else f"{type(result).__name__}: {result}",
+            },
+        )
+        if isinstance(result, FetchError):
+            raise result
+        return result
