@@ -75,7 +75,8 @@ class _Messages(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+        job = getattr(record, "job", None)
+        self.texts.append(f"{job}: {record.getMessage()}" if job else record.getMessage())
 
 
 @pytest.fixture

@@ -457,7 +457,8 @@ async def open_collector(
     """
 
     async def told(raised: str) -> None:
-        _LOG.warning(await note_teardown(store, job, clock, source=kind.name, raised=raised))
+        problem = await note_teardown(store, job, clock, source=kind.name, raised=raised)
+        _LOG.warning(problem, extra={"job": job})
 
     kind = load_source(spec.source, spec.manifest)
     source: Source = kind.with_options(spec.options)

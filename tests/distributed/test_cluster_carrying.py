@@ -164,5 +164,5 @@ def test_an_error_that_only_a_child_knows_does_not_leave_it(tmp_path: Path) -> N
         [sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True
     )
 
-    assert "Foreign" in ran.stdout
+    assert "Foreign" in ran.stderr
     assert "goes on" in ran.stdout

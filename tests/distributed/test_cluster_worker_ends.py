@@ -19,10 +19,10 @@ from tests.distributed.cluster_home import PATIENCE, GatedSite, Home, Worker, un
 from tests.servers import PostgresServer, RedisServer, postgres_running, redis_running
 
 pytestmark = pytest.mark.real_time
-_ENDING = "finishing what is in flight"
+_ENDING = "finishing items in flight"
 _CUT_SHORT = "some work did not end"
 _ENDED = "has ended"
-_KILLED = "ended at once"
+_KILLED = "stopped immediately"
 _WAITS_FOR_REDIS = "waiting for it"
 
 

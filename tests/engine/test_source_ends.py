@@ -61,7 +61,9 @@ async def test_a_source_that_raises_at_its_end_leaves_the_job_complete(
 
     assert report.state is JobState.COMPLETE
     assert [told in text for text in logged] == [True]
-    assert [event.data["reason"] for event in events] == logged
+    assert [event.data["reason"] for event in events] == [
+        text.removeprefix(f"{report.job}: ") for text in logged
+    ]
 
 
 async def test_a_source_that_is_never_torn_down_is_given_up_and_named(
@@ -79,7 +81,9 @@ async def test_a_source_that_is_never_torn_down_is_given_up_and_named(
     (trouble,) = logged
     assert "ending" in trouble
     assert "15 s" in trouble
-    assert [event.data["reason"] for event in events] == logged
+    assert [event.data["reason"] for event in events] == [
+        text.removeprefix(f"{report.job}: ") for text in logged
+    ]
 
 
 @pytest.mark.parametrize("end", ENDS)

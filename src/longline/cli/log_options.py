@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from longline.core.logging import LogOptions, configure_logging
+if TYPE_CHECKING:  # imported only when a command runs, so that --help stays quick
+    from longline.core.logging import LogOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = "longline.log_options"
@@ -51,15 +51,18 @@ def log_options(command: Command) -> Command:
 
 def log_options_of(context: click.Context) -> LogOptions:
     """Return the options that were given, before or after the name of the command."""
-    options: LogOptions = context.meta.get(_OPTIONS, LogOptions())
-    return options
+    from longline.core.logging import LogOptions  # noqa: PLC0415
+
+    return LogOptions(**context.meta.get(_OPTIONS, {}))
 
 
 def _change(context: click.Context, **given: Any) -> None:
     """Apply an option; one that was not given leaves what the command line said before."""
-    before = log_options_of(context)
-    options = replace(before, **{name: value for name, value in given.items() if value})
-    context.meta[_OPTIONS] = options
+    from longline.core.logging import configure_logging  # noqa: PLC0415
+
+    values = {name: value for name, value in given.items() if value}
+    context.meta[_OPTIONS] = context.meta.get(_OPTIONS, {}) | values
+    options = log_options_of(context)
     try:
         configure_logging(options)
     except OSError as error:

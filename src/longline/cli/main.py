@@ -12,7 +12,6 @@ import click
 
 from longline.cli.exit_codes import ExitCode, explain_error
 from longline.cli.log_options import log_options
-from longline.core.logging import reset_logging
 from longline.core.output import OutputFailed, discard_stdout, protected_output, sanitize
 
 GROUPS = {  # the folder of each group in commands/, and the first sentence of each command's help
@@ -98,6 +97,10 @@ class _LazyGroup(click.Group):
             if sentence is None:
                 raise
             sys.exit(_fail(sentence, getattr(error, "exit_code", ExitCode.FAILED)))
+        finally:
+            from longline.core.logging import reset_logging  # noqa: PLC0415  # as above
+
+            reset_logging()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
@@ -153,7 +156,6 @@ def main(on_error: Callable[[BaseException], None] | None = None) -> None:
             stdout.flush()
         except OSError as error:
             code = _output_failed(error, code)
-        reset_logging()
         sys.stderr.flush()
     if code:
         sys.exit(code)

@@ -29,7 +29,7 @@ class _ShowByDefault(click.Group):
 
 @click.group("drift", cls=_ShowByDefault)
 def command() -> None:
-    """Show changes in the fields of sources, and accept_profile them.
+    """Show changes in the fields of sources, and accept them.
 
     `longline drift` lists sources, `longline drift SOURCE` shows the fields of one.
     """
