@@ -101,7 +101,7 @@ async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_ha
         if len(committed) == AT_ONCE:  # more than one chunk has; others wait at the gate
             raise ZeroDivisionError
 
-    monkeypatch.setattr(DriftMonitor, "tell", broken)
+    monkeypatch.setattr(DriftMonitor, "on_commit", broken)
 
     await working.collect(chunk)
 
