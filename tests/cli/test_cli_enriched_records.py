@@ -15,7 +15,7 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.errors import BadOption
 from longline.storage.store import Store, open_store
 from tests.cli.terminal import Terminal
-from tests.export.answers_of import answered
+from tests.export.sample_answers import answered
 from tests.storage.given import record
 from tests.virtual import EPOCH
 

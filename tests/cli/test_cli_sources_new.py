@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.cli.terminal import Terminal
-from tests.devtools.made_sites import HOST, LAYOUTS, MadeSite
+from tests.devtools.propose.generated_sites import HOST, LAYOUTS, MadeSite
 
 Serve = Callable[[MadeSite], str]
 

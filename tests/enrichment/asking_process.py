@@ -1,6 +1,6 @@
 """A process that asks about records until it is done or killed.
 
-Usage: asking_process.py HOME TASK.yaml. Started by test_enriching_killed.py.
+Usage: asking_process.py HOME TASK.yaml. Started by test_killed.py.
 """
 
 from __future__ import annotations

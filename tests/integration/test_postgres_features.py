@@ -17,7 +17,7 @@ from longline.orchestrator import Orchestrator
 from longline.storage.store import Store, open_store
 from tests.analysis.matching.ads import EXAMPLE, HOMES, IMOTI, WOHNEN, flat, put
 from tests.cli.terminal import SHOP, Terminal
-from tests.export.answers_of import answered
+from tests.export.sample_answers import answered
 from tests.servers import PostgresServer
 
 FLATS = (f"{IMOTI}/1", f"{HOMES}/2")

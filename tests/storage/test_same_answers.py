@@ -15,7 +15,7 @@ from longline.storage.queue.enqueue import Discovered
 from longline.storage.records.matches import BlockedRecord
 from longline.storage.records.query import RecordQuery, parse_condition, parse_order
 from longline.storage.store import Store
-from tests.export.answers_of import answered, asked
+from tests.export.sample_answers import answered, asked
 from tests.storage.given import item, leased, new_job, queued, record
 from tests.virtual import EPOCH
 

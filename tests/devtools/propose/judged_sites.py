@@ -17,7 +17,7 @@ from longline.engine.extractor import Collector
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.sources.loader import load_source
-from tests.devtools.made_sites import HOST, MadeSite
+from tests.devtools.propose.generated_sites import HOST, MadeSite
 
 _FEWEST_FIELDS = 3
 _MOSTLY = 0.9

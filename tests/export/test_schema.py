@@ -12,8 +12,8 @@ import pytest
 
 from longline.export.export import export
 from longline.export.request import ExportRequest
-from tests.export.rows_of import rows
-from tests.export.values_of import UNLIKE
+from tests.export.sample_rows import rows
+from tests.export.sample_values import UNLIKE
 
 
 def schema_beside(path: Path) -> Any:

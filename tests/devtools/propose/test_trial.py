@@ -9,8 +9,8 @@ import pytest
 from longline.core.errors import UnexpectedShape
 from longline.devtools.propose.proposal import ItemKind, Proposal
 from longline.devtools.propose.proposer import Proposer
-from tests.devtools.judged_sites import MadeLink
-from tests.devtools.made_sites import HOST, MadeSite
+from tests.devtools.propose.generated_sites import HOST, MadeSite
+from tests.devtools.propose.judged_sites import MadeLink
 from tests.virtual import VirtualClock
 
 CARD = """<div class="card"><h3><a href="/p/{n}">{title}</a></h3>

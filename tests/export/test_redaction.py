@@ -9,7 +9,7 @@ import pytest
 
 from longline.export.redaction import Redactor
 from longline.export.rows import export_row
-from tests.export.rows_of import row
+from tests.export.sample_rows import row
 
 
 def cleaned(data: dict[str, Any], *secrets: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 from longline.core.errors import BadOption
-from tests.export.rows_of import Tap, export_to, rows
-from tests.export.values_of import UNLIKE, column
+from tests.export.sample_rows import Tap, export_to, rows
+from tests.export.sample_values import UNLIKE, column
 
 
 def in_sqlite(path: Path, query: str = "SELECT * FROM records") -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.devtools.judged_sites import judged
-from tests.devtools.made_sites import LAYOUTS
+from tests.devtools.propose.generated_sites import LAYOUTS
+from tests.devtools.propose.judged_sites import judged
 from tests.virtual import VirtualClock
 
 SEEDS = (1001, 1002, 1003)

@@ -12,7 +12,7 @@ import pytest
 from longline.export.export import export_stream
 from longline.export.request import ExportRequest
 from longline.export.rows import Rows
-from tests.export.rows_of import row, rows
+from tests.export.sample_rows import row, rows
 
 
 def cells(source: Rows) -> list[dict[str, str]]:

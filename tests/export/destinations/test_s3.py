@@ -14,7 +14,7 @@ from longline.config.secrets import SecretRef
 from longline.core.errors import BadOption, DestinationUnwritable
 from longline.export.export import export
 from longline.export.request import ExportRequest
-from tests.export.rows_of import Tap, rows
+from tests.export.sample_rows import Tap, rows
 
 
 def names(bucket: Any) -> list[str]:

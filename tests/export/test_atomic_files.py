@@ -9,7 +9,7 @@ import pytest
 from longline.export.atomic_files import atomic_write, temporary_sibling, working_folder
 from longline.export.export import export
 from longline.export.request import ExportRequest
-from tests.export.rows_of import rows
+from tests.export.sample_rows import rows
 
 
 def left_file(folder: Path, name: str) -> Path:

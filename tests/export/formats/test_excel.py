@@ -14,8 +14,8 @@ from longline.export.formats.excel import write_excel
 from longline.export.request import ExportRequest
 from longline.export.rows import export_row
 from longline.export.table import FieldSurvey, open_table
-from tests.export.rows_of import Tap, export_to, rows
-from tests.export.values_of import UNLIKE, column
+from tests.export.sample_rows import Tap, export_to, rows
+from tests.export.sample_values import UNLIKE, column
 
 
 def sheet(path: Path, number: int = 0) -> list[dict[str, Any]]:

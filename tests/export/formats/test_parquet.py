@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.export.rows_of import Tap, export_to, rows
-from tests.export.values_of import UNLIKE, column
+from tests.export.sample_rows import Tap, export_to, rows
+from tests.export.sample_values import UNLIKE, column
 
 JSON_VALUES = st.recursive(
     st.none()

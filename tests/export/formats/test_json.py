@@ -12,7 +12,7 @@ import pytest
 from longline.export.export import export_stream
 from longline.export.request import ExportRequest
 from longline.export.rows import Rows
-from tests.export.rows_of import rows
+from tests.export.sample_rows import rows
 
 DATA: list[dict[str, Any]] = [
     {"title": "Größe 42 — шапка 🎩", "price": 1.5, "sizes": [40, {"eu": None}], "is_new": True},

@@ -15,7 +15,7 @@ from longline.core.errors import BadOption, DestinationUnwritable
 from longline.export.export import export
 from longline.export.partitions import folder_name
 from longline.export.request import ExportRequest
-from tests.export.rows_of import Tap, rows
+from tests.export.sample_rows import Tap, rows
 
 CITIES: list[dict[str, Any]] = [
     {"city": "Sofia", "price": 5},

@@ -21,7 +21,7 @@ from longline.export.request import ExportRequest, ExportResult
 from longline.export.rows import Rows
 from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
-from tests.export.answers_of import answered, asked
+from tests.export.sample_answers import answered, asked
 from tests.storage.given import record
 from tests.virtual import EPOCH
 

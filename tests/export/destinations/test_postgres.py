@@ -12,8 +12,8 @@ from psycopg.rows import dict_row
 from longline.core.errors import BadOption, DestinationUnwritable
 from longline.export.export import export
 from longline.export.request import ExportRequest
-from tests.export.rows_of import Tap, rows
-from tests.export.values_of import UNLIKE, column
+from tests.export.sample_rows import Tap, rows
+from tests.export.sample_values import UNLIKE, column
 
 
 def ask(address: str, query: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from longline.export.export import export, export_stream
 from longline.export.formats.registry import FORMATS
 from longline.export.request import ExportRequest, ExportResult
 from longline.export.rows import Row
-from tests.export.rows_of import Tap, export_to, rows
+from tests.export.sample_rows import Tap, export_to, rows
 
 _NOBODY = 65534
 
