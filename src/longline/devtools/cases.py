@@ -20,11 +20,11 @@ from multidict import CIMultiDict
 from longline.analysis.reextract import diff_stored
 from longline.config.job_spec import JobSpec
 from longline.core.clock import Clock
-from longline.core.errors import BadFile, DestinationUnwritable, FailureKind, FetchError
+from longline.core.errors import BadFile, DestinationUnwritable
 from longline.core.model import Item, OutcomeAction, Usage
 from longline.devtools.check import Check
 from longline.devtools.session import Exchange, LastVisitCollector, session_spec
-from longline.http.errors import NotArchived
+from longline.http.errors import NotArchived, decode_error, encode_error
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.redirects import RedirectMiddleware
@@ -68,7 +68,7 @@ class RecordedResponses(Middleware):
             raise NotArchived(request.url, request.method)
         row = rows.pop(0) if len(rows) > 1 else rows[0]
         if "error" in row:
-            raise decoded_error(row, request)
+            raise decode_error(row) or NotArchived(request.url, request.method)
         usage.status = row["status"]
         return self._recorded_page(row)
 
@@ -84,28 +84,6 @@ class RecordedResponses(Middleware):
 def body_digest(request: Request) -> str | None:
     """Return a hash of the request body, which may contain a secret."""
     return None if request.body is None else hashlib.sha256(request.body).hexdigest()
-
-
-def encoded_error(error: FetchError) -> dict[str, Any]:
-    """Return an error as JSON."""
-    arguments = [{"kind": one.value} if isinstance(one, FailureKind) else one for one in error.args]
-    return {"error": type(error).__name__, "arguments": arguments}
-
-
-def decoded_error(row: Mapping[str, Any], request: Request) -> FetchError:
-    """Return the recorded error of a request."""
-    kind = _errors().get(row["error"])
-    if kind is None:  # a later version of longline wrote it
-        return NotArchived(request.url, request.method)
-    arguments = (
-        FailureKind(one["kind"]) if isinstance(one, dict) else one for one in row["arguments"]
-    )
-    return kind(*arguments)
-
-
-def _errors(base: type[FetchError] = FetchError) -> dict[str, type[FetchError]]:
-    below = {name: kind for sub in base.__subclasses__() for name, kind in _errors(sub).items()}
-    return {base.__name__: base, **below}
 
 
 CASE, EXPECTED = "case.json", "expected.json"
@@ -229,7 +207,7 @@ def _write_response(folder: Path, number: int, exchange: Exchange) -> dict[str, 
     if exchange.request.body is not None:
         row["body_sha256"] = body_digest(exchange.request)
     if not isinstance(exchange.result, Page):
-        return {**row, **encoded_error(exchange.result)}
+        return {**row, **encode_error(exchange.result)}
     page = exchange.result
     name = f"{_ANSWER}{number:02}{_suffix(page)}"
     (folder / name).write_bytes(page.body)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
@@ -93,12 +92,7 @@ class PageShell:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         try:
             self._loop.run(self._ends.aclose())
         finally:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from longline.core.errors import ConfigError, FailureKind, FetchError
 
 
@@ -100,3 +103,44 @@ class NotArchived(FetchError):
     kind = FailureKind.INVALID
     method: str = "GET"
     message = "the archive has no response to {method} {url}"
+
+
+# ---------------- Stored errors, in archives and recorded cases
+
+
+def encode_error(error: FetchError, rewrite: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return an error as JSON: its class and its fields, with texts passed through `rewrite`."""
+    arguments = [
+        {"kind": one.value}
+        if isinstance(one, FailureKind)
+        else rewrite(one)
+        if isinstance(one, str)
+        else one
+        for one in error.args
+    ]
+    return {"error": type(error).__name__, "arguments": arguments}
+
+
+def decode_error(
+    values: Mapping[str, Any], rewrite: Callable[[str], str] = str
+) -> FetchError | None:
+    """Return a stored error; None for one of a later version of longline."""
+    kind = _fetch_errors().get(values["error"])
+    if kind is None:
+        return None
+    arguments = (
+        FailureKind(one["kind"])
+        if isinstance(one, dict)
+        else rewrite(one)
+        if isinstance(one, str)
+        else one
+        for one in values["arguments"]
+    )
+    return kind(*arguments)
+
+
+def _fetch_errors(base: type[FetchError] = FetchError) -> dict[str, type[FetchError]]:
+    known = {base.__name__: base}
+    for kind in base.__subclasses__():
+        known |= _fetch_errors(kind)
+    return known

@@ -114,11 +114,6 @@ class GroupFinder:
         groups.sort(key=lambda one: one.score, reverse=True)
         return without_echoes(groups)[:MOST]
 
-    def of_selector(self, selector: str) -> Group | None:
-        """Return the group that a selector finds, whatever its score; None when it finds none."""
-        nodes = [node for node in self._tree.css(selector) if text_of(node)]
-        return self._examine(Group(selector, nodes)) if nodes else None
-
     def _examined(self) -> list[Group]:
         collected = _collected(self._tree)
 

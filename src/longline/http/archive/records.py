@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from multidict import CIMultiDict
 
-from longline.core.errors import FailureKind, FetchError
-from longline.http.errors import NotArchived
+from longline.core.errors import FetchError
+from longline.http.errors import NotArchived, decode_error, encode_error
 from longline.http.messages import Page, Request
 
 JOB, KEY = "X-Longline-Job", "X-Longline-Request"
@@ -146,9 +146,8 @@ def revisit(info: RecordInfo, head: bytes, original: Original) -> bytes:
 
 
 def failure(info: RecordInfo, url: str, error: FetchError) -> bytes:
-    """Return the record of a request without a response; an error is stored by its arguments."""
-    arguments = [_argument_to_json(one, url, info.url) for one in error.args]
-    stored = {"error": type(error).__name__, "arguments": arguments}
+    """Return the record of a request without a response."""
+    stored = encode_error(error, lambda text: text.replace(url, info.url))
     lines = [*_info_lines(info), "Content-Type: application/json"]
     return _format_record(FAILURE, info.at, lines, json.dumps(stored, default=str).encode())
 
@@ -264,28 +263,8 @@ def page_of(record: Record, body: bytes, request: Request) -> Page:
 
 def error_of(record: Record, request: Request) -> FetchError:
     """Return the error in place of a response."""
-    stored = json.loads(record.block)
-    kind = _fetch_errors().get(stored["error"])
-    if kind is None:  # written by a later version
-        return NotArchived(request.url, request.method)
     url = request.url
-    return kind(*(_argument_from_json(one, archived_url(url), url) for one in stored["arguments"]))
-
-
-def _argument_to_json(argument: Any, url: str, safe_url: str) -> Any:
-    if isinstance(argument, FailureKind):
-        return {"kind": argument.value}
-    return argument.replace(url, safe_url) if isinstance(argument, str) else argument
-
-
-def _argument_from_json(argument: Any, safe_url: str, url: str) -> Any:
-    if isinstance(argument, dict):
-        return FailureKind(argument["kind"])
-    return argument.replace(safe_url, url) if isinstance(argument, str) else argument
-
-
-def _fetch_errors(base: type[FetchError] = FetchError) -> dict[str, type[FetchError]]:
-    below = {
-        name: kind for sub in base.__subclasses__() for name, kind in _fetch_errors(sub).items()
-    }
-    return {base.__name__: base, **below}
+    error = decode_error(
+        json.loads(record.block), lambda text: text.replace(archived_url(url), url)
+    )
+    return error or NotArchived(url, request.method)
