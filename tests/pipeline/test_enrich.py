@@ -199,11 +199,7 @@ def test_an_enricher_may_come_from_a_package(
     folder = tmp_path / "loudness-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: loudness\nVersion: 1\n")
-<<<<<<< HEAD:tests/pipeline/test_pipeline_enrich.py
-    entry = "[longline.enrichers]\nloud = tests.pipeline.test_pipeline_enrich:Shouting\n"
-=======
-    entry = "[longline.stages]\nloud = tests.pipeline.test_enrich:Shouting\n"
->>>>>>> 05d359e (Mirror the packages in the names of their tests):tests/pipeline/test_enrich.py
+    entry = "[longline.enrichers]\nloud = tests.pipeline.test_enrich:Shouting\n"
     (folder / "entry_points.txt").write_text(entry)
 
     written = Enrichers.model_validate({"loud": {}})
