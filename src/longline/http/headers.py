@@ -75,16 +75,8 @@ class Quota:
         return self.limit / self.window
 
 
-def has_quotas(headers: Mapping[str, str]) -> bool:
-    """Return quickly whether a response may declare a quota; nearly none does."""
-    names = " ".join(headers)
-    return "imit" in names or "IMIT" in names
-
-
 def read_quotas(headers: Mapping[str, str], now: float) -> list[Quota]:
     """Return every quota that a response declares; invalid ones are left out."""
-    if not has_quotas(headers):
-        return []
     names = [name for name in headers if "imit" in name.lower()]
     fields = {name.lower(): joined_header(headers, name) for name in names}
     quotas = (*_structured(fields), *_listed(fields, now), *_families(fields, now))

@@ -125,7 +125,8 @@ class Page:
 
     def retry_after(self, now: float) -> float | None:
         """Return the seconds that its Retry-After header asks for; None without a valid one."""
-        return parse_retry_after(self.headers.get("retry-after"), now)
+        text = self.headers.get("retry-after")
+        return None if text is None else parse_retry_after(text, now)
 
     @cached_property
     def decoded(self) -> Decoded:

@@ -359,7 +359,7 @@ class Rules:
     @cached_property
     def is_open(self) -> bool:
         """Whether nothing is disallowed, so that no URL needs a check."""
-        return all(one.field is Field.ALLOW for one in self._rules)
+        return self.problem is None and all(one.field is Field.ALLOW for one in self._rules)
 
     @cached_property
     def crawl_delay(self) -> float | None:
@@ -378,7 +378,7 @@ class Rules:
 
     def allows(self, url: str) -> bool:
         """Whether a URL may be fetched."""
-        if self.is_open and not self.problem:
+        if self.is_open:
             return True
         path = path_of(url)
         if path == _ITSELF or path.startswith(f"{_ITSELF}%3F"):

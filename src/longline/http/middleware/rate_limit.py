@@ -11,7 +11,7 @@ from hashlib import blake2b
 from longline.core.clock import Clock
 from longline.core.errors import FailureKind
 from longline.core.model import Usage
-from longline.http.headers import Quota, has_quotas, read_quotas
+from longline.http.headers import Quota, read_quotas
 from longline.http.messages import FIRST_ERROR, Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.aiohttp import ConnectionLimit
@@ -111,8 +111,8 @@ class RateLimitMiddleware(Middleware):
                 await self._refused_urls.change(
                     domain, lambda state, _now: (state and state.without(request.url), None)
                 )
-        has_limits = "retry-after" in page.headers or has_quotas(page.headers)
-        if token.is_limited or page.status >= FIRST_ERROR or has_limits:
+        is_plain = page.status < FIRST_ERROR and "retry-after" not in page.headers
+        if token.is_limited or not is_plain or _may_have_quotas(page):
             await self._obey(request, page, token, usage)
         return page
 
@@ -127,7 +127,8 @@ class RateLimitMiddleware(Middleware):
     async def _obey(self, request: Request, page: Page, token: Token, usage: Usage) -> None:
         domain, status, now = token.domain, page.status, self._clock.now()
         pause = page.retry_after(now)
-        if quotas := read_quotas(page.headers, now):
+        quotas = read_quotas(page.headers, now) if _may_have_quotas(page) else []
+        if quotas:
             await self._respect(quotas, domain, usage)
             pause = self._pause_until_reset(quotas, domain) if pause is None else pause
         if status == _TOO_MANY or (status == _UNAVAILABLE and pause is not None):
@@ -205,6 +206,12 @@ class RateLimitMiddleware(Middleware):
             if quota.remaining is not None and quota.remaining <= in_flight
         )
         return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _may_have_quotas(page: Page) -> bool:
+    """Return quickly whether a response may declare a quota; nearly none does."""
+    names = " ".join(page.headers)
+    return "imit" in names or "IMIT" in names
 
 
 def _bounded_pause(pause: float | None, status: int) -> float:

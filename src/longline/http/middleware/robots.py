@@ -281,7 +281,7 @@ def _raise_unless_allowed(known: _Host, url: str) -> None:
         BadAnswer: the rules are unknown, and will stay so.
     """
     if known.rules is not None:
-        if not known.rules.allows(url):
+        if not (known.rules.is_open or known.rules.allows(url)):
             raise RobotsDisallowed(url, _disallowed_by(known.rules, url))
         return
     if isinstance(known.failure, BadAnswer):
