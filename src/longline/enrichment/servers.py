@@ -15,7 +15,7 @@ from longline.enrichment.enricher import Answer, Enricher
 from longline.enrichment.local import open_local
 from longline.enrichment.prompts import messages_of
 from longline.enrichment.task_files import AnyTask, LocalTask, ModelServer
-from longline.http.auth.base import cleaned
+from longline.http.auth.base import one_line
 from longline.http.errors import BadAnswer, Rejected
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
@@ -82,7 +82,7 @@ class ModelClient:
 
     def _error_text(self, error: Any) -> str:
         text = error.get("message", error) if isinstance(error, dict) else error or ""
-        return cleaned(text, [self._key] if self._key else [])
+        return one_line(text, [self._key] if self._key else [])
 
 
 class OllamaEnricher(Enricher):

@@ -1,4 +1,4 @@
-"""What goes out and what comes back: Request and Page."""
+"""Request and Page: what the chain sends and returns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from longline.http.charset import Decoded, decode
 from longline.http.css import Selectors
 
 _USERINFO = re.compile(r"^([\x00-\x20]*(?:[a-z][a-z0-9+.-]*:)?//)[^/?#]*@", re.IGNORECASE)
-_DROPPED = str.maketrans("", "", "\t\r\n")  # as browsers and urllib do, anywhere in an address
+_DROPPED = str.maketrans("", "", "\t\r\n")  # as browsers and urllib do, anywhere in a URL
 FIRST_ERROR = 400
 """The first status that is an error."""
-_SMALL = 50_000  # bytes that no parser takes long for
+_SMALL = 50_000  # bytes that every parser reads quickly
 _NOT_HTML = re.compile(
     r"\s*(?:application/(?:[\w.-]+\+)?(?:json|zip|gzip|pdf|octet-stream)|(?:image|audio|video|font)/)",
     re.IGNORECASE,
@@ -31,17 +31,17 @@ _NOT_HTML = re.compile(
 
 
 Permit = Callable[[str], Awaitable[None]]
-"""Given an address; raises when robots.txt does not allow to ask for it."""
+"""Called with a URL; raises when robots.txt disallows it."""
 BeforeWrite = Callable[[], Awaitable[None]]
-"""Waits as long as a request may not leave; raises when it may not at all."""
+"""Waits until a request may be written; raises when it may not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clicks:
-    """Pages of a list that a browser reaches by clicking on a button.
+    """Pages of a list that a browser opens by clicking a button.
 
-    The first `skip` pages are passed over, the next `most` kept. `watch` is the selector of what
-    changes from page to page; None is everything.
+    The first `skip` pages are skipped, the next `most` are kept. `watch` is the selector of what
+    changes from page to page; None is the whole page.
     """
 
     button: str
@@ -52,17 +52,16 @@ class Clicks:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `accept` names statuses of 300 and more that the caller wants to see.
+    """One request.
 
-    A higher `priority` is served first where requests of a domain stand in line. A `shared` one is
-    made once in a run: whoever asks the same again is given the same answer. `hidden` are query
-    parameters with secrets: only the transport adds them, so no error, log or archive shows them.
-    What is to be rendered is opened in a browser; one that is renewing obtains a new proof first.
-    Of a body, the first `enough` bytes are read and the rest is not downloaded; None reads it all.
-    With `clicks`, a rendered page is the first of several that are shown one after the other.
-    `before_write` is awaited once the connection stands, at the last moment before the request is
-    written; the wait does not count against its deadline. `permit` is asked before a rendered page
-    leads to another document, and raises if it may not.
+    `accept` has statuses of 300 and more that the caller handles itself. A higher `priority` goes
+    first among waiting requests of a domain. A shared request (`is_shared`) is sent once in a run;
+    later ones receive the same page. `hidden` are query parameters with secrets: only the transport
+    adds them, so no error, log or archive contains them. A rendered request is opened in a browser;
+    with `is_renewing`, a new login or token is obtained first. At most `enough` bytes of a body are
+    downloaded; None is all. With `clicks`, a rendered page is the first of several. `before_write`
+    is awaited on the open connection just before the request is written; that wait does not count
+    against the timeout. `permit` is awaited before a rendered page navigates to another document.
     """
 
     url: str
@@ -83,12 +82,12 @@ class Request:
 
     @property
     def domain(self) -> str:
-        """The host and port whose pace and breaker this request obeys."""
+        """The host and port whose limits apply to this request."""
         return origin_of(self.url)[1]
 
     def having(self, headers: Mapping[str, str]) -> Request:
-        """Return the request with these headers in place of its own."""
-        # Once a request and link; `replace` of dataclasses takes several times as long.
+        """Return the request with these headers instead of its own."""
+        # Called for every request; dataclasses.replace takes several times as long.
         return Request(
             self.url,
             self.method,
@@ -110,10 +109,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Page:
-    """An answer, read to its end.
+    """A complete response.
 
-    `url` is the address that answered, after redirects. `headers` are asked for in lower case.
-    `is_cached` says that the body was in the cache, whether or not the site was asked about it.
+    `url` is the URL after redirects. Look `headers` up in lower case. `is_cached` is True when the
+    body came from the cache, validated or not.
     """
 
     url: str
@@ -130,36 +129,36 @@ class Page:
 
     @cached_property
     def decoded(self) -> Decoded:
-        """The body as text, its encoding, and what is doubtful about it."""
+        """The body as text, its encoding, and doubts about it."""
         return decode(self.body, self.headers.get("content-type", ""))
 
     @property
     def text(self) -> str:
-        """The body as text: by the declared encoding if it fits, else by what it holds."""
+        """The body as text: by the declared encoding if it fits, else by a detected one."""
         return self.decoded.text
 
     @property
     def text_problem(self) -> str | None:
-        """What is doubtful about the characters of the text; None if nothing is or it is unread."""
+        """Doubts about the characters of the text; None without any, or if it was not read."""
         decoded: Decoded | None = self.__dict__.get("decoded")
         return decoded.problem if decoded is not None else None
 
     @cached_property
     def json(self) -> Any:
-        """The body as JSON; a whole number that 64 bits cannot hold is its digits, as text.
+        """The body as JSON; an integer beyond 64 bits is its digits, as text.
 
         Raises:
-            UnexpectedShape: the body is not JSON, or holds too many values.
+            UnexpectedShape: the body is not JSON, or has too many values.
         """
         if takes_too_much_memory(self.body):
-            raise UnexpectedShape(self.url, "its JSON holds too many values for one answer")
+            raise UnexpectedShape(self.url, "its JSON has too many values for one response")
         try:
             return read_json(self.body)
         except orjson.JSONDecodeError:
             return self._json_from_text()
 
     def _json_from_text(self) -> Any:
-        # JSON must be UTF-8, yet some hosts send it in the character set of their pages.
+        # JSON must be UTF-8, but some hosts send it in the encoding of their pages.
         try:
             return read_json(self.text)
         except orjson.JSONDecodeError as error:
@@ -171,8 +170,8 @@ class Page:
         """The body as an HTML tree.
 
         Raises:
-            UnexpectedShape: its content type says that it is something else; only pages that may
-                be HTML are checked for what a parser cannot stand (see html_guard.py).
+            UnexpectedShape: its content type is not HTML; only pages that may be HTML are checked
+                by html_guard.py.
         """
         if len(self.body) > _SMALL and not may_be_html(self.headers):
             kind = self.headers.get("content-type", "")
@@ -181,7 +180,7 @@ class Page:
 
     @cached_property
     def selectors(self) -> Selectors:
-        """What matches CSS selectors on the tree."""
+        """CSS selectors on the tree."""
         return Selectors(self.tree)
 
     def css(self, selector: str) -> list[LexborNode]:
@@ -193,18 +192,18 @@ class Page:
         return self.selectors.first(self.tree, selector)
 
     def first_text(self, selector: str) -> str | None:
-        """Return the stripped text of the first match; None when there is none or it is empty."""
+        """Return the stripped text of the first match; None without one, or if it is empty."""
         node = self.first(selector)
         return (node.text(strip=True) or None) if node else None
 
     def first_attribute(self, selector: str, name: str) -> str | None:
-        """Return an attribute of the first match; None when there is none or it is empty."""
+        """Return an attribute of the first match; None without one, or if it is empty."""
         node = self.first(selector)
         return (node.attributes.get(name) or None) if node else None
 
 
 def may_be_html(headers: Mapping[str, str]) -> bool:
-    """Whether the content type leaves open that a body is HTML; many sites declare none."""
+    """Return whether a body may be HTML by its content type; many sites declare none."""
     return not _NOT_HTML(headers.get("content-type", ""))
 
 
@@ -212,7 +211,7 @@ def may_be_html(headers: Mapping[str, str]) -> bool:
 def origin_of(url: str) -> tuple[str, str]:
     """Return scheme and host with port, without the userinfo, in lower case.
 
-    Asked for by several links of each request, so it cuts instead of parsing, and remembers.
+    Called several times for each request, so it splits instead of parsing, and is cached.
     """
     scheme, _, rest = url.partition("://")
     host = rest.partition("/")[0].partition("?")[0].partition("#")[0]
@@ -220,15 +219,15 @@ def origin_of(url: str) -> tuple[str, str]:
 
 
 def without_userinfo(url: str) -> str:
-    """Return an address that a site wrote without the user and password in it.
+    """Return a URL from a site without user name and password.
 
-    They would be sent as a secret of ours, and be shown wherever the address is.
+    They would be sent as our own credentials, and shown with the URL.
     """
     return _USERINFO.sub(r"\1", url.translate(_DROPPED)) if "@" in url else url
 
 
 def without_userinfo_in(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
-    """Return the headers of an answer, a redirect's target without user and password."""
+    """Return the headers of a response; its Location has no user name and password."""
     if "@" not in headers.get("location", ""):
         return headers
     cleaned = CIMultiDict(headers)
@@ -237,7 +236,7 @@ def without_userinfo_in(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]
 
 
 def with_query(url: str, params: Mapping[str, str | int] | None) -> str:
-    """Return the address with these parameters added to its query."""
+    """Return the URL with these parameters added to its query."""
     if not params:
         return url
     return f"{url}{'&' if '?' in url else '?'}{urlencode(params)}"

@@ -1,1 +1,1 @@
-"""The kinds of authentication, a file a kind; `authentication.py` is the link that uses them."""
+"""Kinds of authentication, which `middleware/authentication.py` applies."""

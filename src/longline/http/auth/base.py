@@ -1,4 +1,4 @@
-"""Scheme: one way to prove who we are. Some proofs end, and are obtained again."""
+"""AuthScheme: one kind of authentication. Some credentials expire and are renewed."""
 
 from __future__ import annotations
 
@@ -8,55 +8,56 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from longline.core.model import Usage
+from longline.core.redaction import SecretRedactor
 from longline.http.errors import AuthFailed
 from longline.http.messages import Page, Request
 
-_LONGEST = 200  # characters of what a server says that fit into a sentence
+_LONGEST = 200  # characters of a server's message
 
 
-class Scheme(Protocol):
-    """Proves who we are, to hosts that may know."""
+class AuthScheme(Protocol):
+    """Authenticates requests."""
 
     serial: int
-    """The number of the proof in use; it changes when a new one was obtained."""
+    """The number of the credentials in use; it changes when they are renewed."""
 
     async def sign(self, request: Request, usage: Usage) -> Request:
-        """Return the request with the proof.
+        """Return the request with credentials.
 
         Raises:
-            FetchError: there is none to be had.
+            FetchError: they cannot be obtained.
             UnknownSecret: the secret cannot be read.
         """
 
-    def doubt(self, page: Page) -> str | None:
-        """Return the sign in an answer that the proof has ended; None when there is none."""
+    def expiry_reason(self, page: Page) -> str | None:
+        """Return why a response shows that the credentials have expired; None if it does not."""
 
     async def renew(self, serial: int, request: Request, usage: Usage) -> None:
-        """Obtain a new proof in place of that number, unless somebody has done so already.
+        """Renew the credentials with this number, unless another task has done so.
 
         Raises:
-            FetchError: there is none to be had.
+            FetchError: they cannot be obtained.
         """
 
 
-class Lasting(Scheme):
-    """A proof that does not end: what cannot be renewed is never doubted."""
+class StaticScheme(AuthScheme):
+    """Credentials that do not expire."""
 
     serial = 0
 
-    def doubt(self, page: Page) -> str | None:
+    def expiry_reason(self, page: Page) -> str | None:
         del page
         return None
 
     async def renew(self, serial: int, request: Request, usage: Usage) -> None:
-        """Do nothing: the secret is the proof."""
+        """Do nothing: the secret does not change."""
 
 
-class Obtained(Scheme):
-    """A proof that is asked for: once for all who wait, and never again once it was refused.
+class ObtainedScheme(AuthScheme):
+    """Credentials that are requested, once for all tasks, and never again after a refusal.
 
-    A wrong password sent with every item would lock the account, so a refusal is remembered for
-    the rest of the run. A server that is down is no refusal: that error is retried as any other.
+    A wrong password sent with every item would lock the account, so a refusal is remembered for the
+    rest of the run. A server that is down is not a refusal: that error is retried as usual.
     """
 
     def __init__(self) -> None:
@@ -65,31 +66,31 @@ class Obtained(Scheme):
         self._refusal: tuple[str, str] | None = None
 
     @abstractmethod
-    def is_at_hand(self) -> bool:
-        """Return whether there is a proof that should still work."""
+    def has_credentials(self) -> bool:
+        """Return whether there are credentials that should still be valid."""
 
     @abstractmethod
     async def obtain(self, request: Request, usage: Usage) -> None:
-        """Get a proof, on the way to this request.
+        """Obtain credentials, before this request.
 
         Raises:
-            AuthFailed: it was refused.
+            AuthFailed: they were refused.
         """
 
-    async def have(self, request: Request, usage: Usage) -> None:
-        """See that there is a proof."""
-        if self.is_at_hand():
+    async def ensure(self, request: Request, usage: Usage) -> None:
+        """Obtain credentials unless there are some."""
+        if self.has_credentials():
             return
         async with usage.waiting.to_enter(self._lock):
-            if not self.is_at_hand():
-                await self._try(request, usage)
+            if not self.has_credentials():
+                await self._obtain_once(request, usage)
 
     async def renew(self, serial: int, request: Request, usage: Usage) -> None:
         async with usage.waiting.to_enter(self._lock):
             if serial == self.serial:
-                await self._try(request, usage)
+                await self._obtain_once(request, usage)
 
-    async def _try(self, request: Request, usage: Usage) -> None:
+    async def _obtain_once(self, request: Request, usage: Usage) -> None:
         if self._refusal is not None:
             raise AuthFailed(*self._refusal)
         try:
@@ -101,9 +102,7 @@ class Obtained(Scheme):
         self.serial += 1
 
 
-def cleaned(said: object, secrets: Iterable[str] = ()) -> str:
-    """Return what a server said as one short line, without any of our secrets."""
-    text = " ".join(str(said).split())
-    for secret in secrets:
-        text = text.replace(secret, "…")
+def one_line(message: object, secrets: Iterable[str] = ()) -> str:
+    """Return a message of a server as one short line, without these secrets."""
+    text = SecretRedactor(secrets).text(" ".join(str(message).split()))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

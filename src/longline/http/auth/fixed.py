@@ -1,4 +1,4 @@
-"""Secrets that go along as they are: basic, bearer, a header, a parameter of the query."""
+"""Static credentials: basic, bearer, a header, a query parameter."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from longline.config.auth import BasicAuth, BearerAuth, HeaderAuth, QueryAuth
 from longline.config.errors import UnknownSecret
 from longline.config.secrets import SecretRef, reveal
 from longline.core.model import Usage
-from longline.http.auth.base import Lasting
+from longline.http.auth.base import StaticScheme
 from longline.http.headers import Redacted, with_header
 from longline.http.messages import Request
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class InHeader(Lasting):
+class HeaderScheme(StaticScheme):
     """A secret in a header; read at the first request, and kept for the run."""
 
     def __init__(self, name: str, read: Callable[[], str]) -> None:
@@ -35,8 +35,8 @@ class InHeader(Lasting):
         return with_header(request, self._name, self._value.get_secret_value())
 
 
-class InQuery(Lasting):
-    """A secret in the query, which only the transport writes into the address."""
+class QueryScheme(StaticScheme):
+    """A secret in the query, which only the transport adds to the URL."""
 
     def __init__(self, auth: QueryAuth) -> None:
         self._auth = auth
@@ -50,29 +50,31 @@ class InQuery(Lasting):
         return replace(request, hidden=Redacted(hidden))
 
 
-def basic(auth: BasicAuth) -> InHeader:
-    """Return user and password as RFC 7617 wants them, in UTF-8."""
-    return InHeader("Authorization", lambda: basic_value(reveal(auth.user), reveal(auth.password)))
+def basic_scheme(auth: BasicAuth) -> HeaderScheme:
+    """Return the scheme of RFC 7617, in UTF-8."""
+    return HeaderScheme(
+        "Authorization", lambda: basic_value(reveal(auth.user), reveal(auth.password))
+    )
 
 
-def bearer(auth: BearerAuth) -> InHeader:
-    """Return a token as RFC 6750 wants it."""
-    return InHeader("Authorization", lambda: f"Bearer {_one_line(auth.token)}")
+def bearer_scheme(auth: BearerAuth) -> HeaderScheme:
+    """Return the scheme of RFC 6750."""
+    return HeaderScheme("Authorization", lambda: f"Bearer {_checked_secret(auth.token)}")
 
 
-def header(auth: HeaderAuth) -> InHeader:
-    """Return a secret in a header of the site's own."""
+def header_scheme(auth: HeaderAuth) -> HeaderScheme:
+    """Return a scheme with the site's own header."""
     words = [auth.prefix] if auth.prefix else []
-    return InHeader(auth.name, lambda: " ".join([*words, _one_line(auth.value)]))
+    return HeaderScheme(auth.name, lambda: " ".join([*words, _checked_secret(auth.value)]))
 
 
 def basic_value(user: str, password: str) -> str:
-    """Return what follows `Authorization:`."""
+    """Return the value of the Authorization header."""
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def _one_line(reference: SecretRef) -> str:
+def _checked_secret(reference: SecretRef) -> str:
     text = reveal(reference)
     if _CONTROL.search(text):
-        raise UnknownSecret(str(reference), "it has a line break, which a header cannot hold")
+        raise UnknownSecret(str(reference), "it has a control character, which headers cannot have")
     return text

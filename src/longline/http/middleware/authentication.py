@@ -1,4 +1,4 @@
-"""The link that proves who we are, to the hosts that may know, and nowhere else."""
+"""Authentication middleware: send credentials to the hosts that they are for, and to no others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from longline.config.auth import Auth, BasicAuth, BearerAuth, HeaderAuth, OAuth2
 from longline.config.errors import UnknownSecret
 from longline.core.clock import Clock
 from longline.core.model import Usage
-from longline.http.auth.base import Scheme
-from longline.http.auth.fixed import InQuery, basic, bearer, header
-from longline.http.auth.login import Login
-from longline.http.auth.oauth2 import OAuth2
+from longline.http.auth.base import AuthScheme
+from longline.http.auth.fixed import (
+    QueryScheme,
+    basic_scheme,
+    bearer_scheme,
+    header_scheme,
+)
+from longline.http.auth.login import LoginScheme
+from longline.http.auth.oauth2 import OAuth2Scheme
 from longline.http.errors import AuthFailed
 from longline.http.headers import has_header
 from longline.http.messages import FIRST_ERROR, Page, Request
@@ -22,59 +27,60 @@ _UNAUTHORIZED = 401
 
 
 class AuthMiddleware(Middleware):
-    """Signs requests to the hosts of `auth`; any other request goes on as it came.
+    """Authenticates requests to the hosts of `auth`; others pass unchanged.
 
-    It stands inside redirects, so every hop is judged anew and no secret follows one to another
-    host; and outside Identity, whose jar keeps what a login sets. robots.txt is asked for as
-    anybody would. An answer that says the proof has ended is asked for once more with a new one;
-    when that does not help either, no other is obtained until an answer was fine again.
+    It is inside redirects, so every hop is checked and no secret follows one to another host; and
+    outside IdentityMiddleware, whose cookie jar keeps the cookies of a login. robots.txt is fetched
+    without credentials. When a response shows that the credentials have expired, they are renewed
+    and the request is sent once more; if that fails too, they are not renewed again until a
+    response succeeds.
     """
 
     def __init__(self, inner: Middleware, auth: Auth, clock: Clock) -> None:
         self._inner = inner
         self._reach = auth.reach
-        self._scheme = _scheme(inner, auth, clock)
-        self._is_in_vain = False
-        self._withheld: set[str] = set()
+        self._scheme = _make_scheme(inner, auth, clock)
+        self._renewal_failed = False
+        self._reported: set[str] = set()
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         if not self._reach.covers(request.url):
-            return await self._unsigned(request, usage)
+            return await self._send_without(request, usage)
         if urlsplit(request.url).path == "/robots.txt":
             return await self._inner(request, usage)
         if problem := self._reach.problem(request.url):
             raise AuthFailed(request.url, problem)
         try:
-            return await self._signed(request, usage)
+            return await self._send_authenticated(request, usage)
         except UnknownSecret as error:
             raise AuthFailed(request.url, str(error)) from error
 
-    async def _unsigned(self, request: Request, usage: Usage) -> Page:
+    async def _send_without(self, request: Request, usage: Usage) -> Page:
         page = await self._inner(request, usage)
-        if page.status == _UNAUTHORIZED and request.domain not in self._withheld:
-            self._withheld.add(request.domain)  # told once: a forgotten host is easily seen
+        if page.status == _UNAUTHORIZED and request.domain not in self._reported:
+            self._reported.add(request.domain)  # once: a forgotten host is easily seen
             usage.add_event("auth.withheld", host=request.domain, hosts=list(self._reach.hosts))
         return page
 
-    async def _signed(self, request: Request, usage: Usage) -> Page:
+    async def _send_authenticated(self, request: Request, usage: Usage) -> Page:
         if request.is_renewing:
-            usage.add_event("auth.ended", host=request.domain, reason="the source says so")
+            usage.add_event("auth.ended", host=request.domain, reason="the source requested it")
             await self._scheme.renew(self._scheme.serial, request, usage)
-            request = _afresh(request)
-        page, serial = await self._ask(request, usage)
-        doubt = self._scheme.doubt(page)
-        if doubt and not self._is_in_vain:
-            usage.add_event("auth.ended", host=request.domain, reason=doubt)
+            request = _uncached(request)
+        page, serial = await self._send(request, usage)
+        reason = self._scheme.expiry_reason(page)
+        if reason and not self._renewal_failed:
+            usage.add_event("auth.ended", host=request.domain, reason=reason)
             await self._scheme.renew(serial, request, usage)
-            page, _ = await self._ask(_afresh(request), usage)
-            doubt = self._scheme.doubt(page)
-        self._is_in_vain = doubt is not None
-        if doubt is None or page.status >= FIRST_ERROR:
+            page, _ = await self._send(_uncached(request), usage)
+            reason = self._scheme.expiry_reason(page)
+        self._renewal_failed = reason is not None
+        if reason is None or page.status >= FIRST_ERROR:
             return page
-        # Without an error of its own this answer would be taken for what was asked for.
-        raise AuthFailed(request.url, doubt)
+        # Otherwise this page would be taken for the requested one.
+        raise AuthFailed(request.url, reason)
 
-    async def _ask(self, request: Request, usage: Usage) -> tuple[Page, int]:
+    async def _send(self, request: Request, usage: Usage) -> tuple[Page, int]:
         try:
             signed = await self._scheme.sign(request, usage)
         finally:
@@ -83,22 +89,22 @@ class AuthMiddleware(Middleware):
         return await self._inner(signed, usage), serial
 
 
-def _afresh(request: Request) -> Request:
-    """Return the request such that a cache asks the site: it may have kept the refusal."""
+def _uncached(request: Request) -> Request:
+    """Return the request with no-cache: the cache may have stored the refusal."""
     if has_header(request.headers, "Cache-Control"):
         return request
     return replace(request, headers={**request.headers, "Cache-Control": "no-cache"})
 
 
-def _scheme(inner: Middleware, auth: Auth, clock: Clock) -> Scheme:
+def _make_scheme(inner: Middleware, auth: Auth, clock: Clock) -> AuthScheme:
     if isinstance(auth, BasicAuth):
-        return basic(auth)
+        return basic_scheme(auth)
     if isinstance(auth, BearerAuth):
-        return bearer(auth)
+        return bearer_scheme(auth)
     if isinstance(auth, HeaderAuth):
-        return header(auth)
+        return header_scheme(auth)
     if isinstance(auth, QueryAuth):
-        return InQuery(auth)
+        return QueryScheme(auth)
     if isinstance(auth, OAuth2Auth):
-        return OAuth2(inner, auth, clock)
-    return Login(inner, auth, clock)
+        return OAuth2Scheme(inner, auth, clock)
+    return LoginScheme(inner, auth, clock)
