@@ -21,7 +21,7 @@ from longline.core.errors import ConnectFailed
 from longline.core.model import Usage
 from longline.http.errors import NoBrowser
 from longline.http.messages import Request
-from longline.http.transports.browser.chromium import MARK, Owner, sweep
+from longline.http.transports.browser.chromium import MARK, BrowserOwner, sweep
 from longline.http.transports.browser.options import check_browser, find_chromium
 from tests.http.browsing import CHROMIUM, browsers, browsing, skip_without_browser
 from tests.scripted_site import ScriptedSite
@@ -216,10 +216,10 @@ async def test_what_a_dead_process_left_behind_is_swept_away(tmp_path: Path) -> 
     profile.mkdir()
     left = pretender("dead-1")
     other = pretender("alive-1")
-    gone = Owner(Owner.here().host, 2**22 + 1, 1.0)
+    gone = BrowserOwner(BrowserOwner.here().host, 2**22 + 1, 1.0)
     write_note(tmp_path / "dead-1.json", gone, profile=str(profile))
-    write_note(tmp_path / "alive-1.json", Owner.here())
-    write_note(tmp_path / "far-1.json", Owner("another-host", 1, 1.0))
+    write_note(tmp_path / "alive-1.json", BrowserOwner.here())
+    write_note(tmp_path / "far-1.json", BrowserOwner("another-host", 1, 1.0))
     (tmp_path / "broken.json").write_text("{")
 
     try:
@@ -239,7 +239,7 @@ async def test_what_a_dead_process_left_behind_is_swept_away(tmp_path: Path) -> 
 async def test_a_note_cannot_have_anything_but_a_profile_removed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
-    gone = Owner(Owner.here().host, 2**22 + 1, 1.0)
+    gone = BrowserOwner(BrowserOwner.here().host, 2**22 + 1, 1.0)
     write_note(tmp_path / "dead-1.json", gone, profile=str(precious))
 
     await asyncio.to_thread(sweep, tmp_path)
@@ -248,10 +248,10 @@ async def test_a_note_cannot_have_anything_but_a_profile_removed(tmp_path: Path)
 
 
 def test_a_pid_that_is_used_again_is_another_owner() -> None:
-    here = Owner.here()
+    here = BrowserOwner.here()
 
     assert not here.is_dead
-    assert Owner(here.host, here.pid, here.started - 100).is_dead
+    assert BrowserOwner(here.host, here.pid, here.started - 100).is_dead
 
 
 def test_a_named_browser_that_does_not_exist_is_refused() -> None:
@@ -278,7 +278,7 @@ async def in_time(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-def write_note(file: Path, owner: Owner, **more: str) -> None:
+def write_note(file: Path, owner: BrowserOwner, **more: str) -> None:
     values = {"host": owner.host, "pid": owner.pid, "started": owner.started, **more}
     file.write_bytes(orjson.dumps(values))
 

@@ -11,9 +11,8 @@ from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.model import Usage
 from longline.http.messages import Page, Request
-from longline.http.transports.browser.deadlines import Patience
 from longline.http.transports.browser.options import BrowserOptions
-from longline.http.transports.browser.traffic import Blocker
+from longline.http.transports.browser.traffic import Blocker, PausableTimeouts
 from longline.http.transports.browser.transport import BrowserTransport
 from longline.limits.errors import Deferred
 from tests.http.browsing import browsing, open_shop
@@ -129,11 +128,11 @@ def test_nothing_is_blocked_when_nothing_is_to_be() -> None:
 
 
 async def test_a_deadline_stands_still_while_somebody_waits() -> None:
-    patience, loop = Patience(), asyncio.get_running_loop()
+    patience, loop = PausableTimeouts(), asyncio.get_running_loop()
 
     async def work() -> None:
         async with asyncio.timeout(10) as deadline:
-            with patience.counting(deadline):
+            with patience.pausing(deadline):
                 await asyncio.sleep(4)
                 with patience.waiting(), patience.waiting():
                     await asyncio.sleep(100)
@@ -146,7 +145,7 @@ async def test_a_deadline_stands_still_while_somebody_waits() -> None:
 
 
 async def test_a_deadline_that_begins_in_the_middle_of_a_wait_stands_still_too() -> None:
-    patience, loop = Patience(), asyncio.get_running_loop()
+    patience, loop = PausableTimeouts(), asyncio.get_running_loop()
 
     async def wait() -> None:
         with patience.waiting():
@@ -155,7 +154,7 @@ async def test_a_deadline_that_begins_in_the_middle_of_a_wait_stands_still_too()
     async def work() -> None:
         await asyncio.sleep(1)
         async with asyncio.timeout(10) as deadline:
-            with patience.counting(deadline):
+            with patience.pausing(deadline):
                 await asyncio.sleep(200)
 
     with pytest.raises(TimeoutError):

@@ -222,7 +222,7 @@ async def test_a_name_that_nobody_has_is_told_apart_from_name_servers_that_are_d
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://", "nonsense"])
 async def test_a_url_that_is_not_http_is_refused(transport: HttpTransport, url: str) -> None:
-    with pytest.raises(BadAnswer, match="address"):
+    with pytest.raises(BadAnswer, match="not a valid URL"):
         await transport(Request(url), Usage())
 
 

@@ -1,15 +1,15 @@
 """Address policy: which addresses the requests of a job may connect to.
 
-A site chooses where its redirects, links and sitemaps lead. Without a policy it could have us
-fetch from this machine, from the local network or from a cloud's metadata service (SSRF).
+A site chooses where its redirects, links and sitemaps lead. Without a policy it could make us
+fetch from this machine, the local network or a cloud's metadata service (SSRF).
 
-- The first host that a job asks is the operator's choice. At a public address, all requests of the
-  job stay at public addresses; at a private one, they may go to private addresses as well.
+- The first host of a job is the operator's choice. If its address is public, all requests of the
+  job must go to public addresses; if it is private, they may go to private addresses as well.
 - Link-local and multicast addresses, and those of metadata services, are refused even then.
 - `private_hosts` lists exceptions: host names, addresses and networks.
 
-What counts is the address of each connection, at the time it is made (`check`, called by the
-transport), so neither another spelling of an address nor a change of DNS gets around it.
+The address of each connection is checked when it is made (`check`, called by the transport), so
+neither another spelling of an address nor a change of DNS bypasses the policy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.2
 
 
 class Scope(StrEnum):
-    """How far an address reaches."""
+    """The kind of an address."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -53,7 +53,7 @@ class Scope(StrEnum):
 
 
 def scope_of(address: Address) -> Scope:
-    """Return the scope of an address; an IPv4 address inside an IPv6 one counts by itself."""
+    """Return the scope of an address; an IPv4 address in an IPv6 one counts as itself."""
     if address.is_loopback or address.is_unspecified:
         return Scope.PRIVATE
     if isinstance(address, ipaddress.IPv6Address):
@@ -71,7 +71,7 @@ def scope_of(address: Address) -> Scope:
 
 @dataclass(frozen=True, slots=True)
 class JobStart:
-    """Where a job began: the first host it asked, and whether that was at a private address."""
+    """The first host of a job, and whether its address was private. Stored as JSON."""
 
     host: str
     is_private: bool
@@ -81,11 +81,11 @@ class AddressPolicy:
     """Decides for one job which addresses may be connected to.
 
     Args:
-        private_hosts: Host names, addresses and networks that are allowed in any case.
-        starts: Keeps where jobs began, for the other processes and later runs of the job.
-        job: The job; without one, the start is kept in memory.
-        resolver: Looks up names; by default that of the event loop.
-        scope: Classifies an address.
+        private_hosts: host names, addresses and networks that are always allowed.
+        starts: stores the first host of jobs, for other processes and later runs.
+        job: the job's id; without one, its first host is kept in memory.
+        resolver: resolves host names; by default that of the event loop.
+        scope: classifies an address.
     """
 
     def __init__(
@@ -112,23 +112,23 @@ class AddressPolicy:
 
     @property
     def has_started(self) -> bool:
-        """Whether it is known where the job began."""
+        """Whether the first host of the job is known."""
         return self._start is not None
 
     async def begin(self, url: str) -> None:
-        """Take the host of this address for the start of the job, unless it has one already."""
+        """Make the host of this URL the first host of the job, unless it has one."""
         async with self._starting:
             if self._start is None:
                 self._start = await self._find_start(hostname_of(url))
 
     async def begin_unresolved(self, url: str) -> None:
-        """Take a host that has no address and yet answered, from the cache, for a public start.
+        """Make a host without an address, whose response was cached, the public first host.
 
-        Else a site could make the next address that it leads to the start, by hiding its own.
+        Otherwise a site could choose the first host by hiding its own address.
         """
         async with self._starting:
             if self._start is None:
-                self._start = await self._keep(JobStart(hostname_of(url), is_private=False))
+                self._start = await self._store_start(JobStart(hostname_of(url), is_private=False))
 
     def check(self, url: str, address: str) -> None:
         """Return when a request for `url` may connect to `address`.
@@ -136,7 +136,7 @@ class AddressPolicy:
         Raises:
             PrivateAddress: it may not.
         """
-        parsed = _parsed(address)
+        parsed = _parse_ip(address)
         scope = Scope.RESTRICTED if parsed is None else self._scope(parsed)
         if scope is Scope.PUBLIC:
             return
@@ -149,24 +149,24 @@ class AddressPolicy:
         raise PrivateAddress(url, address)
 
     def check_literal(self, url: str) -> None:
-        """Check a request whose host is written as an address, before anything is asked.
+        """Check a URL whose host is an IP address, before anything is sent.
 
         Raises:
-            PrivateAddress: it may not go there.
+            PrivateAddress: it may not be connected to.
         """
         domain = origin_of(url)[1]
         if domain in self._passed:
             return
-        # A name passes: each of its connections is checked.
+        # A host name passes: each of its connections is checked.
         host = hostname_of(url) if domain[:1].isdigit() or domain[:1] == "[" else ""
-        if _parsed(host) is not None:
+        if _parse_ip(host) is not None:
             self.check(url, host)
         if len(self._passed) >= _MOST_PASSED:
             self._passed.clear()
         self._passed.add(domain)
 
     async def check_host(self, url: str) -> None:
-        """Check every address of the host, for a client that makes its connections itself.
+        """Check every address of the host, for a client that connects by itself.
 
         Raises:
             PrivateAddress: one of them may not be connected to.
@@ -179,21 +179,21 @@ class AddressPolicy:
             known, _now = await self._starts.read(self._job)
             if known is not None:
                 return known
-        addresses = [parsed for one in await self.addresses_of(host) if (parsed := _parsed(one))]
+        addresses = [parsed for one in await self.addresses_of(host) if (parsed := _parse_ip(one))]
         if not addresses:
-            return None  # the request itself will say why, and the next one begins the job
+            return None  # the request itself fails, and the next host is the first
         is_private = all(self._scope(one) is not Scope.PUBLIC for one in addresses)
-        return await self._keep(JobStart(host, is_private))
+        return await self._store_start(JobStart(host, is_private))
 
-    async def _keep(self, start: JobStart) -> JobStart:
-        """Keep the start for other processes of the job; return what the first of them kept."""
+    async def _store_start(self, start: JobStart) -> JobStart:
+        """Store the first host for other processes of the job; return what the first stored."""
         if self._starts is None or not self._job:
             return start
         return await self._starts.change(self._job, lambda first, _now: (first or start,) * 2)
 
     async def addresses_of(self, host: str) -> Sequence[str]:
         """Return the addresses of a host; none when it cannot be resolved."""
-        if _parsed(host) is not None:
+        if _parse_ip(host) is not None:
             return (host,)
         try:
             return [one["host"] for one in await self._resolver.resolve(host)]
@@ -202,7 +202,7 @@ class AddressPolicy:
 
 
 class AddressMiddleware(Middleware):
-    """Applies the policy to each hop before anything is asked; connections are checked later."""
+    """Applies the policy to each hop before anything is sent; connections are checked later."""
 
     def __init__(self, inner: Middleware, policy: AddressPolicy) -> None:
         self._inner = inner
@@ -217,7 +217,7 @@ class AddressMiddleware(Middleware):
         except PrivateAddress as error:
             if error.url == request.url:
                 raise
-            # It was refused on the way, such as for robots.txt; what matters is what was wanted.
+            # Refused on the way, such as for robots.txt; the error names the requested URL.
             raise PrivateAddress(request.url, error.address) from error
         if not self._policy.has_started:
             await self._policy.begin_unresolved(request.url)
@@ -225,14 +225,14 @@ class AddressMiddleware(Middleware):
 
 
 def hostname_of(url: str) -> str:
-    """Return the host that the transport connects to, in lower case and without a final dot."""
+    """Return the host that the transport connects to, in lower case, without a trailing dot."""
     try:
         return normalize_host(URL(url).raw_host or "")  # read as aiohttp reads it
     except ValueError:
         return ""
 
 
-def _parsed(text: str) -> Address | None:
+def _parse_ip(text: str) -> Address | None:
     try:
         return ipaddress.ip_address(text)
     except ValueError:

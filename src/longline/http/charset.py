@@ -1,4 +1,4 @@
-"""Decode the bytes of a response as the Encoding Standard of the WHATWG says."""
+"""Decode the bytes of a response by the Encoding Standard of the WHATWG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import webencodings
 
 _PRESCAN_BYTES = 4096
-"""Browsers look at 1,024 bytes first, but also obey a later `meta` when the parser meets it."""
+"""Browsers read 1,024 bytes first, but also obey a later `meta`."""
 _MOST_BAD = 3
 """Bad sequences that a declared encoding may have without further evidence that it is right."""
 _GOOD_PER_BAD = 4
@@ -20,7 +20,7 @@ _OTHERS_PER_BAD = 20
 """Bytes above 7F for each bad sequence in a declared encoding other than UTF-8."""
 _GUESSED_BYTES = 65536
 _LEAST_TO_GUESS = 8
-"""Bytes above 7F; from fewer, a guess would be as good as any other."""
+"""Bytes above 7F; from fewer, the encoding cannot be guessed."""
 _NEVER_GUESSED = ["utf_7", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be", "utf_32_le"]
 
 _HEADER_PARAMETER = re.compile(
@@ -41,7 +41,7 @@ _CONTENT_TYPE = re.compile(r"content[-_ ]?type", re.IGNORECASE)
 _JSON = re.compile(r"\s*application/(?:[\w.-]+\+)?json", re.IGNORECASE)
 _PLAIN = re.compile(r"\s*text/(?:plain|csv)", re.IGNORECASE)
 _NOT_SHIFT_JIS = re.compile("[\uf8f0-\uf8f3]")
-"""What Python makes of the single bytes A0 and FD to FF, which are errors in the standard."""
+"""What Python decodes A0 and FD to FF to, which are errors in the standard."""
 _ASCII = bytes(range(128))
 
 
@@ -65,7 +65,7 @@ class _Encoding(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The text of a body, the encoding that was used, and what is doubtful about it."""
+    """The text of a body, its encoding, and doubts about it."""
 
     text: str
     encoding: str
@@ -80,7 +80,7 @@ _UTF16_LE = _Encoding("utf-16le", "utf-16-le")
 _UTF16_BE = _Encoding("utf-16be", "utf-16-be")
 _BOMS = (
     (codecs.BOM_UTF8, _UTF8),
-    # The standard has no UTF-32; as UTF-16, each of these pages would be half zeros.
+    # The standard has no UTF-32; as UTF-16, these pages would be half zeros.
     (codecs.BOM_UTF32_LE, _Encoding("utf-32le", "utf-32-le")),
     (codecs.BOM_UTF32_BE, _Encoding("utf-32be", "utf-32-be")),
     (codecs.BOM_UTF16_LE, _UTF16_LE),
@@ -91,17 +91,17 @@ _IN_PAGES = {"utf-16le": _UTF8, "utf-16be": _UTF8, "x-user-defined": _WINDOWS_12
 _XML_STARTS = tuple(("<?x".encode(one.codec), one) for one in (_UTF16_LE, _UTF16_BE))
 _FIRST_BYTES = frozenset(mark[0] for mark, _ in _BOMS)
 _CODECS = {"gbk": "gb18030"}
-# The standard replaces the whole body for these. They are harmless here, since nothing is executed.
+# The standard replaces the whole body for these. They are safe here: nothing is executed.
 _REPLACED = {"iso-2022-kr": "iso2022_kr", "csiso2022kr": "iso2022_kr", "hz-gb-2312": "hz"}
 
 
 def decode(body: bytes, content_type: str) -> Decoded:
     """Decode a body: by its byte order mark, the header, its own declaration, else as UTF-8.
 
-    Sites declare what they do not send. A declared encoding is used if every byte fits, or all but
-    a few, which become U+FFFD; otherwise the next one is tried, and at last the encoding is guessed
-    from the bytes. Only the first case has no `problem`, unless the text has NUL characters: then
-    the page is in an encoding that it does not declare, such as UTF-32, which is not a label.
+    Declarations may be wrong. A declared encoding is used if every byte is valid, or all but a few,
+    which become U+FFFD; otherwise the next one is tried, and finally the encoding is guessed from
+    the bytes. Only the first case has no `problem`, unless the text has NUL characters: then the
+    page is in an undeclared encoding, such as UTF-32, which is not a label.
     """
     decoded = _decode(body, content_type)
     if "\0" not in decoded.text:
@@ -113,35 +113,35 @@ def decode(body: bytes, content_type: str) -> Decoded:
 def _decode(body: bytes, content_type: str) -> Decoded:
     if not body:
         return Decoded("", "utf-8")
-    if body[0] in _FIRST_BYTES and (marked := _by_mark(body)):
+    if body[0] in _FIRST_BYTES and (marked := _decode_by_bom(body)):
         return marked
     header = header_encoding(content_type)
-    if header is not None and (text := _strictly(header, body)) is not None:
-        return Decoded(text, header.name)  # as nearly always
-    return _by_declaration(body, header, _own_declaration(body, content_type))
+    if header is not None and (text := _decode_strictly(header, body)) is not None:
+        return Decoded(text, header.name)  # the usual case
+    return _decode_declared(body, header, _own_declaration(body, content_type))
 
 
 def _own_declaration(body: bytes, content_type: str) -> _Encoding | None:
     if _JSON.match(content_type):
-        return _UTF8  # by its standard
+        return _UTF8  # by definition
     return None if _PLAIN.match(content_type) else prescan(body)
 
 
-def _by_declaration(body: bytes, header: _Encoding | None, declared: _Encoding | None) -> Decoded:
+def _decode_declared(body: bytes, header: _Encoding | None, declared: _Encoding | None) -> Decoded:
     if declared is not None and declared != header:
-        text = _strictly(declared, body)
+        text = _decode_strictly(declared, body)
         if text is not None:
             return Decoded(text, declared.name, _contradiction(header, declared.name))
-    text = _strictly(_UTF8, body)
+    text = _decode_strictly(_UTF8, body)
     if text is not None:
         return Decoded(text, "utf-8", _contradiction(header or declared, "utf-8"))
     is_utf8 = _UTF8 in (header, declared)
-    if almost := _nearly_utf8(body, is_declared=is_utf8):
+    if almost := _decode_nearly_utf8(body, is_declared=is_utf8):
         return almost
     for one in (header, declared):
-        if one is not None and one != _UTF8 and (almost := _nearly(one, body)):
+        if one is not None and one != _UTF8 and (almost := _decode_nearly(one, body)):
             return almost
-    return _guess(body, header or declared)
+    return _decode_guessed(body, header or declared)
 
 
 def _contradiction(declared: _Encoding | None, used: str) -> str | None:
@@ -151,7 +151,7 @@ def _contradiction(declared: _Encoding | None, used: str) -> str | None:
 
 
 def header_encoding(content_type: str) -> _Encoding | None:
-    """Return the encoding that a Content-Type header names; None without a known one."""
+    """Return the encoding in a Content-Type header; None without a known one."""
     return _header_encoding(content_type) if content_type else None
 
 
@@ -210,7 +210,7 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def encoding_of(label: str) -> _Encoding | None:
-    """Return the encoding of a label by the standard; never a codec that only Python knows."""
+    """Return the encoding of a label by the standard; never one that only Python has."""
     return _encoding_of(label.strip("\t\n\f\r ").lower()) if label.isascii() else None
 
 
@@ -232,12 +232,12 @@ def _encoding_of(label: str) -> _Encoding | None:
     return _Encoding(name, codec, "longline.c1" if name.startswith("windows-") else "replace")
 
 
-def _strictly(encoding: _Encoding, body: bytes) -> str | None:
+def _decode_strictly(encoding: _Encoding, body: bytes) -> str | None:
     if encoding.name in _UTF16:
         start = body[:_PRESCAN_BYTES]
         if b"\0" not in start:
-            return None  # markup in UTF-16 has zeros: this is another encoding
-        is_big = start[::2].count(0) > start[1::2].count(0)  # many say UTF-16 and mean either
+            return None  # markup in UTF-16 has zeros
+        is_big = start[::2].count(0) > start[1::2].count(0)  # the label is used for both
         encoding = _UTF16_BE if is_big else _UTF16_LE
     try:
         return encoding.decode(body, "strict")
@@ -245,53 +245,53 @@ def _strictly(encoding: _Encoding, body: bytes) -> str | None:
         return None
 
 
-def _by_mark(body: bytes) -> Decoded | None:
+def _decode_by_bom(body: bytes) -> Decoded | None:
     for mark, encoding in _BOMS:
         if body.startswith(mark):
             text = encoding.decode(body[len(mark) :], "replace")
-            bad = text.count("\ufffd") - _written(encoding, body)
-            return Decoded(text, encoding.name, _replaced(encoding, bad))
+            bad = text.count("\ufffd") - _count_replacement(encoding, body)
+            return Decoded(text, encoding.name, _replaced_problem(encoding, bad))
     return None
 
 
-def _written(encoding: _Encoding, body: bytes) -> int:
-    """Return how often U+FFFD itself is in a body."""
+def _count_replacement(encoding: _Encoding, body: bytes) -> int:
+    """Return how often U+FFFD itself occurs in a body."""
     return body.count("\ufffd".encode(encoding.codec))
 
 
-def _nearly_utf8(body: bytes, *, is_declared: bool) -> Decoded | None:
+def _decode_nearly_utf8(body: bytes, *, is_declared: bool) -> Decoded | None:
     text = body.decode("utf-8", "replace")
-    bad = text.count("\ufffd") - _written(_UTF8, body)
+    bad = text.count("\ufffd") - _count_replacement(_UTF8, body)
     ascii_bytes = len(body) - len(body.translate(None, _ASCII))
     good = len(text) - ascii_bytes - bad
     if good >= bad * _GOOD_PER_BAD or (is_declared and bad <= _MOST_BAD):
-        return Decoded(text, "utf-8", _replaced(_UTF8, bad))
+        return Decoded(text, "utf-8", _replaced_problem(_UTF8, bad))
     return None
 
 
-def _nearly(encoding: _Encoding, body: bytes) -> Decoded | None:
+def _decode_nearly(encoding: _Encoding, body: bytes) -> Decoded | None:
     if encoding.name in _UTF16 and b"\0" not in body[:_PRESCAN_BYTES]:
         return None
     text = encoding.decode(body, encoding.errors)
     bad = text.count("\ufffd")
     others = len(body.translate(None, _ASCII))
     if bad <= _MOST_BAD or bad * _OTHERS_PER_BAD <= others:
-        return Decoded(text, encoding.name, _replaced(encoding, bad))
+        return Decoded(text, encoding.name, _replaced_problem(encoding, bad))
     return None
 
 
-def _replaced(encoding: _Encoding, bad: int) -> str | None:
+def _replaced_problem(encoding: _Encoding, bad: int) -> str | None:
     if bad <= 0:
         return None
     what = "1 sequence of bytes is" if bad == 1 else f"{bad:,} sequences of bytes are"
     return f"{what} not {encoding.name} and became U+FFFD"
 
 
-def _guess(body: bytes, declared: _Encoding | None) -> Decoded:
+def _decode_guessed(body: bytes, declared: _Encoding | None) -> Decoded:
     if len(body.translate(None, _ASCII)) < _LEAST_TO_GUESS:
         text = body.decode("utf-8", "replace")
-        return Decoded(text, "utf-8", _replaced(_UTF8, text.count("\ufffd")))
-    # Slow to import and seldom needed: most pages are what they say or UTF-8.
+        return Decoded(text, "utf-8", _replaced_problem(_UTF8, text.count("\ufffd")))
+    # Slow to import and rarely needed.
     from charset_normalizer import from_bytes  # noqa: PLC0415
 
     best = from_bytes(body[:_GUESSED_BYTES], cp_exclusion=_NEVER_GUESSED).best()
@@ -308,7 +308,7 @@ def _guess(body: bytes, declared: _Encoding | None) -> Decoded:
 
 
 def _c1(error: UnicodeError) -> tuple[str, int]:
-    """Decode the bytes 80 to 9F that a Windows code page leaves free as control characters."""
+    """Decode the bytes 80 to 9F that a Windows code page does not define as control characters."""
     assert isinstance(error, UnicodeDecodeError)  # noqa: S101  # a decoder calls it
     byte = error.object[error.start]
     return chr(byte) if byte <= 0x9F else "\ufffd", error.start + 1  # noqa: PLR2004

@@ -1,9 +1,9 @@
-"""CSS selectors on pages that may be hostile: no selector takes longer than the page is large.
+"""CSS selectors on hostile pages: no selector takes more than linear time.
 
-The engine tries every way to match `a b c` from the right, which on n nested elements are n to the
-power of the spaces, and it counts the siblings of each element anew for `:nth-child`. Ordinary
-pages are too shallow for either to matter. On deeper ones, selectors with several spaces are put
-together here from their parts, and those that cannot be are refused.
+The engine tries every way to match `a b c` from the right, which takes n to the power of the spaces
+on n nested elements, and it counts the siblings of each element again for `:nth-child`. Ordinary
+pages are too shallow for that to matter. On deeper ones, selectors with several spaces are matched
+step by step here, and those that cannot be are refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from longline.core.errors import UnexpectedShape
 
 _SHALLOW = {2: 64, 3: 32}
-"""The depth up to which the engine may try all ways, by the number of spaces of a selector."""
+"""The depth up to which the engine may match, by the number of spaces of a selector."""
 _VERY_SHALLOW = 20  # with more spaces
 _COUNTING = (":nth-", "-of-type", ":only-child")
 _MOST_STEPS = 100_000_000  # from sibling to sibling; about 1.4 s, for 10,000 siblings
 _QUADRATIC = 2
-# Escapes, texts and attributes are passed over; spaces around a sign belong to it.
+# Escapes, strings and attributes are skipped; spaces around a combinator belong to it.
 _TOKEN = re.compile(
     r"""\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\[(?:\\.|"[^"]*"|'[^']*'|[^\]])*\]"""
     r"""|\(\s*|\s*\)|\s*[>+~,]\s*|\s+""",
@@ -37,7 +37,7 @@ Root = LexborHTMLParser | LexborNode
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What stands between two spaces of a selector; `parents` counts its child combinators."""
+    """The part of a selector between two spaces; `parents` counts its child combinators."""
 
     css: str
     parents: int
@@ -49,7 +49,7 @@ class _Plan:
 
     `groups` are the alternatives between commas. `spaces` is the largest number of descendant
     combinators of any, `inner` counts those within parentheses and every `:has()` after the first,
-    which cannot be taken apart. On n siblings the engine takes n to the power of `siblings` steps.
+    which cannot be split. On n siblings the engine takes n to the power of `siblings` steps.
     """
 
     css: str
@@ -60,15 +60,15 @@ class _Plan:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it takes no longer than a page is large, on any page."""
+        """Whether it takes linear time on any page."""
         return self.spaces < min(_SHALLOW) and self.inner < 1 and self.siblings < _QUADRATIC
 
 
 class Selectors:
-    """Selectors on one page; what is found out about the page serves all of them.
+    """Selectors on one page.
 
     Args:
-        tree: The whole page.
+        tree: the whole page.
     """
 
     def __init__(self, tree: LexborHTMLParser) -> None:
@@ -80,7 +80,7 @@ class Selectors:
         """Return the elements at or below `root` that match, in document order.
 
         Raises:
-            UnexpectedShape: on this page that would take too long.
+            UnexpectedShape: it would take too long on this page.
         """
         plan = _plan(css)
         if plan.is_plain or self._is_harmless(plan):
@@ -91,14 +91,14 @@ class Selectors:
         matches = self._matches[css]
         ends = ", ".join(steps[-1].css for steps in plan.groups)
         nodes = {node.mem_id: node for node in root.css(ends)}
-        # As the engine does, an element that fits several alternatives is returned for each.
+        # As in the engine, an element that matches several alternatives is returned for each.
         return [node for one, node in nodes.items() for _ in range(matches[one])]
 
     def first(self, root: Root, css: str) -> LexborNode | None:
         """Return the first element that matches, or None.
 
         Raises:
-            UnexpectedShape: on this page that would take too long.
+            UnexpectedShape: it would take too long on this page.
         """
         plan = _plan(css)
         if plan.is_plain or self._is_harmless(plan):
@@ -106,7 +106,7 @@ class Selectors:
         return next(iter(self.all(root, css)), None)
 
     def _is_harmless(self, plan: _Plan) -> bool:
-        """Whether the engine may match it on this page; False when it has to be taken apart."""
+        """Whether the engine may match it on this page; False when steps are needed."""
         if plan.siblings >= _QUADRATIC and self._steps(plan.siblings) > _MOST_STEPS:
             raise UnexpectedShape(plan.css, "an element has too many children for this selector")
         spaces = max(plan.spaces, plan.inner + 1)
@@ -132,10 +132,10 @@ class Selectors:
 
 
 class _Descent:
-    """Matches one selector without trying: the highest place that fits a step fits best.
+    """Matches one selector in steps: the highest element that matches a step is the best.
 
-    For each element, `_known` says how far up the first steps of the selector are complete: for
-    each number of steps, the smallest depth at which an element ends them.
+    For each element, `_known` has, for each number of first steps of the selector, the smallest
+    depth at which an ancestor completes them.
     """
 
     def __init__(self, tree: LexborHTMLParser, steps: tuple[_Step, ...]) -> None:
@@ -153,7 +153,7 @@ class _Descent:
                 yield node.mem_id
 
     def _above(self, node: LexborNode) -> tuple[int, tuple[float, ...]]:
-        """Return the depth of an element, and what its ancestors complete."""
+        """Return the depth of an element, and the steps that its ancestors complete."""
         path: list[LexborNode] = []
         here = node.parent
         while here is not None and here.is_element_node and here.mem_id not in self._known:
@@ -203,13 +203,13 @@ def _plan(text: str) -> _Plan:
 
 
 def _breaks(css: str) -> Iterator[tuple[str, int]]:
-    """Yield combinators and commas with their places; `(` is a space within parentheses."""
+    """Yield combinators and commas with their positions; `(` is a space within parentheses."""
     parens = 0
     for found in _TOKEN.finditer(css):
-        sign = found[0].strip() or " "
-        if sign in "()":
-            parens += 1 if sign == "(" else -1
-        elif parens and sign == " ":
+        mark = found[0].strip() or " "
+        if mark in "()":
+            parens += 1 if mark == "(" else -1
+        elif parens and mark == " ":
             yield "(", found.start()
-        elif not parens and sign in " >,":
-            yield sign, found.start() + found[0].find(sign)
+        elif not parens and mark in " >,":
+            yield mark, found.start() + found[0].find(mark)

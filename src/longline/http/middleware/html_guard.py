@@ -1,9 +1,9 @@
-"""The link that refuses HTML which a parser cannot read in reasonable time and memory.
+"""HTML guard: refuse HTML that takes a parser too much time or memory.
 
-The HTML algorithm is quadratic, and worse, in the depth of a page, its open formatting elements and
-the attributes of a tag, and no parser can be interrupted. Most pages are too small for that to
-matter, or have too few open tags, which three counts show. Others are parsed in a process that the
-kernel ends when they take too long (docs/decisions/0036-html-is-probed.md).
+HTML parsing is quadratic, and worse, in the depth of a page, its open formatting elements and the
+attributes of a tag, and no parser can be interrupted. Most pages are too small for that, or have
+too few open tags. Others are first parsed in a process that the kernel kills when it takes too long
+(docs/decisions/0036-html-is-probed.md).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from longline.http.middleware import html_probe
 from longline.http.middleware.base import Middleware
 from longline.http.middleware.html_probe import GOOD, SIZE
 
-# Started by its path: as a module it would first import the whole package.
+# Started by path: as a module it would import the whole package first.
 _PROGRAM = (sys.executable, "-P", html_probe.__file__)
-_WAIT = 30.0  # seconds; the process limits itself to far less of processor time
+_WAIT = 30.0  # seconds; the process limits its processor time to far less
 _TOO_COSTLY = (
     "its HTML takes too long or too much memory to parse (tags nested too deeply, too many "
     "attributes or elements)"
@@ -38,18 +38,18 @@ _FEW_BYTES = 50_000
 _MANY_BYTES = 250_000
 _UNCLOSED = 40_000_000  # tags times unclosed tags: about 0.1 s
 _FORMATTING = 1_000_000  # tags times formatting tags: elements that a parser may make of them
-# Formatting elements with attributes; without, no more than three of a kind are opened again.
-# Written out in both cases, which takes a third of the time that IGNORECASE does.
+# Formatting elements with attributes; without, no more than three of a kind are reopened.
+# Written in both cases, which takes a third of the time of IGNORECASE.
 _FORMATS = re.compile(
     rb"<[bBiIsSuUcCeEfFnNtT](?:|[iI][gG]|[oO][dD][eE]|[mM]|[oO][nN][tT]|[oO][bB][rR]"
     rb"|[mM][aA][lL][lL]|[tT][rR][iI][kK][eE]|[tT][rR][oO][nN][gG]|[tT])[\t\n\f\r /]"
 )
-_LONG = 8_000  # bytes of a tag; an ordinary one is short
+_LONG = 8_000  # bytes of a tag; ordinary ones are short
 _LONG_TAG = re.compile(rb"<[A-Za-z][^<>]{%d}" % _LONG)
 
 
 def is_suspicious(body: bytes) -> bool:
-    """Whether HTML may take a parser longer than its length suggests."""
+    """Return whether HTML may take a parser longer than its length suggests."""
     tags, size = body.count(b"<"), len(body)
     if tags <= _FEW_TAGS and size <= _FEW_BYTES:
         return False
@@ -61,7 +61,7 @@ def is_suspicious(body: bytes) -> bool:
 
 
 def _has_long_tag(body: bytes) -> bool:
-    # A tag of twice the length fills a whole window, which is cheap to see.
+    # A tag of twice the length fills a whole window, which is cheap to detect.
     windows = range(0, len(body) - _LONG, _LONG)
     if all(body.find(b"<", start, start + _LONG) >= 0 for start in windows):
         return False
@@ -69,14 +69,14 @@ def _has_long_tag(body: bytes) -> bool:
 
 
 class Probe(Protocol):
-    """Finds out whether a text can be parsed."""
+    """Tests whether a text can be parsed."""
 
     def __call__(self, text: bytes) -> bool:
-        """Return whether parsing it ends in time; blocks until that is known."""
+        """Return whether parsing ends in time; blocks until then."""
 
 
 class HtmlProbe(Probe):
-    """Parses texts in a process of its own, one at a time, which is started when it is needed."""
+    """Parses texts in a child process, one at a time; it is started when first needed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,18 +85,18 @@ class HtmlProbe(Probe):
     def __call__(self, text: bytes) -> bool:
         with self._lock:
             if self._process is None or self._process.poll() is not None:
-                self._process = _start()
-            is_good = _ask(self._process, text)
+                self._process = _start_probe()
+            is_good = _send_text(self._process, text)
             if not is_good:
-                _end(self._process)
+                _kill_probe(self._process)
                 self._process = None
             return is_good
 
     def close(self) -> None:
-        """End the process, if there is one."""
+        """Kill the process, if there is one."""
         with self._lock:
             if self._process is not None:
-                _end(self._process)
+                _kill_probe(self._process)
                 self._process = None
 
 
@@ -104,8 +104,8 @@ class HtmlGuard(Middleware):
     """Raises BadAnswer for a page that would take a parser too long.
 
     Args:
-        inner: The next link.
-        probe: What parses suspicious pages for a try.
+        inner: the next middleware.
+        probe: parses suspicious pages first.
     """
 
     def __init__(self, inner: Middleware, probe: Probe) -> None:
@@ -116,16 +116,13 @@ class HtmlGuard(Middleware):
         page = await self._inner(request, usage)
         if not may_be_html(page.headers) or not is_suspicious(page.body):
             return page
-        is_good = await asyncio.to_thread(self._probed, page)
-        if not is_good:
+        text = await asyncio.to_thread(lambda: page.text.encode("utf-8", "replace"))
+        if not await asyncio.to_thread(self._probe, text):
             raise BadAnswer(request.url, _TOO_COSTLY)
         return page
 
-    def _probed(self, page: Page) -> bool:
-        return self._probe(page.text.encode("utf-8", "replace"))
 
-
-def _start() -> subprocess.Popen[bytes]:
+def _start_probe() -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  # our own module
         _PROGRAM,
         stdin=subprocess.PIPE,
@@ -135,12 +132,12 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(process: subprocess.Popen[bytes], text: bytes) -> bool:
+def _send_text(process: subprocess.Popen[bytes], text: bytes) -> bool:
     if process.stdin is None or process.stdout is None:
         return False
-    killing = threading.Timer(_WAIT, process.kill)
-    killing.daemon = True
-    killing.start()
+    killer = threading.Timer(_WAIT, process.kill)
+    killer.daemon = True
+    killer.start()
     try:
         process.stdin.write(SIZE.pack(len(text)))
         process.stdin.write(text)
@@ -149,10 +146,10 @@ def _ask(process: subprocess.Popen[bytes], text: bytes) -> bool:
     except OSError:
         return False
     finally:
-        killing.cancel()
+        killer.cancel()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_probe(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     with suppress(OSError):
         process.communicate(timeout=5)

@@ -1,8 +1,8 @@
-"""The process that parses suspicious HTML first: what harms it does no harm to the run.
+"""The process that parses suspicious HTML first, so that it cannot harm the run.
 
-`html_guard.py` starts it, and sends a length and a text for each page. The answer is one byte. A
-page that takes too long or too much memory ends the process instead, by limits of the kernel that
-no parser can overlook. It imports nothing of longline, so that it starts fast.
+`html_guard.py` starts it, and sends a length and a text for each page. The reply is one byte. A
+page that takes too long or too much memory kills the process instead, by limits of the kernel. It
+imports nothing of longline, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BAD = b"-"
 _SECONDS = 0.05  # of processor time, for any page
 _SECONDS_PER_BYTE = 1e-7  # about ten times what an ordinary page takes
 _MOST_SECONDS = 1.0
-_STACK = 1024 * 1024  # bytes; the process that asks may have used some of its eight times as much
+_STACK = 1024 * 1024  # bytes; the parent may have used some of its eight times as much
 _DEEPEST = 1_000
 _TOO_DEEP = ">".join("*" * (_DEEPEST + 1))
 _BYTES = 192 * 1024 * 1024
@@ -32,19 +32,19 @@ _BYTES = 192 * 1024 * 1024
 
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Parse what comes until nothing more can come."""
+    """Parse texts until the input ends."""
     while len(size := questions.read(SIZE.size)) == SIZE.size:
         text = questions.read(SIZE.unpack(size)[0])
         _limit_memory()
         seconds = min(_SECONDS + len(text) * _SECONDS_PER_BYTE, _MOST_SECONDS)
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        is_good = _is_sound(text)
+        is_good = _is_parsable(text)
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(GOOD if is_good else BAD)
         answers.flush()
 
 
-def _is_sound(text: bytes) -> bool:
+def _is_parsable(text: bytes) -> bool:
     tree = LexborHTMLParser(text)
     if tree.css_first(_TOO_DEEP) is not None:
         return False
@@ -61,7 +61,7 @@ def _limit_memory() -> None:
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK, resource.RLIM_INFINITY))
     for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_IGN)  # it ends with the one it works for, not before
+        signal.signal(name, signal.SIG_IGN)  # it ends with its parent, not before
     with suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)
     os._exit(0)

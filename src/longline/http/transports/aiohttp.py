@@ -1,4 +1,4 @@
-"""The end of the chain: one HTTP request with aiohttp, under one deadline and one size limit."""
+"""HTTP transport: one request with aiohttp, with a timeout and a maximum size."""
 
 from __future__ import annotations
 
@@ -37,53 +37,59 @@ from longline.http.errors import (
 from longline.http.messages import Page, Request, with_query, without_userinfo_in
 from longline.http.middleware.base import Middleware
 
-# ---------------- A connection whose answer may cost only so much processor time to read
+# ---------------- A connection that limits the processor time of a response
 
-_SECONDS = 0.4  # of processor time for any answer; a page of 1 MB takes some milliseconds
+_SECONDS = 0.4  # of processor time for any response; a page of 1 MB takes some milliseconds
 _SECONDS_PER_BYTE = 15e-9  # received; gzip takes a quarter of both together, plain text far less
 
 
 @dataclass(slots=True)
-class Asked:
-    """The request that a connection serves, and why the connection was refused to it, if it was."""
+class CurrentRequest:
+    """The request that a connection serves, and why it was refused, if it was."""
 
     url: str
     refusal: FetchError | None = None
 
 
-asked: ContextVar[Asked] = ContextVar("asked")
-"""What the present task has asked for."""
+current_request: ContextVar[CurrentRequest] = ContextVar("current_request")
+"""The request of the current task."""
 
 
 class BudgetedConnection(ResponseHandler):
-    """aiohttp's side of a connection; it closes when its answer costs too much to read."""
+    """A connection of aiohttp that closes when a response takes too much processor time."""
 
-    _asked: Asked | None = None
+    _request: CurrentRequest | None = None
     _spent = 0.0
     _received = 0
 
     def set_response_params(self, **how: Any) -> None:
-        """Begin another answer."""
-        self._asked, self._spent, self._received = asked.get(), 0.0, 0
+        """Start another response."""
+        self._request, self._spent, self._received = current_request.get(), 0.0, 0
         super().set_response_params(**how)
 
     def data_received(self, data: bytes) -> None:
-        """Read what came, and close if the answer has cost too much."""
+        """Parse received data, and close if the response has taken too long."""
         began = time.thread_time()
         super().data_received(data)
         self._spent += time.thread_time() - began
         self._received += len(data)
         if self._spent > _SECONDS + self._received * _SECONDS_PER_BYTE:
-            self._give_up()
+            self._abort()
 
-    def _give_up(self) -> None:
-        if self._asked is not None and self._asked.refusal is None and self.transport is not None:
+    def _abort(self) -> None:
+        if (
+            self._request is not None
+            and self._request.refusal is None
+            and self.transport is not None
+        ):
             cost = f"{self._received} bytes took {self._spent:.1f} s of processor time"
-            self._asked.refusal = BadAnswer(self._asked.url, f"it costs too much to read: {cost}")
-            self.transport.abort()  # what waits for the answer hears of it
+            self._request.refusal = BadAnswer(
+                self._request.url, f"it takes too long to parse: {cost}"
+            )
+            self.transport.abort()  # the waiting task gets the error
 
 
-# ---------------- Resolve host names in daemon threads of their own, so that a slow name server
+# ---------------- DNS: in daemon threads, so that a slow name server delays nothing else
 
 _THREADS = 64  # lookups at the same time; aiohttp makes one for each host and port
 _FLAGS = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -91,7 +97,7 @@ _SCOPED = 4  # fields of an IPv6 address, the last of which is its scope
 
 
 class Resolver(AbstractResolver):
-    """Looks host names up with the system's resolver."""
+    """Resolves host names with the system's resolver, in daemon threads."""
 
     def __init__(self) -> None:
         self._threads = Threads(_THREADS, "longline-dns")
@@ -102,13 +108,13 @@ class Resolver(AbstractResolver):
         """Return the addresses of a host.
 
         Raises:
-            OSError: the name server does not know it, or does not answer.
+            OSError: the name is unknown, or the name server does not respond.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _lookup, host, port, family)
 
     async def close(self) -> None:
-        """Let the threads end after their present lookup; nothing waits for that."""
+        """End the threads after their current lookup, without waiting."""
         self._threads.shutdown()
 
 
@@ -130,7 +136,7 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
 
 
 def _numeric(address: tuple[Any, ...]) -> str:
-    if len(address) == _SCOPED and address[3]:  # link-local: it means nothing without its scope
+    if len(address) == _SCOPED and address[3]:  # link-local: needs its scope
         return f"{address[0]}%{address[3]}"
     return str(address[0])
 
@@ -138,32 +144,32 @@ def _numeric(address: tuple[Any, ...]) -> str:
 _TOO_MANY = 429
 _LONGEST_PROBLEM = 200
 _ASCII = 0x7F
-_UNPACKED = frozenset({"gzip", "deflate", "br", "zstd"})
-_PACKINGS = _UNPACKED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
+_DECODED = frozenset({"gzip", "deflate", "br", "zstd"})
+_ENCODINGS = _DECODED | {"x-gzip", "compress", "x-compress", "bzip2", "xz", "lzma"}
 _WITHOUT_BODY = frozenset({204, 304})
 
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How requests are made: seconds for a whole answer, and bytes of a body once unpacked."""
+    """Options of requests: seconds for a whole response, and bytes of a decoded body."""
 
     timeout: float = 30.0
     largest_body: int = 50_000_000
     user_agent: str = "longline"
     ca_file: Path | None = None
-    """Certificates of authorities that are trusted beside those of the system, as PEM."""
+    """Certificate authorities to trust besides the system's (PEM)."""
     has_limit: bool = True
-    """Whether requests may have a `before_write`; without it, aiohttp need not look for one."""
+    """Whether requests may have a `before_write`; without it, aiohttp needs no trace."""
 
 
 class HttpTransport(Middleware):
-    """Sends requests over kept-open connections. Open it as a context manager.
+    """Sends requests over persistent connections.
 
     Args:
-        options: How requests are made.
-        clock: What answers are timed by.
-        addresses: Checks the address of each connection; without it, any may be connected to.
-        resolver: Looks up host names, and is closed by its owner; by default one of its own.
+        options: the options of requests.
+        clock: the clock.
+        addresses: checks the address of each connection; by default all are allowed.
+        resolver: resolves host names, and is closed by its owner; by default one of its own.
     """
 
     def __init__(
@@ -187,7 +193,7 @@ class HttpTransport(Middleware):
         usage.requests += 1
         seconds = request.timeout or self._options.timeout
         try:
-            # A total deadline: a server that drips a byte now and then defeats any other.
+            # One timeout for the whole response: a server may send a byte now and then.
             async with asyncio.timeout(seconds) as deadline:
                 page = await self._exchange(self._session, request, deadline)
         except TimeoutError as error:
@@ -211,7 +217,7 @@ class HttpTransport(Middleware):
         trace.on_request_headers_sent.append(_wait_to_write)
         traces = [trace] if self._options.has_limit else []
         connector = aiohttp.TCPConnector(
-            # Connections are limited where they are waited for without a deadline: in Pacing.
+            # RateLimitMiddleware limits connections, where waiting does not count as timeout.
             limit=0,
             ssl=ssl_context(self._options.ca_file),
             resolver=self._resolver,
@@ -232,11 +238,11 @@ class HttpTransport(Middleware):
     def _checked_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """Return a socket for one address of a host, if it may be connected to."""
         family, kind, protocol, _, address = info
-        assert self._addresses is not None  # noqa: S101  # only called with a policy
+        assert self._addresses is not None  # noqa: S101  # only used with a policy
         try:
-            self._addresses.check(asked.get().url, str(address[0]))
+            self._addresses.check(current_request.get().url, str(address[0]))
         except PrivateAddress as error:
-            asked.get().refusal = error
+            current_request.get().refusal = error
             raise ConnectionRefusedError(str(error)) from error  # the next address is tried
         return socket.socket(family, kind, protocol)
 
@@ -244,8 +250,8 @@ class HttpTransport(Middleware):
         self, session: aiohttp.ClientSession, request: Request, deadline: asyncio.Timeout
     ) -> Page:
         started = self._clock.now()
-        own = Asked(request.url)
-        asked.set(own)
+        own = CurrentRequest(request.url)
+        current_request.set(own)
         try:
             async with session.request(
                 request.method,
@@ -257,25 +263,25 @@ class HttpTransport(Middleware):
             ) as response:
                 body = await self._read(request, response)
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
-            # Not chained, and not quoted: its text is the address again, hidden parameters and all.
-            raise BadAnswer(request.url, "not an address that can be asked") from None
+            # Not chained, and not quoted: its text has the URL with hidden parameters.
+            raise BadAnswer(request.url, "not a valid URL") from None
         except aiohttp.ClientResponseError as error:
-            # Not chained: its own text holds the whole address, hidden parameters and all.
+            # Not chained: its text has the URL with hidden parameters.
             problem = " ".join(error.message.split())[:_LONGEST_PROBLEM]
             raise BadAnswer(request.url, f"it is not valid HTTP: {problem}") from None
-        except _Nameless as error:
-            # A name that was known before is a trouble of the name servers, and passes.
+        except _UnknownHostError as error:
+            # For a host that responded before, the failure is temporary.
             kind = ConnectFailed if request.domain in self._answered else UnknownHost
-            raise kind(request.url, _sentence(error)) from error
-        except _Untrusted as error:
+            raise kind(request.url, _error_text(error)) from error
+        except _CertificateError as error:
             raise BadCertificate(request.url, str(error)) from error
         except aiohttp.ClientError as error:
-            raise own.refusal or ConnectFailed(request.url, _sentence(error)) from error
+            raise own.refusal or ConnectFailed(request.url, _error_text(error)) from error
         except OSError as error:
-            raise ConnectFailed(request.url, _sentence(error)) from error
+            raise ConnectFailed(request.url, _error_text(error)) from error
         seconds = self._clock.now() - started
-        _check_packing(request, response, body)
-        headers = without_userinfo_in(_readable(response.headers))
+        _check_encoding(request, response, body)
+        headers = without_userinfo_in(_repair_headers(response.headers))
         return Page(request.url, response.status, headers, body, seconds)
 
     async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
@@ -290,7 +296,7 @@ class HttpTransport(Middleware):
                     raise self._too_large(request)
                 pieces.append(piece)
         except aiohttp.ClientPayloadError as error:
-            raise asked.get().refusal or BodyCut(request.url, size) from error
+            raise current_request.get().refusal or BodyCut(request.url, size) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _too_large(self, request: Request) -> FetchError:
@@ -301,9 +307,9 @@ class HttpTransport(Middleware):
 async def _wait_to_write(
     _session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any
 ) -> None:
-    """Wait as long as a request may not leave, without a deadline.
+    """Wait until a request may be written, without a timeout.
 
-    aiohttp calls this when the connection stands and none of the request is written yet.
+    aiohttp calls this when the connection is open and nothing is written yet.
     """
     before_write, deadline = context.trace_request_ctx
     if before_write is None:
@@ -314,61 +320,63 @@ async def _wait_to_write(
     deadline.reschedule(ends + asyncio.get_running_loop().time() - began)
 
 
-def _check_packing(request: Request, response: aiohttp.ClientResponse, body: bytes) -> None:
-    """Refuse a body that is still packed, or of which nothing could be unpacked.
+def _check_encoding(request: Request, response: aiohttp.ClientResponse, body: bytes) -> None:
+    """Refuse a body that is still encoded, or that could not be decoded.
 
-    What names no packing, such as utf-8, is a mistake of the site that changes nothing.
+    Unknown values of Content-Encoding, such as utf-8, are mistakes of the site and are ignored.
 
     Raises:
         BadAnswer: it is such a body.
     """
-    said = response.headers.get("content-encoding")
-    if not said or request.method == "HEAD":
+    encoding = response.headers.get("content-encoding")
+    if not encoding or request.method == "HEAD":
         return
-    codings = [one.strip().lower() for one in said.split(",")]
-    packings = [one for one in codings if one in _PACKINGS]
+    codings = [one.strip().lower() for one in encoding.split(",")]
+    encodings = [one for one in codings if one in _ENCODINGS]
     length = response.headers.get("content-length", "0")
-    if packings and body and (len(packings) > 1 or packings[0] not in _UNPACKED):
-        raise BadAnswer(request.url, f"its body is packed as {said[:60]!r}, which is not supported")
-    if packings and not body and length != "0" and response.status not in _WITHOUT_BODY:
-        raise BadAnswer(request.url, f"its body is not what {said[:60]!r} packs")
+    if encodings and body and (len(encodings) > 1 or encodings[0] not in _DECODED):
+        raise BadAnswer(request.url, f"its Content-Encoding {encoding[:60]!r} is not supported")
+    if encodings and not body and length != "0" and response.status not in _WITHOUT_BODY:
+        raise BadAnswer(
+            request.url, f"its body does not match its Content-Encoding {encoding[:60]!r}"
+        )
 
 
-def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
-    """Return headers without halves of characters, which aiohttp makes of bytes outside UTF-8."""
+def _repair_headers(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
+    """Return headers without the surrogates that aiohttp decodes invalid UTF-8 to."""
     if all(value.isascii() for value in headers.values()):
-        return headers  # as nearly always
+        return headers  # the usual case
     return CIMultiDictProxy(
-        CIMultiDict((name, _whole_characters(name, value)) for name, value in headers.items())
+        CIMultiDict((name, _repair_value(name, value)) for name, value in headers.items())
     )
 
 
-def _whole_characters(name: str, value: str) -> str:
+def _repair_value(name: str, value: str) -> str:
     raw = value.encode("utf-8", "surrogateescape")
     with suppress(UnicodeDecodeError):
         return raw.decode()
-    if name.lower() == "location":  # an address of bytes, as they are escaped in addresses
+    if name.lower() == "location":  # a URL with bytes, which are percent-encoded
         return "".join(f"%{one:02X}" if one > _ASCII else chr(one) for one in raw)
     return raw.decode("latin-1")
 
 
-class _Broken(aiohttp.ClientError):
-    """A broken connection, in words that name no address: that may hold hidden parameters."""
+class _ConnectionError(aiohttp.ClientError):
+    """A broken connection; its text has no URL, which may have hidden parameters."""
 
 
-class _Nameless(_Broken):
-    """The same, because nobody knows a host of that name."""
+class _UnknownHostError(_ConnectionError):
+    """The same, because the host name is unknown."""
 
 
-class _Untrusted(_Broken):
+class _CertificateError(_ConnectionError):
     """The same, because the certificate of the host is not trusted."""
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return what verifies certificates: by the system's authorities, and those of a file.
+    """Return the verification of certificates: the system's authorities, and those in a file.
 
     Raises:
-        BadOption: the file cannot be read, or holds no certificate.
+        BadOption: the file cannot be read, or has no certificate.
     """
     if ca_file is None:
         return True
@@ -376,7 +384,7 @@ def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
     try:
         context.load_verify_locations(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
-        problem = "it holds no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
+        problem = "it has no certificates (PEM)" if isinstance(error, ssl.SSLError) else error
         raise BadOption("ca_file", f"{ca_file}: {problem}") from error
     return context
 
@@ -384,32 +392,32 @@ def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
 async def _no_hidden_retry(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Turn a broken connection into our error before aiohttp sees it.
+    """Translate a broken connection before aiohttp sees it.
 
-    It would send the request once more by itself, and that one would have paid no token.
+    Otherwise aiohttp would retry the request by itself, without a slot of the rate limit.
     """
     try:
         return await handler(request)
     except aiohttp.ClientConnectorCertificateError as error:
         cause = error.certificate_error
-        problem = getattr(cause, "verify_message", "") or "it does not belong to this host"
-        raise _Untrusted(problem) from error
+        problem = getattr(cause, "verify_message", "") or "it is not valid for this host"
+        raise _CertificateError(problem) from error
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        kind = _Nameless if _is_nameless(error) else _Broken
-        raise kind(_sentence(error)) from error
+        kind = _UnknownHostError if _is_unknown_host(error) else _ConnectionError
+        raise kind(_error_text(error)) from error
 
 
-def _is_nameless(error: Exception) -> bool:
+def _is_unknown_host(error: Exception) -> bool:
     cause = getattr(error, "os_error", None)
     return isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
 
 
-def _sentence(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     cause = getattr(error, "os_error", None) or error
     return str(cause) or type(error).__name__
 
 
-# ---------------- Limit concurrent connections: a pool for each host, and one total that file
+# ---------------- Concurrent connections: a total, and a share for each host
 
 _LARGEST_TOTAL = 4096
 _SMALLEST_TOTAL = 64

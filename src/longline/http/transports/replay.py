@@ -1,4 +1,4 @@
-"""The end of a chain that asks nobody: answers from an archive."""
+"""Replay transport: responses from an archive instead of the network."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from longline.http.middleware.status import StatusMiddleware
 
 Arrive = Callable[[float], Awaitable[None]]
 MISSING = "archive.missing"
-"""The kind of what is told when the archive has no answer."""
+"""The event when the archive has no answer."""
 
 
 class ReplayTransport(Middleware):
-    """Gives what a job was given, errors included; makes no request.
+    """Returns what a job received, errors included; sends no request.
 
     Args:
         archive: where the answers are.
-        job: whose answers.
-        until: the moment up to which answers count; None is any.
-        arrive: told the moment of each answer; the answer is given once it returns.
+        job: the job whose answers are returned.
+        until: the time up to which answers count; None is any.
+        arrive: awaited with the time of each answer before it is returned.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ def build_replay(
     until: float | None = None,
     arrive: Arrive | None = None,
 ) -> Middleware:
-    """Join the links that give meaning to answers around an archive; the others would only ask."""
+    """Wrap an archive in the middlewares that interpret responses."""
     return RedirectMiddleware(
         StatusMiddleware(ReplayTransport(archive, job, until=until, arrive=arrive), clock)
     )

@@ -1,1 +1,1 @@
-"""Pages that need a browser: Chromium, driven by Playwright."""
+"""Rendered pages: Chromium, driven by Playwright."""

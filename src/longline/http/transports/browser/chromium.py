@@ -1,4 +1,4 @@
-"""The browser itself: started when it is needed, its contexts recycled, ended without a trace."""
+"""The browser process: started on demand, its contexts recycled, and never left behind."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from longline.http.errors import PrivateAddress
 from longline.http.transports.browser.options import BrowserOptions, find_chromium, is_remote
 from longline.http.transports.browser.proxy import BrowserProxy
 
-# ---------------- Browsers that outlived whoever started them: each is written down, found again
+# ---------------- Records of running browsers, by which orphans are found and ended
 
 MARK = "--longline-browser="
-"""The argument by which our browsers are known; Chromium itself does not look at it."""
+"""The argument that marks our browsers; Chromium ignores it."""
 _PROFILE = "--user-data-dir="
-_OWN_PROFILES = "playwright_"  # the library makes the profiles, and calls them so
+_OWN_PROFILES = "playwright_"  # Playwright names its profiles so
 _ENDING = ".json"
-_GOODBYE = 3.0  # seconds between asking and killing
+_TERMINATION = 3.0  # seconds between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The process that a browser belongs to; its start time, since a pid is used again."""
+class BrowserOwner:
+    """The owner of a browser; with its start time, since a pid is reused."""
 
     host: str
     pid: int
     started: float
 
     @classmethod
-    def here(cls) -> Owner:
+    def here(cls) -> BrowserOwner:
         """Return this process."""
         return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
 
     @property
     def is_dead(self) -> bool:
-        """Whether it surely is no more; of other hosts nothing is known."""
+        """Whether it has certainly ended; of other hosts this is unknown."""
         if self.host != socket.gethostname():
             return False
         try:
@@ -64,11 +64,11 @@ class Owner:
             return False
 
 
-class Note:
-    """The note that says whose browser this is, made before the browser starts."""
+class BrowserRecord:
+    """The file that records the owner of a browser, written before the browser starts."""
 
     def __init__(self, folder: Path) -> None:
-        owner = Owner.here()
+        owner = BrowserOwner.here()
         self.token = f"{owner.pid}-{secrets.token_hex(8)}"
         self._file = folder / f"{self.token}{_ENDING}"
         make_private_folder(folder)
@@ -77,36 +77,35 @@ class Note:
 
     @property
     def argument(self) -> str:
-        """What to start the browser with."""
+        """The argument to start the browser with."""
         return MARK + self.token
 
-    def note_profile(self) -> None:
-        """Write down the browser's profile folder, too, so that it can be removed after a crash."""
-        profiles = [path for one in _marked(self.token) if (path := _profile_of(one))]
+    def add_profile(self) -> None:
+        """Record the browser's profile folder, so that it can be removed after a crash."""
+        profiles = [path for one in _marked_processes(self.token) if (path := _profile_of(one))]
         if profiles:
-            values = {**asdict(Owner.here()), "profile": str(profiles[0])}
+            values = {**asdict(BrowserOwner.here()), "profile": str(profiles[0])}
             self._file.write_bytes(orjson.dumps(values))
 
     def remove(self) -> None:
-        """Forget the browser, which has ended; what is left of it is ended now."""
-        _end(_marked(self.token))
-        for profile in _noted_profile(self._file):
+        """Remove the record of an ended browser, with its remaining processes and profile."""
+        _terminate(_marked_processes(self.token))
+        for profile in _recorded_profile(self._file):
             shutil.rmtree(profile, ignore_errors=True)
         self._file.unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> int:
-    """End the browsers whose owners are dead, remove what they left; return how many notes.
+    """End browsers whose owners are dead, with their profiles; return the number of records.
 
-    A browser ends with its owner by itself; this is for the one that could not, and for folders
-    that a power cut left behind.
+    A browser usually ends with its owner; this is for orphans, and for folders after a power cut.
     """
     stale = [file for file in sorted(folder.glob(f"*{_ENDING}")) if _is_stale(file)]
     for file in stale:
         token = file.name.removesuffix(_ENDING)
-        left = _marked(token)
-        profiles = {path for one in left if (path := _profile_of(one))} | _noted_profile(file)
-        _end(left)
+        left = _marked_processes(token)
+        profiles = {path for one in left if (path := _profile_of(one))} | _recorded_profile(file)
+        _terminate(left)
         for profile in profiles:
             shutil.rmtree(profile, ignore_errors=True)
         file.unlink(missing_ok=True)
@@ -114,15 +113,15 @@ def sweep(folder: Path) -> int:
 
 
 def _is_stale(file: Path) -> bool:
-    values = _read(file)
+    values = _read_record(file)
     try:
-        owner = Owner(str(values["host"]), int(values["pid"]), float(values["started"]))
+        owner = BrowserOwner(str(values["host"]), int(values["pid"]), float(values["started"]))
     except (KeyError, TypeError, ValueError):
-        return False  # being written at this moment, or not ours
+        return False  # being written, or not ours
     return owner.is_dead
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_record(file: Path) -> dict[str, Any]:
     try:
         values = orjson.loads(file.read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -130,14 +129,14 @@ def _read(file: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _noted_profile(file: Path) -> set[Path]:
-    path = Path(str(_read(file).get("profile", "")))
-    # A note is a file that anybody may edit: nothing else is ever removed.
+def _recorded_profile(file: Path) -> set[Path]:
+    path = Path(str(_read_record(file).get("profile", "")))
+    # The file may have been edited: only profiles are removed.
     return {path} if path.name.startswith(_OWN_PROFILES) else set()
 
 
-def _marked(token: str) -> list[psutil.Process]:
-    """Return the processes that were started with our mark."""
+def _marked_processes(token: str) -> list[psutil.Process]:
+    """Return the processes with our mark."""
     return [process for process, words in _command_lines() if MARK + token in words]
 
 
@@ -156,8 +155,8 @@ def _profile_of(process: psutil.Process) -> Path | None:
     return None
 
 
-def _end(processes: Iterable[psutil.Process]) -> None:
-    """End processes and all that they started: gently, then surely."""
+def _terminate(processes: Iterable[psutil.Process]) -> None:
+    """Terminate processes and their children; kill those that remain."""
     every: set[psutil.Process] = set()
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -165,16 +164,16 @@ def _end(processes: Iterable[psutil.Process]) -> None:
     for process in every:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _gone, alive = psutil.wait_procs(every, timeout=_GOODBYE)
+    _gone, alive = psutil.wait_procs(every, timeout=_TERMINATION)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(alive, timeout=_GOODBYE)
+    psutil.wait_procs(alive, timeout=_TERMINATION)
 
 
 _STARTING = 60.0  # seconds
 _CLOSING = 10.0
-_MOST_CONTEXTS = 10  # the library's own process grows, too; a new one begins small
+_MOST_CONTEXTS = 10  # the driver process of Playwright grows, too
 _FLAGS = (
     "--disable-gpu",
     "--disable-background-networking",
@@ -184,8 +183,8 @@ _FLAGS = (
 
 
 @dataclass(slots=True)
-class _Room:
-    """One context: a browser as good as new, with cookies of its own."""
+class _Context:
+    """A browser context with its own cookies."""
 
     context: BrowserContext
     opened_at: float
@@ -194,7 +193,7 @@ class _Room:
 
 
 class Chromium:
-    """A running browser. `pages` open one tab each, in a context that is changed now and then."""
+    """A running browser; its context is replaced from time to time."""
 
     def __init__(
         self,
@@ -209,15 +208,15 @@ class Chromium:
         self._options = options
         self._clock = clock
         self._ends = ends
-        self._room: _Room | None = None
+        self._context: _Context | None = None
         self._moving = asyncio.Lock()
         self._contexts = 0
         self.pages = 0
-        """How many pages are open now."""
+        """The number of open pages."""
 
     @classmethod
     async def start(cls, options: BrowserOptions, clock: Clock) -> Chromium:
-        """Start a browser, or connect to the one that was named.
+        """Start a browser, or connect to a remote one.
 
         Raises:
             NoBrowser: there is none.
@@ -231,76 +230,76 @@ class Chromium:
                 await proxy.start()
                 ends.push_async_callback(proxy.close)
             playwright = await async_playwright().start()
-            ends.push_async_callback(_patiently, playwright.stop)
+            ends.push_async_callback(_close_quietly, playwright.stop)
             browser = await _browser(playwright, options, ends, proxy.flags if proxy else ())
-            ends.push_async_callback(_patiently, browser.close)
+            ends.push_async_callback(_close_quietly, browser.close)
             return cls(browser, options, clock, ends.pop_all(), proxy)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs and listens."""
+        """Whether it is running and connected."""
         return self._browser.is_connected()
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has had so many contexts that a new browser should follow."""
-        room = self._room
-        return self._contexts >= _MOST_CONTEXTS and room is not None and self._is_full(room)
+        """Whether it had so many contexts that it should be replaced."""
+        last = self._context
+        return self._contexts >= _MOST_CONTEXTS and last is not None and self._is_full(last)
 
     def refusal(self, url: str) -> PrivateAddress | None:
-        """Return why the browser may not connect to the host of an address; None when it may."""
+        """Return why the browser may not connect to the host of a URL; None when it may."""
         return self._proxy.refusal(hostname_of(url)) if self._proxy else None
 
     async def close(self) -> None:
-        """End it, and whatever it started."""
+        """Close it, with its processes."""
         await self._ends.aclose()
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[Page]:
-        """Open a tab for the time of a block."""
-        room = await self._enter()
+        """Open a tab during the block."""
+        tab_context = await self._enter()
         try:
-            page = await room.context.new_page()
+            page = await tab_context.context.new_page()
             try:
                 yield page
             finally:
-                await _patiently(page.close)
+                await _close_quietly(page.close)
         finally:
-            room.in_use -= 1
-            await self._leave(room)
+            tab_context.in_use -= 1
+            await self._leave(tab_context)
 
-    async def _enter(self) -> _Room:
+    async def _enter(self) -> _Context:
         async with self._moving:
-            if self._room is None or self._is_full(self._room):
-                full, self._room = self._room, await self._furnish()
+            if self._context is None or self._is_full(self._context):
+                full, self._context = self._context, await self._new_context()
                 if full is not None:
                     await self._leave(full)
-            self._room.pages += 1
-            self._room.in_use += 1
-            return self._room
+            self._context.pages += 1
+            self._context.in_use += 1
+            return self._context
 
-    async def _leave(self, room: _Room) -> None:
-        """Close a context that is no longer ours once nobody is in it."""
-        if room is not self._room and room.in_use == 0:
-            await _patiently(room.context.close)
+    async def _leave(self, tab_context: _Context) -> None:
+        """Close a replaced context once it has no pages."""
+        if tab_context is not self._context and tab_context.in_use == 0:
+            await _close_quietly(tab_context.context.close)
 
-    def _is_full(self, room: _Room) -> bool:
+    def _is_full(self, tab_context: _Context) -> bool:
         spec = self._options.spec
-        age = self._clock.now() - room.opened_at
-        return room.pages >= spec.recycle_pages or age >= spec.recycle_seconds
+        age = self._clock.now() - tab_context.opened_at
+        return tab_context.pages >= spec.recycle_pages or age >= spec.recycle_seconds
 
-    async def _furnish(self) -> _Room:
+    async def _new_context(self) -> _Context:
         context = await self._browser.new_context(
             user_agent=self._options.user_agent,
             locale=self._options.spec.locale,
-            service_workers="block",  # what they fetch could be neither paced nor blocked
+            service_workers="block",  # their requests could not be rate-limited or blocked
             accept_downloads=False,
         )
-        context.set_default_timeout(0)  # every wait has a deadline of our own, which can pause
-        # A tab routes its own requests; this is for windows that a page opens by itself.
+        context.set_default_timeout(0)  # every wait has our own timeout, which can pause
+        # A tab routes its own requests; this is for windows that a page opens.
         await context.route("**/*", _refuse)
         self._contexts += 1
-        return _Room(context, self._clock.now())
+        return _Context(context, self._clock.now())
 
 
 async def _browser(
@@ -312,18 +311,18 @@ async def _browser(
     if options.chromium is not None and is_remote(options.chromium):
         return await playwright.chromium.connect_over_cdp(options.chromium)
     await asyncio.to_thread(sweep, options.folder)
-    note = Note(options.folder)
-    ends.push_async_callback(asyncio.to_thread, note.remove)
+    record = BrowserRecord(options.folder)
+    ends.push_async_callback(asyncio.to_thread, record.remove)
     browser = await playwright.chromium.launch(
         executable_path=find_chromium(options.chromium),
-        args=[*_FLAGS, *flags, note.argument],
-        chromium_sandbox=os.geteuid() != 0,  # root cannot have one
-        # The run decides when to end: at the first ctrl-c, pages under way are still finished.
+        args=[*_FLAGS, *flags, record.argument],
+        chromium_sandbox=os.geteuid() != 0,  # not available to root
+        # The run handles signals: after the first ctrl-c, open pages are completed.
         handle_sigint=False,
         handle_sigterm=False,
         handle_sighup=False,
     )
-    await asyncio.to_thread(note.note_profile)
+    await asyncio.to_thread(record.add_profile)
     return browser
 
 
@@ -332,8 +331,8 @@ async def _refuse(route: Route) -> None:
         await route.abort("blockedbyclient")
 
 
-async def _patiently(close: Callable[[], Awaitable[None]]) -> None:
-    """Close something that may be broken already; what does not close ends with the browser."""
+async def _close_quietly(close: Callable[[], Awaitable[None]]) -> None:
+    """Close something that may already be broken, with a timeout."""
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(_CLOSING):
             await close()

@@ -1,4 +1,4 @@
-"""One page in the browser: gone to, waited for, acted upon, and read."""
+"""Load one page in the browser: navigate, wait, perform actions, and read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from longline.http.transports.browser.page import (
 from longline.http.transports.browser.steps import ClickThrough, Stage
 from longline.http.transports.browser.traffic import Traffic
 
-# ---------------- Redirects of a page itself: given back to the chain, where each hop is judged
+# ---------------- Redirects of the page itself are returned to the chain, which checks each hop
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PAGES_ANSWER = {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}
@@ -40,14 +40,14 @@ _PAGES_ANSWER = {"urlPattern": "*", "resourceType": "Document", "requestStage": 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """An answer that sends the browser elsewhere."""
+    """A redirect response."""
 
     status: int
     headers: CIMultiDict[str]
 
 
-class Hops:
-    """Stops a page at its first redirect; afterwards, forms and scripts may lead where they do."""
+class RedirectStop:
+    """Stops a page at its first redirect; later ones, of forms and scripts, are followed."""
 
     def __init__(self, session: CDPSession, frame: str) -> None:
         self._session = session
@@ -56,8 +56,8 @@ class Hops:
         self.found: Redirect | None = None
 
     @classmethod
-    async def watch(cls, page: Page) -> Hops:
-        """Begin to look at the answers that a page is made of."""
+    async def watch(cls, page: Page) -> RedirectStop:
+        """Start to inspect the responses of a page's documents."""
         session = await page.context.new_cdp_session(page)
         tree = await session.send("Page.getFrameTree")
         hops = cls(session, tree["frameTree"]["frame"]["id"])
@@ -66,18 +66,18 @@ class Hops:
         return hops
 
     async def stop(self) -> None:
-        """Look no longer: what the page does from now on is its own business."""
+        """Stop inspecting."""
         self._is_looking = False
         with suppress(PlaywrightError):
             await self._session.send("Fetch.disable")
 
     async def _paused(self, event: dict[str, Any]) -> None:
-        with suppress(PlaywrightError):  # the page may be gone already
+        with suppress(PlaywrightError):  # the page may be closed
             await self._judge(event)
 
     async def _judge(self, event: dict[str, Any]) -> None:
         status = event.get("responseStatusCode", 0)
-        # A connection that failed has neither.
+        # A failed connection has neither.
         headers = CIMultiDict(
             (one["name"], one["value"]) for one in event.get("responseHeaders", ())
         )
@@ -95,7 +95,7 @@ _EMPTY = frozenset({204, 205})
 _CODE = re.compile(r"net::(ERR_[A-Z_0-9]+)")
 _NO_ADDRESS = frozenset({"ERR_INVALID_URL", "ERR_UNKNOWN_URL_SCHEME", "ERR_DISALLOWED_URL_SCHEME"})
 _OF_THE_OLD_BODY = ("content-encoding", "content-length", "transfer-encoding", "etag", "digest")
-"""Headers that no longer are true of a body that the browser has made."""
+"""Headers that do not apply to a rendered body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,15 @@ class Load:
     clock: Clock
 
     async def run(self) -> BrowserPage:
-        """Return the page as it is in the end.
+        """Return the rendered page.
 
         Raises:
-            FetchError: it did not come, or not as it was waited for.
+            FetchError: it could not be loaded, or never became ready.
         """
         started = self.clock.now()
-        await self._bring_cookies()
+        await self._set_cookies()
         await self.traffic.watch()
-        hops = await Hops.watch(self.page)
+        hops = await RedirectStop.watch(self.page)
         try:
             await self.page.goto(
                 with_query(self.request.url, self.request.hidden), wait_until="domcontentloaded"
@@ -127,13 +127,13 @@ class Load:
                 found = hops.found
                 headers = without_userinfo_in(CIMultiDictProxy(found.headers))
                 return BrowserPage(self.request.url, found.status, headers, b"")
-            return await self._without_a_page(error)
+            return await self._empty_page(error)
         await hops.stop()
         stage = Stage(
             self.page,
             self.request.url,
             clock=self.clock,
-            patience=self.traffic.patience,
+            timeouts=self.traffic.timeouts,
             idle=self.traffic.idle,
         )
         await self._act(stage)
@@ -141,11 +141,11 @@ class Load:
             self.traffic.usage.add_event(
                 CUT, reason=f"{self.request.url} was not shown whole: {cut}"
             )
-        # A click may lead elsewhere: the answer is that of the page which was asked for.
+        # A click may navigate: the response is that of the requested page.
         answer, address = self.traffic.main, self._address()
         try:
             clicked = await self._click_through(stage)
-        except BadStatus as error:  # for the chain to judge, as if it had asked itself
+        except BadStatus as error:  # the chain handles it
             return BrowserPage(error.url, error.status, CIMultiDict(), b"")
         page = await self._read(answer, stage, clicked)
         return replace(page, url=address, seconds=self.clock.now() - started)
@@ -175,7 +175,7 @@ class Load:
             await stage.run(self.steps)
             await self.traffic.settle()
         except FetchError as error:
-            # A page that misses parts of its own is not to blame for what it does not show.
+            # The cause is the part of the page that could not be loaded.
             raise self.traffic.failure or error from None
         if self.traffic.failure is not None:
             raise self.traffic.failure
@@ -184,7 +184,7 @@ class Load:
         self, answer: Response | None, stage: Stage, clicked: Clicked | None
     ) -> BrowserPage:
         if answer is None:
-            raise BadAnswer(self.request.url, "the browser shows a page without an answer")
+            raise BadAnswer(self.request.url, "the browser shows a page without a response")
         headers = await _headers(answer)
         captured = await self.traffic.captured()
         if _is_html(headers):
@@ -214,20 +214,20 @@ class Load:
         if len(body) > limit:
             raise BadAnswer(self.request.url, f"its body is larger than {limit} bytes once shown")
 
-    async def _without_a_page(self, error: PlaywrightError) -> BrowserPage:
-        """Return an answer that has no body, for which a browser shows nothing of its own."""
+    async def _empty_page(self, error: PlaywrightError) -> BrowserPage:
+        """Return a response without a body, which a browser does not render."""
         answer = self.traffic.main
         if answer is not None and (answer.status >= _FIRST_BAD or answer.status in _EMPTY):
             return BrowserPage(self.request.url, answer.status, await _headers(answer), b"")
         if answer is not None and "Download" in error.message:
-            raise BadAnswer(self.request.url, "it is a download and no page") from None
-        raise problem_of(self.request.url, error) from None
+            raise BadAnswer(self.request.url, "it is a download, not a page") from None
+        raise translate_browser_error(self.request.url, error) from None
 
-    async def _bring_cookies(self) -> None:
-        """Give the browser the cookies that the chain has for this address."""
+    async def _set_cookies(self) -> None:
+        """Pass the cookies of the chain to the browser."""
         lines = [v for name, v in self.request.headers.items() if name.lower() == "cookie"]
         pairs = [one.strip().partition("=") for line in lines for one in line.split(";")]
-        # Here they all get the path of this address: of one name the first, most specific, counts.
+        # All get the path of this URL: of one name the first, most specific, counts.
         values = {name: value for name, _, value in reversed(pairs)}
         cookies: list[Any] = [
             {"name": name, "value": value, "url": self.request.url}
@@ -237,7 +237,7 @@ class Load:
             await self.page.context.add_cookies(cookies)
 
     def _address(self) -> str:
-        """Return where the page is now, without the parameters that nobody may see."""
+        """Return the current URL, without hidden parameters."""
         url = without_userinfo(self.page.url)
         if url == with_query(self.request.url, self.request.hidden):
             return self.request.url
@@ -246,12 +246,12 @@ class Load:
         )
 
 
-def problem_of(url: str, error: PlaywrightError) -> FetchError:
-    """Return what an error of the library means; its own text may hold parameters with secrets."""
+def translate_browser_error(url: str, error: PlaywrightError) -> FetchError:
+    """Return longline's error for one of Playwright, whose text may contain secrets."""
     found = _CODE.search(error.message)
     code = found[1] if found else ""
     if code in _NO_ADDRESS or "invalid URL" in error.message:
-        return BadAnswer(url, "not an address that can be asked")
+        return BadAnswer(url, "not a valid URL")
     if code.startswith("ERR_CERT_"):
         return BadCertificate(url, code.removeprefix("ERR_").replace("_", " ").lower())
     if code:
@@ -263,7 +263,7 @@ def problem_of(url: str, error: PlaywrightError) -> FetchError:
 
 
 def is_lost(error: PlaywrightError) -> bool:
-    """Return whether an error says that the browser is no more."""
+    """Return whether an error means that the browser has ended."""
     return "has been closed" in error.message or "crashed" in error.message
 
 
@@ -276,15 +276,15 @@ def _is_html(headers: Mapping[str, str]) -> bool:
     return kind in {"", "text/html", "application/xhtml+xml"}
 
 
-# ---------------- Pages that failed, kept as a picture and as HTML for whoever wants to know why
+# ---------------- Failed pages, kept as screenshot and HTML
 
-_LONGEST = 5.0  # seconds; a page that hangs may not even be able to be shown
+_LONGEST = 5.0  # seconds; a page that hangs may not render
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 _MOST_LETTERS = 60
 
 
-class Failures:
-    """A folder that holds the latest failed pages, and no more than so many."""
+class FailedPages:
+    """A folder with the latest failed pages, up to a number."""
 
     def __init__(self, folder: Path | None, most: int, clock: Clock) -> None:
         self._folder = folder if most else None
@@ -292,7 +292,7 @@ class Failures:
         self._clock = clock
 
     async def keep(self, page: Page, url: str) -> Path | None:
-        """Keep how a page looks now; return the path without its ending, None if it could not."""
+        """Keep a page as it is now; return the path without its suffix, None if that failed."""
         if self._folder is None:
             return None
         make_private_folder(self._folder)

@@ -1,4 +1,4 @@
-"""How pages are opened in a browser, and which browser that is."""
+"""Options of the browser, and how its program is found."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LIBRARY = ("browser", "playwright")
 
 @dataclass(frozen=True, slots=True)
 class BrowserOptions:
-    """How pages are opened.
+    """Options of the browser.
 
-    `folder` is where living browsers are written down, so that none is left behind. `chromium` is
-    the path of a browser or the address of one that runs elsewhere; None takes what is found.
-    Failed pages are kept in `failures`; None keeps none. A browser that is started here connects
-    only where `addresses` allows; of one that runs elsewhere, the hosts are checked beforehand.
+    `folder` records running browsers, so that none is left behind. `chromium` is the path of a
+    browser or the URL of a remote one; None is the one that is found. Failed pages are kept in
+    `failures`; None keeps none. A local browser connects only where `addresses` allows; for a
+    remote one, the hosts are checked beforehand.
     """
 
     folder: Path
@@ -40,28 +40,28 @@ class BrowserOptions:
 
 
 def is_remote(chromium: str | None) -> bool:
-    """Return whether this names a browser that runs elsewhere, and not a program."""
+    """Return whether this is the URL of a remote browser, not a program."""
     return chromium is not None and chromium.startswith(_REMOTE)
 
 
 def find_chromium(named: str | None = None) -> str | None:
-    """Return the path of the browser to start; None when the library has to use its own.
+    """Return the path of the browser to start; None when Playwright uses its own.
 
     Raises:
-        NoBrowser: what was named is no program.
+        NoBrowser: the named program does not exist.
     """
     if named is not None:
         if found := shutil.which(named):
             return found
-        raise NoBrowser(f"{named} is no program that can be started")
+        raise NoBrowser(f"{named} is not an executable program")
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 def check_browser(named: str | None = None) -> None:
-    """See, without starting anything, that pages can be opened in a browser.
+    """Check, without starting anything, that pages can be opened in a browser.
 
     Raises:
-        MissingExtra: the library is not installed.
+        MissingExtra: Playwright is not installed.
         NoBrowser: there is no browser.
     """
     extra, module = _LIBRARY
@@ -73,7 +73,7 @@ def check_browser(named: str | None = None) -> None:
 
 
 def _has_own() -> bool:
-    """Return whether the library has brought a browser of its own."""
+    """Return whether Playwright has installed its own browser."""
     named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     folder = Path(named) if named else Path.home() / ".cache" / "ms-playwright"
     return any(folder.glob("chromium*"))

@@ -1,4 +1,4 @@
-"""What comes back from a browser: the page as it is shown, and JSON that was read along."""
+"""BrowserPage: a rendered page, with captured JSON responses and pages of a list."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import orjson
 from longline.http.messages import Page
 
 HTML = "text/html; charset=utf-8"
-"""The content type of what a browser shows."""
+"""The content type of rendered pages."""
 CAPTURE = "data-longline-capture"
-"""The attribute of the script elements that hold what was read along."""
+"""The attribute of script elements with captured responses."""
 CLICKS = "data-longline-clicks"
-"""The attribute of the script element that holds the pages of a list."""
+"""The attribute of the script element with the pages of a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One page of a list as it was shown."""
+    """One rendered page of a list."""
 
     url: str
     html: str
@@ -29,11 +29,11 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Clicked:
-    """Pages of a list, one click after the other.
+    """Pages of a list, loaded by clicks.
 
-    `end` is `more` when there are further pages, `last` when there is no button to click any more,
-    `same` when a click changed nothing; else it says why the next page could not be had. What
-    `has_address` can be shown again by opening the address of the last page.
+    `end` is `more` when there are further pages, `last` when there is no more button, `same` when a
+    click changed nothing; otherwise it says why the next page failed. With `has_address`, the last
+    page can be opened again by its URL.
     """
 
     shown: tuple[Shown, ...]
@@ -43,13 +43,12 @@ class Clicked:
 
 @dataclass(frozen=True)
 class BrowserPage(Page):
-    """A page as a browser shows it.
+    """A page as a browser renders it.
 
-    `captured` are the JSON answers that were read along, by address; one that answered several
-    times has #2, #3 … behind it. They stand in the body as well, each in a script element, so
-    that an archived page still has them. `before` is the page that the actions began with, None
-    when there were none: what they were not meant to replace should still be there. `led_away`
-    names the action that led the browser to another address.
+    `captured` are JSON responses by URL; further responses of a URL have #2, #3 … appended. They
+    are in the body as well, each in a script element, so that an archived page still has them.
+    `before` is the page before the actions, None without actions: what they do not replace should
+    still be there. `led_away` names the action that led the browser to another URL.
     """
 
     captured: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class BrowserPage(Page):
 
 
 def captured_in(page: Page) -> dict[str, Any]:
-    """Return what was read along with a page, from wherever the page comes: also an archive."""
+    """Return the captured responses of a page, also of an archived one."""
     if isinstance(page, BrowserPage):
         return dict(page.captured)
     return {
@@ -69,29 +68,29 @@ def captured_in(page: Page) -> dict[str, Any]:
 
 
 def clicked_in(page: Page) -> Clicked:
-    """Return the pages of a list that came with a page, from wherever it comes: also an archive."""
+    """Return the pages of a list of a page, also of an archived one."""
     if isinstance(page, BrowserPage) and page.clicked is not None:
         return page.clicked
     found = page.first(f"script[{CLICKS}]")
     if found is None:
         return Clicked((Shown(page.url, page.text),), "last")
-    said = orjson.loads(found.text())
-    shown = tuple(Shown(url, html) for url, html in said["shown"])
-    return Clicked(shown, said["end"], said["has_address"])
+    values = orjson.loads(found.text())
+    shown = tuple(Shown(url, html) for url, html in values["shown"])
+    return Clicked(shown, values["end"], values["has_address"])
 
 
 def with_clicked(html: str, clicked: Clicked) -> str:
-    """Return a page with those of its list at its end."""
-    said = {
+    """Return the HTML with the pages of its list appended."""
+    values = {
         "shown": [(one.url, one.html) for one in clicked.shown],
         "end": clicked.end,
         "has_address": clicked.has_address,
     }
-    return f'{html}<script type="application/json" {CLICKS}>{_in_script(said)}</script>'
+    return f'{html}<script type="application/json" {CLICKS}>{_in_script(values)}</script>'
 
 
 def with_captured(html: str, captured: Mapping[str, Any]) -> str:
-    """Return a page with what was read along at its end."""
+    """Return the HTML with captured responses appended."""
     return html + "".join(_element(url, value) for url, value in captured.items())
 
 

@@ -1,7 +1,7 @@
-"""The browser's way to the network: a SOCKS5 proxy of our own that applies the address policy.
+"""A SOCKS5 proxy for the browser that applies the address policy to every connection.
 
-A browser resolves names and follows redirects of a page's parts by itself, so what it connects to
-can only be checked where it connects. It uses this proxy for everything, loopback included.
+A browser resolves names and follows redirects of a page's parts by itself, so its connections can
+only be checked when they are made. It uses this proxy for everything, loopback included.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _VERSION, _CONNECT = 5, 1
 _IPV4, _NAME, _IPV6 = 1, 3, 4
 _GRANTED, _NOT_ALLOWED, _UNREACHABLE, _UNSUPPORTED = 0, 2, 4, 7
 _CHUNK = 65_536  # bytes
-_GREETING = 10.0  # seconds for a browser to say what it wants
+_GREETING = 10.0  # seconds for the SOCKS handshake
 _MOST_REFUSALS = 1000
 
 
 class BrowserProxy:
-    """A running proxy on a port of this machine, for one browser."""
+    """A proxy on a local port, for one browser."""
 
     def __init__(self, addresses: AddressPolicy) -> None:
         self._addresses = addresses
@@ -55,7 +55,7 @@ class BrowserProxy:
         )
 
     def refusal(self, host: str) -> PrivateAddress | None:
-        """Return why the browser was not let through to a host; None when it was."""
+        """Return why a connection to a host was refused; None when it was not."""
         return self._refusals.get(host)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,7 +75,7 @@ class BrowserProxy:
             _version, count = await reader.readexactly(2)
             await reader.readexactly(count)
             writer.write(bytes([_VERSION, 0]))
-            asked = await _target(reader)
+            asked = await _read_target(reader)
         if asked is None:
             _reply(writer, _UNSUPPORTED)
             return
@@ -83,7 +83,7 @@ class BrowserProxy:
         try:
             there_reader, there_writer = await self._connect(host, port)
         except PrivateAddress as error:
-            self._note(host, error)
+            self._remember_refusal(host, error)
             _reply(writer, _NOT_ALLOWED)
             return
         except OSError:
@@ -98,7 +98,7 @@ class BrowserProxy:
     async def _connect(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to the first address of a host that may be connected to and answers."""
+        """Connect to the first allowed address of a host that accepts."""
         problem: Exception = OSError("unknown host")
         bracketed = f"[{host}]" if ":" in host else host
         for address in await self._addresses.addresses_of(host):
@@ -109,14 +109,14 @@ class BrowserProxy:
                 problem = error
         raise problem
 
-    def _note(self, host: str, error: PrivateAddress) -> None:
+    def _remember_refusal(self, host: str, error: PrivateAddress) -> None:
         if len(self._refusals) >= _MOST_REFUSALS:
-            self._refusals.clear()  # only the last ones are asked for
+            self._refusals.clear()  # only the last ones matter
         self._refusals[host.lower().rstrip(".")] = error
 
 
-async def _target(reader: asyncio.StreamReader) -> tuple[str, int] | None:
-    """Read what the browser wants to connect to; None when it wants something else."""
+async def _read_target(reader: asyncio.StreamReader) -> tuple[str, int] | None:
+    """Read the requested host and port; None for other commands."""
     _version, command, _reserved, kind = await reader.readexactly(4)
     if kind == _NAME:
         (length,) = await reader.readexactly(1)

@@ -1,4 +1,4 @@
-"""What is done with a page that has loaded: wait until it is ready, then act in order."""
+"""Steps on a loaded page: wait until it is ready, then perform actions in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from longline.core.errors import ConnectFailed, bad_status
 from longline.http.errors import NeverReady
 from longline.http.messages import Clicks
 from longline.http.messages import Page as HtmlPage
-from longline.http.transports.browser.deadlines import Patience
 from longline.http.transports.browser.manifest import (
     Action,
     Click,
@@ -31,7 +30,7 @@ from longline.http.transports.browser.manifest import (
     named,
 )
 from longline.http.transports.browser.page import HTML, Clicked, Shown
-from longline.http.transports.browser.traffic import Traffic
+from longline.http.transports.browser.traffic import PausableTimeouts, Traffic
 
 Idle = Callable[[float], Awaitable[None]]
 _QUIET = 0.5  # seconds without a request under way
@@ -44,36 +43,36 @@ _DOWN = "window.scrollBy(0, window.innerHeight)"
 
 
 class Stage:
-    """One page and what may be done with it.
+    """Performs steps on one page.
 
     Args:
         page: the browser's page.
-        url: where it was asked for, for errors.
-        clock: to pause by.
-        patience: the page's deadlines.
-        idle: returns when no request was under way for so many seconds.
+        url: its requested URL, for errors.
+        clock: the clock.
+        timeouts: the page's timeouts.
+        idle: returns when no request was in flight for this many seconds.
     """
 
     def __init__(
-        self, page: Any, url: str, *, clock: Clock, patience: Patience, idle: Idle
+        self, page: Any, url: str, *, clock: Clock, timeouts: PausableTimeouts, idle: Idle
     ) -> None:
         self._page = page
         self._url = url
         self._clock = clock
-        self._patience = patience
+        self._timeouts = timeouts
         self._idle = idle
         self.before: HtmlPage | None = None
-        """The page that the actions began with, or that the last one was meant to show."""
+        """The page before the actions, or after the last replacing one."""
         self.led_away: str | None = None
-        """The first action that led to another address without being meant to."""
+        """The first action that unexpectedly led to another URL."""
         self.cuts: list[str] = []
-        """Actions that reached their limit while the page still had more to show."""
+        """Actions that reached their limit while the page had more to show."""
 
     async def run(self, steps: Steps) -> None:
-        """Wait, then act.
+        """Wait, then perform the actions.
 
         Raises:
-            NeverReady: what was waited for did not come.
+            NeverReady: the awaited condition did not occur.
         """
         if steps.wait is None:
             await self._settle()
@@ -98,14 +97,14 @@ class Stage:
         try:
             html: str = await self._page.content()
         except PlaywrightError:
-            return None  # the page is on its way to another address
+            return None  # the page is navigating
         return HtmlPage(self._page.url, 200, {"content-type": HTML}, html.encode(errors="replace"))
 
     async def click(self, button: Any, name: str) -> None:
-        """Click on an element and let what that begins come to its end.
+        """Click an element and wait until the page is idle.
 
         Raises:
-            NeverReady: something is in its way.
+            NeverReady: it cannot be clicked.
         """
         async with self._within(_ACTION, name):
             await button.click(timeout=0)
@@ -116,19 +115,19 @@ class Stage:
             async with self._within(wait.timeout, wait.selector):
                 await self._page.wait_for_selector(wait.selector, state="attached", timeout=0)
         if wait.script:
-            async with self._within(wait.timeout, "what the script waits for"):
+            async with self._within(wait.timeout, "the condition of the script"):
                 await self._page.wait_for_function(wait.script, timeout=0)
         if wait.idle:
-            async with self._within(wait.timeout, "silence"):
+            async with self._within(wait.timeout, "network idle"):
                 await self._idle(_QUIET)
 
     async def _settle(self) -> None:
         try:
-            async with self._within(_SETTLING, "silence"):
+            async with self._within(_SETTLING, "network idle"):
                 await self._page.wait_for_load_state("load", timeout=0)
                 await self._idle(_QUIET)
         except NeverReady:
-            return  # nobody asked for silence: a page that never is quiet is taken as it is
+            return  # not requested: a page that is never idle is taken as it is
 
     async def _act(self, action: Action) -> None:
         match action:
@@ -141,7 +140,7 @@ class Stage:
                 await self._press(key, selector)
             case Select(select=selector, value=value):
                 async with self._within(_ACTION, f"{value!r} in {selector}"):
-                    # Plain text means the value or what is shown, whichever fits.
+                    # Plain text is the value or the label.
                     await self._page.select_option(selector, value, timeout=0)
             case Scroll():
                 await self._scroll(action)
@@ -196,9 +195,9 @@ class Stage:
             self.cuts.append(f"it still grew after it was scrolled {action.most} times (most)")
 
     async def quiet(self) -> None:
-        """Let what an action began come to its end, as far as it does."""
+        """Wait until the page is idle, if it becomes so."""
         try:
-            async with self._within(_ACTION, "silence"):
+            async with self._within(_ACTION, "network idle"):
                 await self._idle(_QUIET / 2)
         except NeverReady:
             return
@@ -207,7 +206,7 @@ class Stage:
     async def _within(self, seconds: float, what: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds) as deadline:
-                with self._patience.counting(deadline):
+                with self._timeouts.pausing(deadline):
                     yield
         except TimeoutError:
             raise NeverReady(self._url, what, seconds) from None
@@ -217,16 +216,16 @@ def _without_fragment(url: str) -> str:
     return urldefrag(url).url
 
 
-# ---------------- Pages of a list that a click brings: the button is clicked, each page is kept
+# ---------------- Lists whose next page is loaded by a button
 
 _MOST_BYTES = 10_000_000
-"""Pages of one visit that are kept together; the rest is for the next visit."""
-_CHANGE = 5.0  # seconds for a list to change once nothing is under way any more
+"""Bytes of pages that are kept in one visit; the rest is for the next visit."""
+_CHANGE = 5.0  # seconds for a list to change once the page is idle
 _FIRST_BAD = 400
 _GONE = frozenset({404, 410})
 _IS_OFF = """button => button.disabled || button.getAttribute("aria-disabled") === "true"
     || [button, button.parentElement].some(one => one && one.classList.contains("disabled"))"""
-# In a window of its own the next page would be of no use.
+# In a new window the next page would be lost.
 _STAY = """button => {
     const link = button.closest("a"); if (link) link.removeAttribute("target"); }"""
 _SHOWN = """css => css
@@ -240,11 +239,11 @@ class ClickThrough:
 
     Args:
         page: the browser's page, with the first page of the list.
-        stage: what waits and acts on it.
+        stage: performs steps on it.
         traffic: its requests.
         clicks: which button, how often.
-        prepare: makes a document ready that a click has loaded.
-        address: returns where the page is now, without secrets.
+        prepare: performs the steps of a document that a click has loaded.
+        address: returns the current URL, without secrets.
     """
 
     def __init__(
@@ -271,8 +270,8 @@ class ClickThrough:
         """Return the pages after the first `skip` ones, at most `most`, and why there are no more.
 
         Raises:
-            BadStatus: a click led to an answer that says no.
-            FetchError: a click led to no answer.
+            BadStatus: a click led to an error status.
+            FetchError: a click led to no response.
         """
         for number in range(self._clicks.skip + self._clicks.most):
             if number and (end := await self._advance()):
@@ -290,7 +289,7 @@ class ClickThrough:
         return Clicked(tuple(self._shown), end, self._has_address())
 
     def _has_address(self) -> bool:
-        """Whether the page that is shown can be had again by its address alone."""
+        """Whether the current page can be opened again by its URL."""
         answer = self._traffic.main
         if answer is None or not self._is_fresh or answer.request.method != "GET":
             return False
@@ -302,11 +301,11 @@ class ClickThrough:
         self._shown.append(Shown(self._address(), html.decode()))
 
     async def _advance(self) -> str | None:
-        """Click once; return why that brought no other page, None when it did."""
+        """Click once; return why there is no other page, None when there is."""
         button = await self._button()
         if button is None:
             return "last"
-        before, documents = await self._look(), self._traffic.documents
+        before, documents = await self._list_content(), self._traffic.documents
         self._traffic.failed.clear()
         try:
             await self._stage.click(button, self._clicks.button)
@@ -320,45 +319,45 @@ class ClickThrough:
             if problem := self._bad_document():
                 return problem
             await self._prepare()
-            is_other = await self._look() != before
+            is_other = await self._list_content() != before
         self._check_requests()
         return None if is_other else "same"
 
     async def _button(self) -> ElementHandle | None:
-        """Return the button if there is one that can be clicked."""
+        """Return the button if it can be clicked."""
         try:
             for button in await self._page.query_selector_all(self._clicks.button):
                 if await button.is_visible():
-                    return None if await button.evaluate(_IS_OFF) else await _staying(button)
+                    return None if await button.evaluate(_IS_OFF) else await _without_target(button)
         except PlaywrightError:
-            return None  # it went away while it was looked at
+            return None  # it was removed meanwhile
         return None
 
     async def _changes(self, before: str) -> bool:
-        """Wait until the list is another one and stays so; False when it does not change."""
+        """Wait until the list has changed and is stable; return False when it does not change."""
         last = before
         clock = asyncio.get_running_loop()
         until = clock.time() + _CHANGE
         while True:
             await self._stage.quiet()
-            now = await self._look()
+            now = await self._list_content()
             if now not in ("", before) and now == last:
                 return True
             if clock.time() >= until:
                 return now != before
             last = now
 
-    async def _look(self) -> str:
-        """Return what the list shows; nothing while another document is on its way."""
+    async def _list_content(self) -> str:
+        """Return the content of the list; empty during a navigation."""
         try:
             found: Any = await self._page.evaluate(_SHOWN, self._clicks.watch)
         except PlaywrightError:
             if self._clicks.watch is None:
                 return ""
-            return await self._look_at_all()  # the selector may be none that a browser knows
+            return await self._page_content()  # the browser may not support the selector
         return str(found)
 
-    async def _look_at_all(self) -> str:
+    async def _page_content(self) -> str:
         try:
             return str(await self._page.evaluate(_SHOWN, None))
         except PlaywrightError:
@@ -373,17 +372,17 @@ class ClickThrough:
         raise bad_status(answer.url, answer.status)
 
     def _check_requests(self) -> None:
-        """Raise the failure of a request that the list was waiting for.
+        """Raise the failure of a request of the list.
 
-        Without it, a list whose next page could not be had would look as if it had ended.
+        Otherwise a list whose next page failed would look complete.
         """
         for url, status in self._traffic.failed:
             if status is None:
                 raise ConnectFailed(url, "a request of the page failed")
-            if status not in _GONE:  # an API may say in this way that there is no such page
+            if status not in _GONE:  # an API may end a list like this
                 raise bad_status(url, status)
 
 
-async def _staying(button: ElementHandle) -> ElementHandle:
+async def _without_target(button: ElementHandle) -> ElementHandle:
     await button.evaluate(_STAY)
     return button

@@ -1,4 +1,4 @@
-"""The tabs of one browser: so many pages at once, a new browser when the old one has died."""
+"""The tabs of one browser: a limited number of pages, and a new browser after a crash."""
 
 from __future__ import annotations
 
@@ -16,18 +16,28 @@ from longline.core.model import Usage
 from longline.http.errors import NeverReady, PrivateAddress, TimedOut
 from longline.http.messages import Request
 from longline.http.transports.browser.chromium import Chromium
-from longline.http.transports.browser.deadlines import Patience
-from longline.http.transports.browser.loading import Failures, Load, is_lost, problem_of
+from longline.http.transports.browser.loading import (
+    FailedPages,
+    Load,
+    is_lost,
+    translate_browser_error,
+)
 from longline.http.transports.browser.options import BrowserOptions
 from longline.http.transports.browser.page import BrowserPage
-from longline.http.transports.browser.traffic import BeforeSubrequest, Blocker, Rules, Traffic
+from longline.http.transports.browser.traffic import (
+    BeforeSubrequest,
+    Blocker,
+    PausableTimeouts,
+    Traffic,
+    TrafficRules,
+)
 
 KEPT = "browser.kept"
-"""The kind of what is told when a failed page was kept."""
+"""The event when a failed page was kept."""
 
 
 class Tabs:
-    """Opens pages, as many at once as the options allow."""
+    """Opens pages, as many concurrently as the options allow."""
 
     def __init__(
         self, options: BrowserOptions, clock: Clock, before: BeforeSubrequest | None
@@ -35,13 +45,13 @@ class Tabs:
         spec = options.spec
         self._options = options
         self._clock = clock
-        self._rules = Rules(
+        self._rules = TrafficRules(
             Blocker(spec.block),
             tuple(user_pattern(one) for one in spec.capture),
             before,
             options.largest_body,
         )
-        self._failures = Failures(options.failures, spec.screenshots, clock)
+        self._failures = FailedPages(options.failures, spec.screenshots, clock)
         self._free = asyncio.Semaphore(spec.tabs)
         self._starting = asyncio.Lock()
         self._chromium: Chromium | None = None
@@ -50,11 +60,11 @@ class Tabs:
         self.subrequests = 0
 
     async def open(self, request: Request, usage: Usage) -> BrowserPage:
-        """Return the page at an address as the browser shows it.
+        """Return the rendered page of a URL.
 
         Raises:
             NoBrowser: there is no browser to start.
-            FetchError: the page did not come.
+            FetchError: the page could not be loaded.
         """
         async with usage.waiting.to_enter(self._free), self._browser(request) as chromium:
             try:
@@ -66,11 +76,11 @@ class Tabs:
                 raise
             except PlaywrightError as error:
                 if is_lost(error) and chromium is self._chromium:
-                    self._is_lost = True  # it may take a moment to notice that itself
-                raise problem_of(request.url, error) from None
+                    self._is_lost = True  # it may notice that later
+                raise translate_browser_error(request.url, error) from None
 
     async def close(self) -> None:
-        """End the browser."""
+        """Close the browser."""
         async with self._starting:
             chromium, self._chromium = self._chromium, None
             for one in (chromium, *self._retired):
@@ -80,7 +90,7 @@ class Tabs:
 
     @asynccontextmanager
     async def _browser(self, request: Request) -> AsyncIterator[Chromium]:
-        """Give the browser that runs; one that was replaced meanwhile ends with its last page."""
+        """Yield the running browser; a replaced one is closed with its last page."""
         async with self._starting:
             chromium = await self._running(request)
             chromium.pages += 1
@@ -93,7 +103,7 @@ class Tabs:
                 await chromium.close()
 
     async def _running(self, request: Request) -> Chromium:
-        if self._chromium is not None and self._is_good(self._chromium):
+        if self._chromium is not None and self._is_usable(self._chromium):
             return self._chromium
         if self._chromium is not None:
             await self._retire(self._chromium)
@@ -105,7 +115,7 @@ class Tabs:
         self._is_lost = False
         return self._chromium
 
-    def _is_good(self, chromium: Chromium) -> bool:
+    def _is_usable(self, chromium: Chromium) -> bool:
         return chromium.is_alive and not self._is_lost and not chromium.is_worn
 
     async def _retire(self, chromium: Chromium) -> None:
@@ -117,14 +127,14 @@ class Tabs:
 
     async def _load(self, tab: Tab, request: Request, usage: Usage) -> BrowserPage:
         seconds = request.timeout or self._options.timeout
-        if request.clicks is not None:  # each page has the time of one
+        if request.clicks is not None:  # each page has its own timeout
             seconds *= request.clicks.skip + request.clicks.most
-        patience = Patience()
-        traffic = Traffic(tab, self._rules, usage, patience, request.headers, request.permit)
+        timeouts = PausableTimeouts()
+        traffic = Traffic(tab, self._rules, usage, timeouts, request.headers, request.permit)
         load = Load(tab, request, traffic, self._options.spec.steps_for(request.url), self._clock)
         try:
             async with asyncio.timeout(seconds) as deadline:
-                with patience.counting(deadline):
+                with timeouts.pausing(deadline):
                     return await load.run()
         except TimeoutError:
             await self._keep(tab, request, usage)

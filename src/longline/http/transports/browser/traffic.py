@@ -1,10 +1,10 @@
-"""What goes in and out while a page loads: counted, paced, blocked, and some of it read along."""
+"""Requests of a loading page: count, rate-limit and block them, and capture JSON responses."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +19,11 @@ from longline.core.json_text import read_json
 from longline.core.model import CUT, Usage
 from longline.http.errors import PrivateAddress
 from longline.http.messages import Permit
-from longline.http.transports.browser.deadlines import Patience
 from longline.http.transports.browser.manifest import RESOURCE_TYPES, TRACKERS
 
-# ---------------- Which of a page's requests are not made: pictures, films, fonts and those who
+# ---------------- Blocked requests: resource types, hosts and trackers
 
-_WATCHERS = frozenset(
+_TRACKER_HOSTS = frozenset(
     {
         *("google-analytics.com", "analytics.google.com", "googletagmanager.com"),
         *(
@@ -43,11 +42,11 @@ _WATCHERS = frozenset(
         *("mc.yandex.ru", "yadro.ru", "top-fwz1.mail.ru", "intercom.io", "branch.io"),
     }
 )
-"""Hosts that measure visitors or show advertisements; everything below them is meant as well."""
+"""Hosts of analytics and advertising, with their subdomains."""
 
 
 class Blocker:
-    """Says of each request of a page whether it is blocked.
+    """Decides which requests of a page are blocked.
 
     Args:
         words: resource types, hosts (`*.example.com` is everything below) and `trackers`.
@@ -58,10 +57,10 @@ class Blocker:
         self._types = words & RESOURCE_TYPES
         self._hosts = words - RESOURCE_TYPES - {TRACKERS}
         self._below = tuple(host[1:] for host in self._hosts if host.startswith("*."))
-        self._trackers = _WATCHERS if TRACKERS in words else frozenset()
+        self._trackers = _TRACKER_HOSTS if TRACKERS in words else frozenset()
 
     def blocks(self, url: str, resource_type: str) -> bool:
-        """Return whether this request is not to be made."""
+        """Return whether a request is blocked."""
         if resource_type in self._types:
             return True
         parts = urlsplit(url)
@@ -74,20 +73,69 @@ class Blocker:
         return any(".".join(labels[first:]) in self._trackers for first in range(len(labels)))
 
 
+class PausableTimeouts:
+    """The timeouts of one page; they pause while a request of the page waits for a rate limit."""
+
+    def __init__(self) -> None:
+        self._deadlines: list[asyncio.Timeout] = []
+        self._left: dict[asyncio.Timeout, float] = {}
+        self._waiting = 0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Pause all timeouts during the block."""
+        self._waiting += 1
+        if self._waiting == 1:
+            self._pause()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if self._waiting == 0:
+                self._resume()
+
+    @contextmanager
+    def pausing(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Make an entered timeout pausable during the block."""
+        self._deadlines.append(deadline)
+        if self._waiting:
+            self._pause()
+        try:
+            yield
+        finally:
+            self._deadlines.remove(deadline)
+            self._left.pop(deadline, None)
+
+    def _pause(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for deadline in self._deadlines:
+            when = deadline.when()
+            if when is None or deadline.expired():
+                continue
+            self._left[deadline] = when - now
+            deadline.reschedule(None)
+
+    def _resume(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for deadline, left in self._left.items():
+            deadline.reschedule(now + left)
+        self._left.clear()
+
+
 BeforeSubrequest = Callable[[str], Awaitable[Any]]
 _TOO_MANY = 429
 _FIRST_BAD = 400
 _DATA = frozenset({"xhr", "fetch"})
 _MOST_CAPTURED = 200
-_ENDLESS = frozenset({"eventsource", "websocket", "ping", "media"})  # these say nothing of idleness
-_LOOK = 0.05  # seconds
+_ENDLESS = frozenset({"eventsource", "websocket", "ping", "media"})  # they do not count as activity
+_POLL = 0.05  # seconds
 _OWN_HEADERS = frozenset({"cookie", "user-agent", "host", "content-length", "accept-encoding"})
-"""Headers that the browser sees to by itself."""
+"""Headers that the browser sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What holds for the traffic of every page."""
+class TrafficRules:
+    """The rules for the requests of every page."""
 
     blocker: Blocker
     captured: tuple[UserPattern, ...] = ()
@@ -95,25 +143,25 @@ class Rules:
     largest_body: int = 50_000_000
 
 
-@dataclass(eq=False)  # no slots: the library leaves marks on whoever listens to it
+@dataclass(eq=False)  # no slots: the library sets attributes on listeners
 class Traffic:
-    """The requests of one page. `main` is the last answer that the page itself was made of."""
+    """The requests of one page. `main` is the response of its last document."""
 
     page: Page
-    rules: Rules
+    rules: TrafficRules
     usage: Usage
-    patience: Patience
+    timeouts: PausableTimeouts
     headers: Mapping[str, str]
     permit: Permit | None = None
     main: Response | None = None
     subrequests: int = 0
     blocked: int = 0
     failure: LonglineError | None = None
-    """Why a request of the page could not be made; without it, the page is not whole."""
+    """Why a request of the page was not sent; the page is incomplete without it."""
     documents: int = 0
-    """How many documents the page itself was made of, one after the other."""
+    """The number of documents that the page has loaded."""
     failed: list[tuple[str, int | None]] = field(default_factory=list)
-    """Requests of the page's own scripts that failed, with their status; None without an answer."""
+    """Failed requests of the page's own scripts, with their status; None without a response."""
     _is_under_way: bool = False
     _open: set[Request] = field(default_factory=set)
     _answers: list[Response] = field(default_factory=list)
@@ -122,7 +170,7 @@ class Traffic:
     _turns: set[asyncio.Future[Any]] = field(default_factory=set)
 
     async def watch(self) -> None:
-        """Begin to look at the page's requests."""
+        """Start to handle the page's requests."""
         self.page.on("request", self._begun)
         self.page.on("requestfinished", self._ended)
         self.page.on("requestfailed", self._lost)
@@ -130,42 +178,42 @@ class Traffic:
         await self.page.route("**/*", self._route)
 
     async def idle(self, seconds: float) -> None:
-        """Return when no request was under way for so many seconds."""
+        """Return when no request was in flight for this many seconds."""
         quiet = 0.0
         while quiet < seconds:
-            await asyncio.sleep(_LOOK)
-            quiet = 0.0 if self._open else quiet + _LOOK
+            await asyncio.sleep(_POLL)
+            quiet = 0.0 if self._open else quiet + _POLL
 
     async def settle(self) -> None:
-        """Pay for the redirects that the browser followed by itself: the next request waits."""
+        """Take slots for the redirects that the browser followed by itself."""
         while self._hops and self.failure is None:
             await self._take_turn(self._hops.pop())
 
     async def stop(self) -> None:
-        """Give up the turns that requests of the page still wait for."""
+        """Cancel the waits of requests of the page."""
         for turn in self._turns:
             turn.cancel()
         with suppress(PlaywrightError):
             await self.page.unroute_all(behavior="ignoreErrors")
 
     async def captured(self) -> dict[str, Any]:
-        """Return the JSON answers that were to be read along, by address.
+        """Return the captured JSON responses by URL.
 
-        An address that answered several times has #2, #3 … behind it.
+        Further responses of a URL have #2, #3 … appended to it.
         """
         found: dict[str, Any] = {}
         for answer in self._answers:
             with suppress(PlaywrightError, orjson.JSONDecodeError):
                 body = await answer.body()
                 if len(body) <= self.rules.largest_body:
-                    found[_free(answer.url, found)] = read_json(body)
+                    found[_unused_key(answer.url, found)] = read_json(body)
         return found
 
     def _begun(self, request: Request) -> None:
         if request.resource_type not in _ENDLESS:
             self._open.add(request)
         if request.redirected_from is not None:
-            # The browser follows these without asking us.
+            # The browser follows these by itself.
             self._count()
             self._hops.append(request.url)
 
@@ -175,13 +223,13 @@ class Traffic:
     def _lost(self, request: Request) -> None:
         self._ended(request)
         reason = request.failure or ""
-        # What we block, and what the page itself gives up, is no failure.
+        # Blocked requests, and those that the page cancels, are not failures.
         is_wanted = "BLOCKED" not in reason and "ABORTED" not in reason
         if is_wanted and self._is_own(request):
             self.failed.append((request.url, None))
 
     def _is_own(self, request: Request) -> bool:
-        """Whether a script of the page asked its own site for data."""
+        """Whether a script of the page requested data from its own site."""
         if request.resource_type not in _DATA:
             return False
         return _site(request.url) == _site(self.page.url)
@@ -203,20 +251,20 @@ class Traffic:
             self._answers.append(response)
         elif not self._is_capture_full:
             self._is_capture_full = True
-            reason = f"{self.page.url} received more than {_MOST_CAPTURED} answers to capture"
+            reason = f"{self.page.url} received more than {_MOST_CAPTURED} responses to capture"
             self.usage.add_event(CUT, reason=reason)
 
     def _is_captured(self, url: str) -> bool:
         return any(pattern.search(url) for pattern in self.rules.captured)
 
     async def _route(self, route: Route) -> None:
-        # A page may be closed under our hands; then nobody waits for this request any more.
+        # The page may be closed meanwhile.
         with suppress(PlaywrightError):
             await self._decide(route, route.request)
 
     async def _decide(self, route: Route, request: Request) -> None:
         if not self._is_under_way and request.is_navigation_request():
-            self._is_under_way = True  # its token was taken by the chain
+            self._is_under_way = True  # its slot was taken by the chain
             await route.continue_(headers=self._with_own(request.headers))
             return
         if self.rules.blocker.blocks(request.url, request.resource_type):
@@ -229,12 +277,12 @@ class Traffic:
             await route.abort("blockedbyclient")
 
     async def _is_permitted(self, request: Request) -> bool:
-        """Ask whether the page itself may become another document; its parts may load."""
+        """Return whether the page may navigate to another document; its parts may load."""
         is_document = request.is_navigation_request() and request.frame == self.page.main_frame
         if self.permit is None or not is_document:
             return True
         try:
-            with self.patience.waiting():
+            with self.timeouts.waiting():
                 await self.permit(request.url)
         except LonglineError as error:
             self.failure = self.failure or error
@@ -242,7 +290,7 @@ class Traffic:
         return True
 
     def _with_own(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Add the source's headers: to the page alone, since its parts may be on any host."""
+        """Add the source's headers to the page only, since its parts may be on any host."""
         own = {name.lower(): value for name, value in self.headers.items()}
         return {**headers, **{n: v for n, v in own.items() if n not in _OWN_HEADERS}}
 
@@ -251,15 +299,14 @@ class Traffic:
         self.usage.requests += 1
 
     async def _take_turn(self, url: str) -> bool:
-        """Wait for the pace of a host; False when the request is not to be made."""
+        """Wait for the rate limit of a host; return False when the request must not be sent."""
         if self.rules.before is None:
             return True
-        # The browser calls us in tasks of its own, so this one has no group to live in; `stop`
-        # ends it.
+        # The browser calls us in its own tasks, so this one has no task group; `stop` ends it.
         turn = asyncio.ensure_future(self.rules.before(url))
         self._turns.add(turn)
         try:
-            with self.patience.waiting(), self.usage.waiting:
+            with self.timeouts.waiting(), self.usage.waiting:
                 await asyncio.wait({turn})
         finally:
             turn.cancel()
@@ -270,7 +317,7 @@ class Traffic:
         if error is None:
             return True
         if isinstance(error, PrivateAddress):
-            # Pages ask this machine for reasons of their own; they are shown without the answer.
+            # Some pages request from this machine; they are shown without the response.
             self.usage.add_event("address.refused", url=url, address=error.address)
             self.blocked += 1
             return False
@@ -280,7 +327,7 @@ class Traffic:
         return False
 
 
-def _free(url: str, taken: Mapping[str, Any]) -> str:
+def _unused_key(url: str, taken: Mapping[str, Any]) -> str:
     if url not in taken:
         return url
     number = 2
@@ -290,6 +337,6 @@ def _free(url: str, taken: Mapping[str, Any]) -> str:
 
 
 def _site(url: str) -> str:
-    """Return what the hosts of one site have in common, roughly: api.shop.test and shop.test."""
+    """Return the common part of the hosts of one site, roughly: api.shop.test and shop.test."""
     host = urlsplit(url).hostname or ""
     return host if host.replace(".", "").isdigit() else ".".join(host.split(".")[-2:])
