@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests share: virtual time, and a web server to script."""
+"""Fixtures that all tests share: virtual time, and a web server to script."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.scripted_site import ScriptedSite
 from tests.servers import PostgresServer, RedisServer, postgres_running, redis_running
 from tests.virtual import VirtualClock, VirtualLoop
 
-_WAITING = {"conformance", "cluster", "lifecycle"}
+_WAITING = {"distributed", "services", "judge"}
+
+# A busy machine is not a failure: no test is judged by the time that an example takes.
+settings.register_profile("longline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("longline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the rooms that mostly wait for processes of their own.
+    """Begin with the folders whose tests mostly wait for processes of their own.
 
     So one process of pytest has them, while the others compute, and what is left for the end is
-    small. The tests of a room that share a worker are not torn apart.
+    small. The tests of a folder that share a worker are not torn apart.
     """
     items.sort(key=lambda item: item.path.parent.name not in _WAITING)
 

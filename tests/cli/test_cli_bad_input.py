@@ -215,7 +215,7 @@ EVERY = [
 @pytest.mark.parametrize(
     ("address", "mentioned"),
     [
-        ("nonsense", "address"),
+        ("nonsense", "URL"),
         ("postgresql://me:secret@127.0.0.1:9/x", "127.0.0.1:9"),
         ("mysql://me:secret@db/x", "PostgreSQL"),
         ("sqlite:////nowhere/x.sqlite", "unable to open"),  # SQLite's own words

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 from aiohttp import web
@@ -31,7 +32,9 @@ class Bench:
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
         retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
         policies = Policies(self.limiter, self.breaker, retry, ignored)
-        self.link: Middleware = build_chain(self.transport, policies, clock)
+        self.closing = AsyncExitStack()
+        self.closing.push_async_callback(self.transport.close)
+        self.link: Middleware = build_chain(self.transport, policies, clock, self.closing)
 
     async def get(self, url: str, **values: object) -> str:
         page = await self.link(Request(url, **values), self.usage)  # type: ignore[arg-type]  # a test's shorthand
@@ -42,7 +45,7 @@ class Bench:
 async def bench(clock: VirtualClock) -> AsyncIterator[Bench]:
     bench = Bench(clock)
     yield bench
-    await bench.transport.close()
+    await bench.closing.aclose()
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -253,7 +256,7 @@ async def test_an_override_of_the_host_goes_on_without_asking(
     assert await bench.get(f"{site.url}/a") == "x"
 
     assert site.hits["/robots.txt"] == 0
-    await bench.transport.close()
+    await bench.closing.aclose()
 
 
 async def test_a_host_without_robots_allows_all(site: ScriptedSite, bench: Bench) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -52,6 +53,7 @@ def chain(
             concurrency_limiter=concurrency_limiter,
         ),
         clock,
+        AsyncExitStack(),
     )
 
 
@@ -99,6 +101,7 @@ async def test_processes_share_pace_and_room(clock: VirtualClock) -> None:
                 concurrency_limiter=ConcurrencyLimiter(2, clock=clock, backend=rooms),
             ),
             clock,
+            AsyncExitStack(),
         )
         for _ in range(3)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,7 +33,9 @@ class Client:
             breaker=CircuitBreaker(clock=clock),
             retry=RetryHandler(3, 0.001, circuit_breaker_threshold=None, clock=clock),
         )
-        self._chain = build_chain(self._transport, policies, clock)
+        self._closing = AsyncExitStack()
+        self._closing.push_async_callback(self._transport.close)
+        self._chain = build_chain(self._transport, policies, clock, self._closing)
 
     async def __aenter__(self) -> Self:
         return self
@@ -43,7 +46,7 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._transport.close()
+        await self._closing.aclose()
 
     async def ask(self, path: str, **values: Any) -> Page:
         """Ask for a path; `{other}` in it stands for the same site under another name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ class Bench:
         self.clock = clock
         self.transport = HttpTransport(HttpOptions(timeout=10), clock)
         self.cursors: list[Cursor] = []
+        self.closing = AsyncExitStack()
+        self.closing.push_async_callback(self.transport.close)
         self.usage = Usage()
         self.notes: list[str] = []
         self.cuts: list[str] = []
@@ -143,4 +146,4 @@ class Bench:
             RetryHandler(circuit_breaker_threshold=None, clock=self.clock, jitter=0.0),
             identity=ClientIdentity(auth=auth),
         )
-        return build_chain(self.transport, policies, self.clock)
+        return build_chain(self.transport, policies, self.clock, self.closing)

@@ -20,4 +20,4 @@ def api(site: ScriptedSite) -> ApiSite:
 async def bench(site: ScriptedSite, clock: VirtualClock) -> AsyncIterator[Bench]:
     bench = Bench(site, clock)
     yield bench
-    await bench.transport.close()
+    await bench.closing.aclose()

@@ -39,6 +39,6 @@ async def test_only_a_large_answer_is_parsed_in_a_thread(
 
     items = await bench.find(MANIFEST)
 
-    await bench.transport.close()
+    await bench.closing.aclose()
     assert len(items) == count
     assert (threads != {threading.get_ident()}) == is_apart

@@ -29,7 +29,6 @@ ASKED: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
     "what the dead held": lambda store, job: store.queue.reclaim(Reclaim(job, EPOCH)),
     "which jobs are over": lambda store, _: store.chunks.over(),
     "when one was finished": lambda store, job: store.chunks.last_finish(job),
-    "which was the last": lambda store, job: store.queue.progress([job]),
 }
 NARROW = ("state=?", "kind=?", "ix_items_finished")
 """What a step says that reads a part of a job's items or events, and not all of them."""
@@ -77,3 +76,18 @@ async def test_an_answer_about_a_running_job_needs_none_of_its_finished_items(
     steps = database.stream(lambda connection: steps_of(connection, heard))
     assert steps
     assert [step for step in steps if not any(word in step for word in NARROW)] == []
+
+
+async def test_the_item_that_was_finished_last_is_found_by_its_index(
+    store: Store, database: Database
+) -> None:
+    job = await queued(store, "a", "b", is_last=True)
+    await store.queue.finish(stored((await leased(store, job))[0]))
+
+    with listening() as heard:
+        found = await store.queue.progress([job.id])
+
+    (last,) = [one for one in heard if "LIMIT" in one[0]]
+    steps = database.stream(lambda connection: steps_of(connection, [last]))
+    assert found[job.id].last_key == "a"
+    assert all("ix_items_finished" in step for step in steps)

@@ -91,10 +91,9 @@ class Policies:
 
 
 def build_chain(
-    transport: Middleware, policies: Policies, clock: Clock, closing: AsyncExitStack | None = None
+    transport: Middleware, policies: Policies, clock: Clock, closing: AsyncExitStack
 ) -> Middleware:
     """Wrap a transport in the middlewares; `closing` ends their background work."""
-    closing = closing or AsyncExitStack()
     chain = _build_inner(transport, policies, clock, closing)
     chain = CoalescingMiddleware(chain)
     identity = policies.identity
