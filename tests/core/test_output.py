@@ -36,7 +36,7 @@ STREAMS = {
     "cli/closed_pipe.py",  # replaces the descriptor when its reader is gone
     "cli/main.py",
     "distributed/celery_worker.py",  # logs of a worker, behind the guard
-    "distributed/celery_process.py",  # hands its descriptor to a child
+    "distributed/processes.py",  # hands its descriptor to a child
     "http/archive/packing_process.py",  # a protocol between two of our processes
     "http/middleware/html_probe.py",  # the same
 }

@@ -24,7 +24,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
-from tests.distributed.test_cluster_sweeping import a_dead_child
+from tests.distributed.test_sweeper import a_dead_child
 
 pytestmark = pytest.mark.real_time
 

@@ -13,16 +13,14 @@ import sys
 from typing import Any
 
 import orjson
-from celery import signals
+from celery import Celery, signals
 
 from longline.config.settings import Settings
 from longline.core.logging import LogOptions, configure_logging, log_context
 from longline.core.output import protected_output
-from longline.distributed.app import QUEUES, make_app
-from longline.distributed.celery_process import Drain, WorkerPlan, die_with
+from longline.distributed.app import COLLECT, DISCOVER, EXPORT, FINISH, QUEUES, make_app
 from longline.distributed.child import Child
-from longline.distributed.reports import Reports
-from longline.distributed.tasks import add_tasks
+from longline.distributed.processes import Drain, Reports, WorkerPlan, die_with
 
 
 def main() -> int:
@@ -34,7 +32,7 @@ def main() -> int:
     drain = Drain()
     child = Child(settings, drain, Reports(plan.reports), queues=plan.queues)
     app = make_app(settings)
-    add_tasks(app, child)
+    _add_tasks(app, child)
     # Weak references would be gone before the first signal.
     signals.worker_process_init.connect(_calling(child.begin), weak=False)
     signals.worker_process_shutdown.connect(_calling(child.end), weak=False)
@@ -53,6 +51,19 @@ def main() -> int:
     with log_context(worker=plan.name):
         worker.start()
     return int(worker.exitcode or 0)
+
+
+def _add_tasks(app: Celery, child: Child) -> None:
+    """Register the tasks; they are run in processes that are forked after this.
+
+    None has a limit of Celery's: a child may discover for hours beside the chunks that it works on,
+    which the engine gives their time. One whose loop hangs is killed by its supervisor.
+    """
+    # Of a child that dies while it discovers, the sweeper counts the deaths, and sends another.
+    app.task(child.discover, name=DISCOVER, reject_on_worker_lost=False)
+    app.task(child.collect, name=COLLECT)
+    app.task(child.finish, name=FINISH)
+    app.task(child.export, name=EXPORT)
 
 
 def _calling(function: Any) -> Any:

@@ -19,9 +19,8 @@ from celery.exceptions import Reject
 from longline.config.settings import Settings
 from longline.core.errors import StoreError
 from longline.distributed.app import Messages
-from longline.distributed.celery_process import Drain, die_with
-from longline.distributed.reports import ENDED, Reports
-from longline.distributed.working import Working
+from longline.distributed.processes import ENDED, Drain, Reports, die_with
+from longline.distributed.worker import ChildWorker
 from longline.engine.extractor import is_of_the_process, no_stray_cancellation
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class Child:
         self._parent = os.getpid()
         self._runner: asyncio.Runner
         self._messages: Messages
-        self._working: Working | None = None
+        self._working: ChildWorker | None = None
         self._is_at_work = False
 
     def begin(self) -> None:
@@ -85,7 +84,7 @@ class Child:
         """Write the records of a job."""
         self._do(lambda working: working.export(order))
 
-    def _do(self, task: Callable[[Working], Awaitable[None]]) -> None:
+    def _do(self, task: Callable[[ChildWorker], Awaitable[None]]) -> None:
         if self._drain.has_begun:
             # Back into the queue, for another worker; to be acknowledged it would wait for a sweep.
             raise Reject("the worker is to end", requeue=True)
@@ -100,7 +99,7 @@ class Child:
             self._reports.tell(ENDED)
             self._is_at_work = False
 
-    async def _answer(self, task: Callable[[Working], Awaitable[None]]) -> None:
+    async def _answer(self, task: Callable[[ChildWorker], Awaitable[None]]) -> None:
         try:
             with no_stray_cancellation():
                 working = await self._awake()
@@ -123,7 +122,7 @@ class Child:
         if self._working is None:
             return
         try:
-            await self._working.give_back()
+            await self._working.release_after_error()
         except Exception as error:  # noqa: BLE001  # the database may be what the error came from
             _LOG.warning("leases could not be released and will expire: %r", error)
 
@@ -131,9 +130,9 @@ class Child:
         await self._let_go()
         await asyncio.sleep(_PAUSE)
 
-    async def _awake(self) -> Working:
+    async def _awake(self) -> ChildWorker:
         if self._working is None:
-            working = Working(
+            working = ChildWorker(
                 self._settings,
                 self._messages,
                 self._drain,
@@ -153,7 +152,7 @@ class Child:
         if not self._is_at_work and self._working is not None:
             self._run(self._tidy_up(self._working))
 
-    async def _tidy_up(self, working: Working) -> None:
+    async def _tidy_up(self, working: ChildWorker) -> None:
         try:
             await working.tidy()
         except Exception as error:  # noqa: BLE001  # an alarm that raises would end the child

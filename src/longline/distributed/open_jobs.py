@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import OPEN_STATES, Job
-from longline.distributed.reports import Reports
+from longline.distributed.processes import Reports
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
 from longline.engine.options import options_of

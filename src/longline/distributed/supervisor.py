@@ -20,9 +20,9 @@ from longline.core.errors import LonglineError, StoreError, StoreTooNew, StoreUn
 from longline.core.model import Job
 from longline.core.threads import Threads
 from longline.distributed.app import QUEUES, Messages, broker_of
-from longline.distributed.celery_process import Consumer, WorkerOptions
 from longline.distributed.clock import SharedClock
 from longline.distributed.errors import BrokerUnreachable
+from longline.distributed.processes import Consumer, WorkerOptions
 from longline.distributed.registry import Mirror, Presence, Presences
 from longline.distributed.sweeper import Children, Sweeper
 from longline.engine.committer import first_of

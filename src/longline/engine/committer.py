@@ -92,7 +92,10 @@ class Committer:
             return
         ends = await self._queue.complete_all([finish for finish, _ in batch])
         for (finish, origin), end in zip(batch, ends, strict=True):
-            origin.committed(finish, None if isinstance(end, LeaseLost) else end)
+            try:
+                origin.committed(finish, None if isinstance(end, LeaseLost) else end)
+            except Exception as error:  # noqa: BLE001  # that of one job is not that of the others
+                origin.fail(error)
 
 
 async def _is_settled(finish: Completion, origin: CommitQueue) -> bool:

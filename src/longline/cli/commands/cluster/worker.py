@@ -75,7 +75,7 @@ def command(
     flight and releases the others; a second one exits immediately, which loses no data.
     """
     try:
-        from longline.distributed.celery_process import WorkerOptions  # noqa: PLC0415  # an optional part
+        from longline.distributed.processes import WorkerOptions  # noqa: PLC0415  # an optional part
         from longline.distributed.supervisor import run_worker  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise MissingExtra("cluster", "a worker") from error

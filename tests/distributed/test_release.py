@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from longline.core.model import Item, ItemState, Job, JobState
-from longline.distributed.release import give_back, hand_back
-from longline.distributed.reports import Reports
+from longline.distributed.processes import Reports
+from longline.distributed.worker import release_after_error, release_of
 from longline.engine.owner import this_child
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
@@ -60,7 +60,7 @@ async def discovering(store: Store, job: Job, clock: VirtualClock) -> None:
 async def broken_off(store: Store, job: Job, clock: VirtualClock) -> bool:
     """Have an item begun and given back; say whether it was tried alone."""
     taken = await in_hand(store, job, clock, this_child())
-    await give_back(store, clock.now(), [lease.id for lease in taken.leases])
+    await release_after_error(store, clock.now(), [lease.id for lease in taken.leases])
     return taken.is_alone
 
 
@@ -70,7 +70,7 @@ async def test_others_go_on_at_once_and_what_was_begun_is_tried_alone(
     job = await a_job(store, clock, 2)
     begun, unbegun = (await in_hand(store, job, clock, this_child())).leases
 
-    await give_back(store, clock.now(), [begun.id])
+    await release_after_error(store, clock.now(), [begun.id])
 
     first = await in_hand(store, job, clock, ANOTHER)
     second = await in_hand(store, job, clock, ANOTHER)
@@ -94,7 +94,7 @@ async def test_what_others_hold_stays_theirs(store: Store, clock: VirtualClock) 
     await in_hand(store, job, clock, ANOTHER)
     await in_hand(store, job, clock, this_child())
 
-    await give_back(store, clock.now(), [])
+    await release_after_error(store, clock.now(), [])
 
     assert await store.chunks.owners(job.id) == [ANOTHER]
     assert (await store.queue.counts(job.id))[ItemState.LEASED] == 2
@@ -105,13 +105,13 @@ async def test_a_discovery_that_breaks_off_three_times_pauses_the_job(
 ) -> None:
     job = await a_job(store, clock, 0)
     await discovering(store, job, clock)
-    await give_back(store, clock.now(), [])
+    await release_after_error(store, clock.now(), [])
     await discovering(store, job, clock)
-    await give_back(store, clock.now(), [])
+    await release_after_error(store, clock.now(), [])
     assert (await store.jobs.get(job.id)).state is JobState.RUNNING
     await discovering(store, job, clock)
 
-    await give_back(store, clock.now(), [])
+    await release_after_error(store, clock.now(), [])
 
     left = await store.jobs.get(job.id)
     assert left.state is JobState.PAUSED
@@ -125,7 +125,7 @@ async def test_a_discovery_with_items_in_hand_beside_it_is_not_blamed(
     await discovering(store, job, clock)
     await in_hand(store, job, clock, this_child())
 
-    await give_back(store, clock.now(), [])
+    await release_after_error(store, clock.now(), [])
 
     assert await store.chunks.owners(job.id) == []
     assert await store.events.list(job.id, kind="discovery.killed") == []
@@ -139,7 +139,7 @@ async def test_what_is_handed_back_for_an_error_of_its_job_is_no_suspect(
     second = await in_hand(store, job, clock, this_child())
     other = await in_hand(store, job, clock, this_child())
 
-    await hand_back(store, job.id, {first.owner, second.owner}, clock.now())
+    await release_of(store, job.id, {first.owner, second.owner}, clock.now())
 
     assert await store.chunks.owners(job.id) == [other.owner]
     (event,) = await store.events.list(job.id, kind="leases.reclaimed")

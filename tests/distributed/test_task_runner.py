@@ -14,7 +14,7 @@ from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import Job
 from longline.distributed.open_jobs import OpenJobs
-from longline.distributed.reports import Reports
+from longline.distributed.processes import Reports
 from longline.distributed.task_runner import TaskRunner
 from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
@@ -49,8 +49,8 @@ CHILD = """
 import os, sys
 from pathlib import Path
 from longline.distributed.child import Child
-from longline.distributed.celery_process import Drain
-from longline.distributed.reports import Reports
+from longline.distributed.processes import Drain
+from longline.distributed.processes import Reports
 from longline.config.settings import Settings
 
 class Foreign(BaseException):

@@ -10,11 +10,10 @@ import pytest
 
 from longline.config.settings import Settings
 from longline.core.model import Item, Job
-from longline.distributed.celery_process import Drain
-from longline.distributed.crew import Crew
 from longline.distributed.open_jobs import OpenJobs
-from longline.distributed.reports import Reports
+from longline.distributed.processes import Drain, Reports
 from longline.distributed.task_runner import TaskRunner
+from longline.distributed.worker import Multiplexer
 from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
@@ -65,13 +64,13 @@ def hands(store: Store, clock: VirtualClock) -> Hands:
 @pytest.fixture
 async def crew(
     store: Store, clock: VirtualClock, hands: Hands, tmp_path: Path
-) -> AsyncIterator[Crew]:
+) -> AsyncIterator[Multiplexer]:
     settings = Settings(home=tmp_path)
     reading, writing = os.pipe()
     async with open_shared_http(settings, clock) as http, Runtime(store, clock) as runtime:
         reports = Reports(writing)
         jobs = OpenJobs(settings, runtime, http, reports)
-        yield Crew(
+        yield Multiplexer(
             store,
             jobs,
             clock,
@@ -112,7 +111,7 @@ async def suspect(store: Store, clock: VirtualClock) -> Job:
 
 @pytest.mark.usefixtures("suspect")
 async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
-    crew: Crew, hands: Hands, clock: VirtualClock
+    crew: Multiplexer, hands: Hands, clock: VirtualClock
 ) -> None:
     async with crew.beside(has_limit=False, is_finding=True):
         await clock.sleep(50)
@@ -125,7 +124,7 @@ async def test_whoever_only_discovers_takes_a_suspect_that_nobody_has_come_for(
 
 @pytest.mark.usefixtures("suspect")
 async def test_nothing_is_taken_beside_a_suspect(
-    crew: Crew, hands: Hands, store: Store, clock: VirtualClock
+    crew: Multiplexer, hands: Hands, store: Store, clock: VirtualClock
 ) -> None:
     async with crew.beside(has_limit=False, is_finding=True):
         await clock.sleep(70)
@@ -140,7 +139,7 @@ async def test_nothing_is_taken_beside_a_suspect(
 
 @pytest.mark.usefixtures("suspect")
 async def test_whoever_has_other_work_in_hand_takes_no_suspect(
-    crew: Crew, hands: Hands, clock: VirtualClock
+    crew: Multiplexer, hands: Hands, clock: VirtualClock
 ) -> None:
     async with crew.beside(has_limit=False):
         await clock.sleep(200)
@@ -150,7 +149,7 @@ async def test_whoever_has_other_work_in_hand_takes_no_suspect(
 
 
 async def test_a_job_that_takes_long_to_end_holds_up_no_other(
-    crew: Crew, hands: Hands, store: Store, clock: VirtualClock
+    crew: Multiplexer, hands: Hands, store: Store, clock: VirtualClock
 ) -> None:
     slow = await store.jobs.create(NewJob("slow", {}, {}, clock.now()))
     await store.jobs.start(slow.id, clock.now(), engine="celery")
@@ -167,7 +166,7 @@ async def test_a_job_that_takes_long_to_end_holds_up_no_other(
 
 
 async def test_a_message_is_not_done_before_the_end_of_its_job(
-    crew: Crew, hands: Hands, store: Store, clock: VirtualClock
+    crew: Multiplexer, hands: Hands, store: Store, clock: VirtualClock
 ) -> None:
     job = await found(store, clock, "last")
     begun = clock.now()

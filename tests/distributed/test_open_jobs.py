@@ -12,7 +12,7 @@ from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import Job
 from longline.distributed.open_jobs import OpenJobs
-from longline.distributed.reports import Reports
+from longline.distributed.processes import Reports
 from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store

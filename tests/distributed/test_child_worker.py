@@ -13,9 +13,8 @@ from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import Item, ItemState, Job, JobState
 from longline.distributed.app import Messages
-from longline.distributed.celery_process import Drain
-from longline.distributed.reports import Reports
-from longline.distributed.working import Working
+from longline.distributed.processes import Drain, Reports
+from longline.distributed.worker import ChildWorker
 from longline.drift.monitor import DriftMonitor
 from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
@@ -40,10 +39,10 @@ def said(logged: list[str]) -> list[str]:
 
 
 @pytest.fixture
-async def working(settings: Settings) -> AsyncIterator[Working]:
+async def working(settings: Settings) -> AsyncIterator[ChildWorker]:
     reading, writing = os.pipe()
     messages, queues = Messages(settings), ("process",)  # no other chunks are taken beside one
-    async with Working(settings, messages, Drain(), Reports(writing), queues=queues) as working:
+    async with ChildWorker(settings, messages, Drain(), Reports(writing), queues=queues) as working:
         yield working
     messages.close()
     os.close(reading)
@@ -76,7 +75,7 @@ async def offered(store: Store, site: str, count: int) -> tuple[Job, int]:
 
 
 async def test_messages_about_a_job_that_is_gone_do_nothing(
-    working: Working, store: Store, said: list[str]
+    working: ChildWorker, store: Store, said: list[str]
 ) -> None:
     await working.discover("gone")
     await working.finish("gone")
@@ -87,7 +86,7 @@ async def test_messages_about_a_job_that_is_gone_do_nothing(
 
 
 async def test_an_error_in_the_work_on_a_job_gives_back_all_of_it_that_was_in_hand(
-    working: Working,
+    working: ChildWorker,
     store: Store,
     half_open_site: GatedSite,
     said: list[str],
