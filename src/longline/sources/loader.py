@@ -79,7 +79,7 @@ def load_source(reference: str, manifest: Mapping[str, Any] | None = None) -> ty
     found = getattr(module, name, None)
     if found is None:
         raise BadSource(reference, f"there is no {name!r} in {place}")
-    return _check_source(reference, as_source(reference, found))
+    return _check_definition(reference, as_source(reference, found))
 
 
 def as_source(reference: str, found: Any) -> type[Source]:
@@ -109,7 +109,7 @@ def _load_plugin_source(reference: str) -> type[Source]:
     found = load_plugin(SOURCES, reference)
     if found is None:
         raise UnknownSource(reference, tuple(sorted([*BUILT_IN, *plugin_names(SOURCES)])))
-    return _check_source(reference, as_source(reference, found))
+    return _check_definition(reference, as_source(reference, found))
 
 
 def _load_manifest_file(path: Path) -> type[Source]:
@@ -179,10 +179,10 @@ def _only_source(reference: str, module: ModuleType) -> type[Source]:
             f"name a source, a function or a spider in it: {reference}:NAME"
         )
         raise BadSource(reference, problem)
-    return _check_source(reference, found[0])
+    return _check_definition(reference, found[0])
 
 
-def _check_source(reference: str, found: type[Source]) -> type[Source]:
+def _check_definition(reference: str, found: type[Source]) -> type[Source]:
     if not getattr(found, "name", ""):
         raise BadSource(reference, f"{found.__name__} has no name")
     if not found.layers():

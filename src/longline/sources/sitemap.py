@@ -129,14 +129,14 @@ def _sitemap_of(url: str, root: Any) -> Sitemap:
     kind = _local_name(root)
     if kind not in _ENTRIES:
         raise UnexpectedShape(url, f"not a sitemap or feed, but <{kind}>")
-    urls = [one for entry in _entries(kind, root) for one in _urls_of(kind, entry)]
+    urls = [one for entry in _feed_entries(kind, root) for one in _urls_of(kind, entry)]
     usable = tuple(filter(_is_decodable, urls))
     unusable = len(urls) - len(usable)
     problem = f"{unusable} URLs have characters that cannot be read" if unusable else None
     return Sitemap(kind == "sitemapindex", usable, problem)
 
 
-def _entries(kind: str, root: Any) -> Iterator[Any]:
+def _feed_entries(kind: str, root: Any) -> Iterator[Any]:
     if kind in {"urlset", "sitemapindex"}:
         return iter(root)
     # The items of RSS 2.0 are in its channel, those of RSS 1.0 next to it.

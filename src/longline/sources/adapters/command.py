@@ -109,7 +109,7 @@ async def lines_of(
         UnexpectedShape: it cannot be started, takes too long, or fails.
     """
     where = f"the command `{shlex.join(argv)}`"
-    program = await _start(where, argv, folder)
+    program = await _start_program(where, argv, folder)
     deadline = _Deadline(timeout, silence)
     try:
         splitter = _LineSplitter(longest)
@@ -142,7 +142,7 @@ def start_problem(argv: Sequence[str], folder: str | None = None) -> str | None:
     return None if os.access(path, os.X_OK) else f"{program} may not be executed"
 
 
-async def _start(where: str, argv: Sequence[str], folder: str | None) -> _Program:
+async def _start_program(where: str, argv: Sequence[str], folder: str | None) -> _Program:
     loop = asyncio.get_running_loop()
     if problem := start_problem(argv, folder):
         raise UnexpectedShape(where, f"it cannot be started: {problem}")

@@ -29,7 +29,7 @@ from longline.sources.api.pagination import (
     next_position,
     page_parameters,
 )
-from longline.sources.api.records import describe, digest, record_key, select_records
+from longline.sources.api.records import describe_value, digest, record_key, select_records
 from longline.sources.api.requests import EndpointClient, RequestBuilder
 from longline.sources.visit import Visit
 
@@ -269,7 +269,7 @@ class ApiDiscovery:
             task = ListTask(name, above, place=first_position(self._endpoints[name].pagination))
             self._builder.build(name, task.scope)
         except (ValueError, UnexpectedShape) as error:
-            problem = f"{name} cannot be requested for {describe(record)}: {error}"
+            problem = f"{name} cannot be requested for {describe_value(record)}: {error}"
             data = {"endpoint": name, "page": page.url, "problem": problem}
             return Item(f"{name} below {digest(record)}", page.url, data=data)
         return task

@@ -16,7 +16,7 @@ from longline.config.json_paths import JsonPath, find
 from longline.config.strict_model import StrictModel
 from longline.core.errors import UnexpectedShape
 from longline.http.messages import Page
-from longline.sources.api.records import describe, digest
+from longline.sources.api.records import describe_value, digest
 
 PAGINATION_KINDS = ("page", "offset", "cursor", "link", "next", "graphql")
 Into = Literal["query", "body", "variables"]
@@ -317,8 +317,8 @@ def _find_in(path: str, response: PageResponse) -> Any:
 
 
 def _unexpected(path: str, found: Any, wanted: str, response: PageResponse) -> UnexpectedShape:
-    inside = describe(response.body) if isinstance(response.body, Mapping) else "the response"
-    problem = f"{path!r} is {describe(found)} instead of {wanted}, in {inside}"
+    inside = describe_value(response.body) if isinstance(response.body, Mapping) else "the response"
+    problem = f"{path!r} is {describe_value(found)} instead of {wanted}, in {inside}"
     return UnexpectedShape(response.page.url, problem)
 
 

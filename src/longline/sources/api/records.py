@@ -100,7 +100,9 @@ def select_records(path: str, body: Any, url: str) -> list[Any]:
         advice = f"; for one record write [{path}], for a list by name values({path})"
     elif found is None:
         advice = f"; if it is missing when there are no records, write {path} || `[]`"
-    problem = f"records {path!r} is {describe(found)} instead of a list, in {describe(body)}"
+    problem = (
+        f"records {path!r} is {describe_value(found)} instead of a list, in {describe_value(body)}"
+    )
     raise UnexpectedShape(url, problem + advice)
 
 
@@ -115,15 +117,15 @@ def select_record(path: str, body: Any, url: str) -> Any:
         found = found[0]
     if isinstance(found, Mapping):
         return found
-    problem = f"records {path!r} is {describe(found)} instead of one object, in {describe(body)}"
-    raise UnexpectedShape(url, problem)
+    problem = f"records {path!r} is {describe_value(found)} instead of one object"
+    raise UnexpectedShape(url, f"{problem}, in {describe_value(body)}")
 
 
 def _select(path: str, body: Any, url: str) -> Any:
     try:
         return find(path, body)
     except ValueError as error:
-        raise UnexpectedShape(url, f"{error}, in {describe(body)}") from error
+        raise UnexpectedShape(url, f"{error}, in {describe_value(body)}") from error
 
 
 def record_key(parts: Sequence[str], record: Any, scope: Mapping[str, Any]) -> str:
@@ -138,7 +140,7 @@ def record_key(parts: Sequence[str], record: Any, scope: Mapping[str, Any]) -> s
 def _key_part(part: str, record: Any, scope: Mapping[str, Any]) -> str:
     value = _value_at(part, record, scope)
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        message = f"key {part!r} is {describe(value)} in {describe(record)}"
+        message = f"key {part!r} is {describe_value(value)} in {describe_value(record)}"
         raise ValueError(message)
     return str(value)
 
@@ -209,7 +211,7 @@ def _parse_value(field: ApiField, value: Any) -> Any:
     try:
         return read_value(field.type, value, locale=field.locale, form=field.form)
     except ValueError as error:
-        message = f"{describe(value)} cannot be read as {field.type}: {error}"
+        message = f"{describe_value(value)} cannot be read as {field.type}: {error}"
         raise ValueError(message) from error
 
 
@@ -222,7 +224,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(encoded).hexdigest()[:16]
 
 
-def describe(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return what kind of value this is, in a few words."""
     if value is None:
         return "missing"

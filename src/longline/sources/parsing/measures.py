@@ -146,7 +146,7 @@ def read_floor(value: str | float, _locale: str | None, _form: str | None) -> in
     Raises:
         ValueError: there is not one floor in it, or it lies above the last.
     """
-    text = _plain(value)
+    text = _floor_text(value)
     floor = _floor_in(_ALL.sub(" ", _OF.sub(" ", text)))
     floors = _floors_in(text)
     if floors is not None and floor > floors:
@@ -160,13 +160,13 @@ def read_floors(value: str | float, _locale: str | None, _form: str | None) -> i
     Raises:
         ValueError: it does not say.
     """
-    floors = value if isinstance(value, int) else _floors_in(_plain(value))
+    floors = value if isinstance(value, int) else _floors_in(_floor_text(value))
     if floors is None:
         raise ValueError("it does not say how many floors there are, as 3/6 or 6 floors do")
     return floors
 
 
-def _plain(value: str | float) -> str:
+def _floor_text(value: str | float) -> str:
     is_whole = isinstance(value, float) and value.is_integer()
     return plain(str(int(value) if is_whole else value)).lower()
 

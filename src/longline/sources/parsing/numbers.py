@@ -147,7 +147,7 @@ def amount_of(token: Token, locale: str | None, *, is_whole: bool = False, zeros
     Raises:
         ValueError: it is not written as the locale does, or can be read in two ways.
     """
-    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=is_whole)
+    whole, fraction = _split_decimals(token.body, decimal_mark(locale), is_whole=is_whole)
     power = int(token.power[1:] or 0) + zeros
     value = float(f"{token.sign}{whole or '0'}.{fraction or '0'}e{power}")
     if not math.isfinite(value):
@@ -169,7 +169,7 @@ def read_number(text: str, locale: str | None) -> float:
     value = amount_of(token, locale, zeros=zeros)
     if abs(value) < EXACT_IN_FLOATS or token.power:
         return value
-    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=False)
+    whole, fraction = _split_decimals(token.body, decimal_mark(locale), is_whole=False)
     return value if fraction.strip("0") else int(f"{token.sign}{whole}{'0' * zeros}")
 
 
@@ -182,7 +182,7 @@ def read_integer(text: str, locale: str | None) -> int:
     text = plain(text)
     token = only_signed(text)
     zeros = zeros_after(text, token)
-    whole, fraction = _cut(token.body, decimal_mark(locale), is_whole=not zeros)
+    whole, fraction = _split_decimals(token.body, decimal_mark(locale), is_whole=not zeros)
     if not token.power and not fraction.strip("0"):
         return int(f"{token.sign}{whole or '0'}{'0' * zeros}")
     value = amount_of(token, locale, zeros=zeros)
@@ -233,19 +233,19 @@ def _check_glued(text: str, token: Token) -> None:
         raise ValueError(f"{token.body}{glued[0] if glued else ''} is no number")
 
 
-def _cut(body: str, mark: str | None, *, is_whole: bool) -> tuple[str, str]:
+def _split_decimals(body: str, mark: str | None, *, is_whole: bool) -> tuple[str, str]:
     """Return the digits before and after the decimal mark."""
     digits = body.replace(" ", "").replace("'", "")
     if "." not in digits and "," not in digits:
         return digits, ""
-    mark = mark or _mark_of(digits, is_whole=is_whole, is_grouped=digits != body)
+    mark = mark or _detect_mark(digits, is_whole=is_whole, is_grouped=digits != body)
     head, _, fraction = digits.partition(mark)
     if not fraction.isdecimal() and fraction:
         raise ValueError("its points and commas contradict each other")
     return _ungrouped(head, "," if mark == "." else "."), fraction
 
 
-def _mark_of(digits: str, *, is_whole: bool, is_grouped: bool) -> str:
+def _detect_mark(digits: str, *, is_whole: bool, is_grouped: bool) -> str:
     last = max(digits.rfind("."), digits.rfind(","))
     mark, other = (".", ",") if digits[last] == "." else (",", ".")
     if other in digits:
@@ -267,12 +267,14 @@ def _ungrouped(head: str, mark: str) -> str:
     *middle, last = groups
     # Hindi numbers go by two after the first three: 12,34,567.
     is_sound = len(last) == len("000") and 1 <= len(first) <= len("000")
-    if not is_sound or not (_all_of(middle, 3) or (_all_of(middle, 2) and len(first) < len("000"))):
+    if not is_sound or not (
+        _all_have_length(middle, 3) or (_all_have_length(middle, 2) and len(first) < len("000"))
+    ):
         raise ValueError("its points and commas are not where this locale puts them")
     return head.replace(mark, "")
 
 
-def _all_of(groups: list[str], length: int) -> bool:
+def _all_have_length(groups: list[str], length: int) -> bool:
     return all(len(group) == length for group in groups)
 
 

@@ -49,7 +49,7 @@ def value_parser(kind: str) -> Reader:
     return _READERS[kind]
 
 
-def _text(value: Any, _locale: str | None, _form: str | None) -> str:
+def _parse_text(value: Any, _locale: str | None, _form: str | None) -> str:
     if isinstance(value, str):
         return " ".join(value.split())
     if isinstance(value, bool):
@@ -59,22 +59,24 @@ def _text(value: Any, _locale: str | None, _form: str | None) -> str:
     raise ValueError("it is not text")
 
 
-def _number(value: Any, locale: str | None, _form: str | None) -> float:
-    if not _is_number(value):
-        return read_number(_as_text(value), locale)
+def _parse_number(value: Any, locale: str | None, _form: str | None) -> float:
+    if not _is_numeric(value):
+        return read_number(_require_text(value), locale)
     # An int is a float to those who only read it, and the long ones keep their last digits.
-    return value if isinstance(value, int) and abs(value) > EXACT_IN_FLOATS else _finite(value)
+    return (
+        value if isinstance(value, int) and abs(value) > EXACT_IN_FLOATS else _finite_float(value)
+    )
 
 
-def _integer(value: Any, locale: str | None, _form: str | None) -> int:
-    if not _is_number(value):
-        return read_integer(_as_text(value), locale)
-    if isinstance(value, float) and not _finite(value).is_integer():
+def _parse_integer(value: Any, locale: str | None, _form: str | None) -> int:
+    if not _is_numeric(value):
+        return read_integer(_require_text(value), locale)
+    if isinstance(value, float) and not _finite_float(value).is_integer():
         raise ValueError("it is not a whole number")
     return int(value)
 
 
-def _boolean(value: Any, _locale: str | None, _form: str | None) -> bool:
+def _parse_boolean(value: Any, _locale: str | None, _form: str | None) -> bool:
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()
@@ -85,13 +87,13 @@ def _boolean(value: Any, _locale: str | None, _form: str | None) -> bool:
     raise ValueError("it is neither yes nor no")
 
 
-def _money(value: Any, locale: str | None, form: str | None) -> Any:
-    own = value if _is_number(value) or isinstance(value, Mapping) else _as_text(value)
+def _parse_money(value: Any, locale: str | None, form: str | None) -> Any:
+    own = value if _is_numeric(value) or isinstance(value, Mapping) else _require_text(value)
     return read_money(own, locale, form)
 
 
-def _url(value: Any, _locale: str | None, _form: str | None) -> str:
-    text = _as_text(value).strip()
+def _parse_url_value(value: Any, _locale: str | None, _form: str | None) -> str:
+    text = _require_text(value).strip()
     try:
         scheme = urlsplit(text).scheme.lower()
     except ValueError:
@@ -101,7 +103,7 @@ def _url(value: Any, _locale: str | None, _form: str | None) -> str:
     return without_userinfo(text)
 
 
-def _json(value: Any, _locale: str | None, _form: str | None) -> Any:
+def _parse_json(value: Any, _locale: str | None, _form: str | None) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -110,30 +112,30 @@ def _json(value: Any, _locale: str | None, _form: str | None) -> Any:
         raise ValueError(f"it is not JSON ({error})") from None
 
 
-def _measured(read: Callable[[str | float, str | None, str | None], Any]) -> Reader:
+def _with_measure(read: Callable[[str | float, str | None, str | None], Any]) -> Reader:
     def measured(value: Any, locale: str | None, form: str | None) -> Any:
-        return read(value if _is_number(value) else _as_text(value), locale, form)
+        return read(value if _is_numeric(value) else _require_text(value), locale, form)
 
     return measured
 
 
-def _is_number(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _finite(value: float) -> float:
+def _finite_float(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("it is not a finite number")
     return float(value)
 
 
-def _as_text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("it is not text")  # noqa: TRY004  # one kind of error for what is not read
     return value
 
 
-def _storable(read: Reader) -> Reader:
+def _within_64_bits(read: Reader) -> Reader:
     def reader(value: Any, locale: str | None, form: str | None) -> Any:
         number = read(value, locale, form)
         if isinstance(number, int) and not -_LARGEST // 2 <= number < _LARGEST:
@@ -144,19 +146,19 @@ def _storable(read: Reader) -> Reader:
 
 
 _READERS: Mapping[str, Reader] = {
-    "text": _text,
-    "number": _storable(_number),
-    "integer": _storable(_integer),
-    "money": _money,
-    "date": _measured(read_date),
-    "datetime": _measured(read_datetime),
-    "boolean": _boolean,
-    "duration": _measured(read_duration),
-    "area": _measured(read_area),
-    "floor": _measured(read_floor),
-    "floors": _measured(read_floors),
-    "url": _url,
-    "json": _json,
+    "text": _parse_text,
+    "number": _within_64_bits(_parse_number),
+    "integer": _within_64_bits(_parse_integer),
+    "money": _parse_money,
+    "date": _with_measure(read_date),
+    "datetime": _with_measure(read_datetime),
+    "boolean": _parse_boolean,
+    "duration": _with_measure(read_duration),
+    "area": _with_measure(read_area),
+    "floor": _with_measure(read_floor),
+    "floors": _with_measure(read_floors),
+    "url": _parse_url_value,
+    "json": _parse_json,
 }
 KINDS = tuple(_READERS)
 """What a value can be read as."""

@@ -1,4 +1,4 @@
-"""Our answers and errors as Scrapy has them, and what a Scrapy request says about its answer."""
+"""Convert requests, responses and errors between longline and Scrapy."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _CHAINS_OWN = frozenset({"accept-encoding", "connection", "content-length", "hos
 
 
 def accepted(request: Request, spider: Spider, settings: Settings) -> frozenset[int]:
-    """Return the statuses that come back as answers; the chain tries the others again, or raises.
+    """Return the statuses that the chain returns instead of retrying or raising.
 
-    Redirects are among them: Scrapy sends each hop through its filter of duplicates.
+    They include redirects: Scrapy sends each hop through its duplicate filter.
     """
     meta = request.meta
     if meta.get("handle_httpstatus_all") or meta.get("dont_retry"):
@@ -50,7 +50,7 @@ def accepted(request: Request, spider: Spider, settings: Settings) -> frozenset[
 
 
 def outgoing(request: Request) -> dict[str, str]:
-    """Return the headers of a request, without those that the chain decides on."""
+    """Return the headers of a request, without those that the chain sets."""
     pairs = ((name.decode("latin-1"), values) for name, values in request.headers.items())
     return {
         name: b", ".join(values).decode("latin-1")
@@ -60,56 +60,53 @@ def outgoing(request: Request) -> dict[str, str]:
 
 
 def response_of(page: Page, request: Request) -> Response:
-    """Return an answer as the kind of response that Scrapy would make of it."""
-    headers = Headers(_listed(page.headers))
-    headers.pop("Content-Encoding", None)  # the body is unpacked already
+    """Return a page as the type of response that Scrapy would make."""
+    headers = Headers(_header_lists(page.headers))
+    headers.pop("Content-Encoding", None)  # the body is decompressed already
     kind = responsetypes.from_args(headers=headers, url=page.url, body=page.body)
     request.meta["download_latency"] = page.seconds
     return kind(url=page.url, status=page.status, headers=headers, body=page.body, request=request)
 
 
-def told_as_scrapy(error: Exception) -> Exception:
-    """Return the error that an errback expects in place of ours; ours is its cause."""
-    told: Exception
+def scrapy_error(error: Exception) -> Exception:
+    """Return the error that an errback expects; the original is its cause."""
+    converted: Exception
     if isinstance(error, BadStatus):
-        told = HttpError(Response(error.url, status=error.status), str(error))
+        converted = HttpError(Response(error.url, status=error.status), str(error))
     elif isinstance(error, RobotsDisallowed):
-        told = IgnoreRequest(str(error))
+        converted = IgnoreRequest(str(error))
     else:
         cause = error.__cause__ if isinstance(error, RobotsUnreachable) else error
         name = _NAMES.get(type(cause or error), "DownloadFailedError")
         # These came with Scrapy 2.14.
         kind: type[Exception] = getattr(scrapy.exceptions, name, IgnoreRequest)
-        told = kind(str(error))
-    told.__cause__ = error
-    return told
+        converted = kind(str(error))
+    converted.__cause__ = error
+    return converted
 
 
-def _listed(headers: Mapping[str, str]) -> dict[str, Any]:
+def _header_lists(headers: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(headers, MultiMapping):
         return {name: headers.getall(name) for name in headers}
     return {name: [value] for name, value in headers.items()}
 
 
-# ---------------- Scrapy requests as JSON and back, whatever they carry; nothing is pickled
-
 _MARK = "$"
-"""The name under which a value stands that JSON has no form for: `{"$": "bytes", "as": …}`."""
+"""Marks a value without a JSON form: `{"$": "bytes", "as": …}`. Nothing is pickled."""
 
 
 def pack_request(request: Request, spider: Spider) -> dict[str, Any]:
     """Return a request as JSON.
 
     Raises:
-        UnexpectedShape: its callback is no method of the spider, or it carries something that
-            cannot be kept.
+        UnexpectedShape: its callback is not a method of the spider, or a value cannot be stored.
     """
     try:
-        said = request.to_dict(spider=spider)
+        values = request.to_dict(spider=spider)
     except ValueError as error:
-        problem = f"{error}; only methods of the spider can be kept as callbacks"
+        problem = f"{error}; only methods of the spider can be stored as callbacks"
         raise UnexpectedShape(str(request), problem) from error
-    return {name: pack(value, f"{request}: {name}") for name, value in said.items() if value}
+    return {name: pack(value, f"{request}: {name}") for name, value in values.items() if value}
 
 
 def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
@@ -119,10 +116,10 @@ def unpack_request(packed: Mapping[str, Any], spider: Spider) -> Request:
 
 
 def pack(value: Any, where: str) -> Any:
-    """Return a value as JSON; `where` it stands is told when that cannot be done.
+    """Return a value as JSON; `where` is its place in error messages.
 
     Raises:
-        UnexpectedShape: it is of a kind that cannot be kept.
+        UnexpectedShape: its type cannot be stored.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -143,7 +140,7 @@ def pack(value: Any, where: str) -> Any:
         fields = {name: pack(one, where) for name, one in ItemAdapter(value).items()}
         return {_MARK: "item", "class": f"{kind.__module__}:{kind.__qualname__}", "as": fields}
     problem = (
-        f"it carries a {type(value).__name__}, which cannot be kept in the database; "
+        f"it has a {type(value).__name__}, which cannot be stored; "
         "text, numbers, lists, mappings, dates and items can"
     )
     raise UnexpectedShape(where, problem)
@@ -174,15 +171,15 @@ def _item_class(name: str, kind: type[Spider]) -> type:
     module, _, path = name.partition(":")
     first, *others = path.split(".")
     if module == kind.__module__ and first in (names := _names_around(kind)):
-        # A file that was loaded twice has two classes of one name: the spider's own is meant.
+        # A file that was loaded twice has two classes of one name: use the spider's own.
         found: Any = names[first]
     else:
         found = getattr(importlib.import_module(module), first)
     for part in others:
         found = getattr(found, part)
-    # The database names a class: nothing but an item may be made of it.
+    # The class name comes from the database: only item classes may be instantiated.
     if not (isinstance(found, type) and ItemAdapter.is_item_class(found)):
-        raise UnexpectedShape(name, "it is no class of items")
+        raise UnexpectedShape(name, "it is not an item class")
     return found
 
 
@@ -202,6 +199,6 @@ _FORMS: dict[str, _Form] = {
     "time": (time, time.isoformat, time.fromisoformat),
     "timedelta": (timedelta, timedelta.total_seconds, lambda v: timedelta(seconds=v)),
     "decimal": (Decimal, str, Decimal),
-    # A plain mapping is packed before these are asked; this is for those with other names.
+    # Mappings with string keys are packed before; this is for all others.
     "pairs": ((), list, dict),
 }

@@ -1,7 +1,7 @@
-"""A Scrapy spider as a source, as it is: its requests go through our chain, its items into records.
+"""An unchanged Scrapy spider as a source: its requests go through the chain, its items to records.
 
-Each request becomes an item of the job, as does each thing scraped, queued together with the
-outcome of the page it was found on: after a crash nothing is lost and nothing is asked twice.
+Each request and each scraped item becomes an item of the job, committed with the outcome of its
+page: after a crash nothing is lost and no request is repeated.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from longline.sources.base import Needs, Options, Source, layer
 from longline.sources.visit import Visit
 
 _NOT_FOR_ERRBACKS = (CircuitOpen, Deferred, BudgetSpent)
-"""These say nothing about a request but that it is not its time."""
-_RECORDS_FIRST = 1_000_000  # what is scraped is stored before more is asked for
+"""Errors that defer a request and say nothing about it."""
+_RECORDS_FIRST = 1_000_000  # scraped items are stored before further requests
 _START = "start"
 _ITEM = "item"
 _NOT_REPEATED = (
@@ -60,11 +60,11 @@ class SpiderOptions(Options):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     record_key: str | None = None
-    """What makes a scraped item the same one next time; else its page and its `id` or `url`."""
+    """What identifies a scraped item across runs; default: its page and its `id` or `url`."""
 
 
 def scrapy_source(kind: type[Spider]) -> type[Source]:
-    """Make a source of the class of a spider.
+    """Return the source class of a spider class.
 
     Raises:
         BadSource: it has no name, or the settings of its project cannot be read.
@@ -90,7 +90,7 @@ def scrapy_source(kind: type[Spider]) -> type[Source]:
 class _SpiderSource(RecordSource):
     Options = SpiderOptions
     needs = Needs(extras={"scrapy": "scrapy"})
-    cookies = False  # the spider's own jars keep them, as Scrapy does and beyond the process
+    cookies = False  # the spider has its own cookie jars, which survive the process
     _spider: ClassVar[type[Spider]]
     _closed: str | None = None
 
@@ -101,7 +101,7 @@ class _SpiderSource(RecordSource):
         return Crawl(self._spider, arguments)
 
     async def discover(self, visit: Visit) -> AsyncIterator[Item | Cursor]:
-        """Yield what the spider begins with; the rest is found on the way."""
+        """Yield the start requests of the spider; layers find the rest."""
         for part in self.not_run:
             visit.warn(f"not run: {part}")
         for name in self._crawl.unused_limits():
@@ -112,7 +112,7 @@ class _SpiderSource(RecordSource):
 
     @layer()
     async def record(self, visit: Visit) -> Mapping[str, Any]:
-        """Return what was scraped; or ask for a page, and queue what the spider finds there.
+        """Return a scraped item; or fetch a page, and queue what the spider finds there.
 
         Raises:
             NothingToStore: it was a page.
@@ -121,7 +121,7 @@ class _SpiderSource(RecordSource):
             visit.address = visit.item.url
             return await self._scraped(visit)
         if self._closed is not None:
-            raise SkipItem(f"not asked: the spider has closed itself ({self._closed})")
+            raise SkipItem(f"skipped: the spider has closed itself ({self._closed})")
         raise NothingToStore(await self._page(visit))
 
     def carries_values(self, item: Item) -> bool:
@@ -131,7 +131,7 @@ class _SpiderSource(RecordSource):
         return _NOT_REPEATED if _ITEM in item.data else None
 
     async def teardown(self) -> None:
-        """Tell the spider that its run is over, if it was at work at all."""
+        """Close the spider, if it was used."""
         if "_crawl" in vars(self):
             await self._crawl.close(self._closed or "finished")
 
@@ -142,7 +142,7 @@ class _SpiderSource(RecordSource):
             return await super().record(visit)
         where = visit.item.url
         result = await self._crawl.processed(unpack(data[_ITEM], self._spider), where)
-        return _as_json(result, where)
+        return _item_as_json(result, where)
 
     async def _page(self, visit: Visit) -> str:
         crawl, data = self._crawl, visit.item.data
@@ -172,7 +172,7 @@ class _SpiderSource(RecordSource):
     async def _respond(self, visit: Visit, request: Request) -> Any:
         sent = self._crawl.dressed(request)
         if request.meta.get("proxy"):
-            visit.warn("not run: the proxy in the meta of requests; they go out directly")
+            visit.warn("not run: the proxy in the meta of requests; they are sent directly")
         page = await visit.fetch(
             sent.url,
             method=sent.method,
@@ -187,7 +187,7 @@ class _SpiderSource(RecordSource):
         return response
 
     async def _queue(self, visit: Visit, emitting: _Emitting, outcome: AsyncIterator[Any]) -> str:
-        """Queue all that the spider gives; say how much that was."""
+        """Queue everything the spider yields; return a summary."""
         problem: UnexpectedShape | None = None
         try:
             async for one in outcome:
@@ -200,10 +200,10 @@ class _SpiderSource(RecordSource):
             visit.cut(f"the spider closed itself: {error.reason}")
         if problem is not None:
             raise problem
-        return emitting.told
+        return emitting.summary
 
 
-def _as_json(item: Any, where: str) -> dict[str, Any]:
+def _item_as_json(item: Any, where: str) -> dict[str, Any]:
     """Return a scraped item as JSON.
 
     Raises:
@@ -216,8 +216,8 @@ def _as_json(item: Any, where: str) -> dict[str, Any]:
     return data
 
 
-def _as_plain(item: Any) -> dict[str, Any]:
-    """Return what names an item, as far as that has a form in JSON."""
+def _key_data(item: Any) -> dict[str, Any]:
+    """Return the fields of an item as JSON, to make its key."""
     text = json.dumps(ItemAdapter(item).asdict(), default=_named_by)
     data: dict[str, Any] = json.loads(text)
     return data
@@ -229,7 +229,7 @@ def _named_by(value: Any) -> Any:
 
 
 class _Emitting:
-    """Makes items of what a spider gives on one page, each with a key of its own."""
+    """Makes items of what a spider yields on one page, each with its own key."""
 
     def __init__(self, crawl: Crawl, origin: str, place: str, record_key: str | None) -> None:
         self._crawl = crawl
@@ -240,8 +240,8 @@ class _Emitting:
         self.place = place
 
     @property
-    def told(self) -> str:
-        """What the page gave, in words."""
+    def summary(self) -> str:
+        """What the page yielded, in words."""
         return f"a page with {self._counts['records']} items and {self._counts['links']} links"
 
     def item(self, one: Any) -> Item:
@@ -253,7 +253,9 @@ class _Emitting:
         if isinstance(one, Request):
             return self._of_request(one)
         if not ItemAdapter.is_item(one):
-            problem = f"the spider gave a {type(one).__name__}, which is neither request nor item"
+            problem = (
+                f"the spider yielded a {type(one).__name__}, which is neither a request nor an item"
+            )
             raise UnexpectedShape(self.place or self._origin, problem)
         return self._of_scraped(one)
 
@@ -271,18 +273,18 @@ class _Emitting:
         mark = self._crawl.mark(request)
         if not request.dont_filter:
             return mark
-        # Not to be taken for a duplicate, not even of itself: it is told apart by who asks.
+        # Never a duplicate, not even of itself: the key includes its origin.
         return f"{mark}+{self._apart(mark)}"
 
     def _of_scraped(self, one: Any) -> Item:
         where = self.place or self._origin
         place = self.place or f"scrapy://{self._crawl.spider.name}"
         if self._crawl.has_pipelines:
-            # They are given the item as the spider made it, of its own class.
-            key = self._named(_as_plain(one))
+            # They receive the item as the spider made it, of its own class.
+            key = self._named(_key_data(one))
             data = {_ITEM: pack(one, where)}
         else:
-            record = _as_json(one, where)
+            record = _item_as_json(one, where)
             key, data = self._named(record), {"record": record}
         self._counts["records"] += 1
         return Item(key, place, _RECORDS_FIRST, data)
@@ -295,7 +297,7 @@ class _Emitting:
                 raise UnexpectedShape(self.place or self._origin, problem)
             return str(value)
         name = first_key_field(data) or fingerprint(data)[:16]
-        # Scrapy keeps all that it is given, so two pages that speak of one thing give two records.
+        # Scrapy keeps every item, so two pages about the same thing make two records.
         return f"{name} {self._apart(name)}"
 
     def _apart(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A spider as Scrapy would make it, with the parts of Scrapy that give its requests their form."""
+"""A spider with the parts of Scrapy that shape its requests and items, without Scrapy's engine."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ from twisted.python.failure import Failure
 from longline.core.errors import BadSource, SkipItem, UnexpectedShape
 from longline.http.errors import BadAnswer
 from longline.sources.adapters.scrapy.cookies import Jars
-from longline.sources.adapters.scrapy.messages import accepted, told_as_scrapy
-
-# ---------------- The item pipelines of a Scrapy project, and the parts of it that longline does
+from longline.sources.adapters.scrapy.messages import accepted, scrapy_error
 
 _log = logging.getLogger(__name__)
 _PIPELINES = "ITEM_PIPELINES"
@@ -48,20 +46,20 @@ _REPLACED = {
     "ADDONS": "its add-ons",
     "DOWNLOAD_HANDLERS": "requests go through longline",
     "DOWNLOADER": "requests go through longline",
-    "DUPEFILTER_CLASS": "requests are told apart by their fingerprint",
+    "DUPEFILTER_CLASS": "requests are deduplicated by their fingerprint",
     "FEEDS": "use `longline export`",
     "HTTPCACHE_ENABLED": "use --cache",
     "ITEM_PROCESSOR": "item pipelines run in their order",
     "SCHEDULER": "requests are queued by longline",
 }
-"""Settings that have no effect, and what there is in their place."""
+"""Settings without effect, and their replacement."""
 _DEFAULT = 0  # the priority of a setting that the project does not change
 
 
 def pipelines_of(settings: Settings, kind: type[Spider]) -> list[type]:
-    """Return the classes of the item pipelines that run, in their order.
+    """Return the classes of the item pipelines that run, in order.
 
-    Those that download files are left out: they need Scrapy's engine.
+    Those that download files are excluded: they need Scrapy's engine.
 
     Raises:
         BadSource: one cannot be imported.
@@ -80,13 +78,14 @@ def not_run(settings: Settings, kind: type[Spider]) -> tuple[str, ...]:
 
 def _not_run(settings: Settings, kind: type[Spider]) -> Iterator[str]:
     for name, word in _COMPONENTS.items():
-        usual = {_name(one) for one in settings.getdict(f"{name}_BASE")}
+        usual = {_component_name(one) for one in settings.getdict(f"{name}_BASE")}
         given = settings.getdict(name)
-        named = (_name(one) for one, order in given.items() if order is not None)
+        named = (_component_name(one) for one, order in given.items() if order is not None)
         yield from (f"{word} {one}" for one in named if one not in usual)
     for one in _enabled(settings, kind):
         if issubclass(one, MediaPipeline):
-            yield f"item pipeline {_name(one)}, which needs Scrapy's engine to download files"
+            name = _component_name(one)
+            yield f"item pipeline {name}, which needs Scrapy's engine to download files"
     for name, instead in _REPLACED.items():
         if (settings.getpriority(name) or _DEFAULT) > _DEFAULT and settings.get(name):
             yield f"setting {name} ({instead})"
@@ -103,7 +102,7 @@ def _enabled(settings: Settings, kind: type[Spider]) -> list[type]:
         raise BadSource(kind.__name__, problem) from error
 
 
-def _name(kind: Any) -> str:
+def _component_name(kind: Any) -> str:
     return kind if isinstance(kind, str) else global_object_name(kind)
 
 
@@ -121,9 +120,9 @@ class Pipelines:
             try:
                 built.append(build_from_crawler(kind, crawler))
             except NotConfigured as error:
-                _log.warning("item pipeline %s is switched off: %s", _name(kind), error)
+                _log.warning("item pipeline %s is switched off: %s", _component_name(kind), error)
         with warnings.catch_warnings():
-            # What Scrapy says about older signatures is for `scrapy crawl` to say.
+            # Deprecation warnings concern `scrapy crawl`.
             warnings.simplefilter("ignore", ScrapyDeprecationWarning)
             self._manager = ItemPipelineManager(*built, crawler=crawler)
         self._opening = asyncio.Lock()
@@ -156,7 +155,7 @@ class Pipelines:
     async def _open(self) -> None:
         async with self._opening:
             if self._failure is not None:
-                raise self._failure  # half of them may be open: not to be opened a second time
+                raise self._failure  # some may be open already
             if self._is_open:
                 return
             try:
@@ -169,7 +168,7 @@ class Pipelines:
 
 _T = TypeVar("_T")
 Cut = Callable[[str], None]
-"""Told why a request was left out."""
+"""Receives the reason why a request was left out."""
 _CLOSING = (
     *("CLOSESPIDER_TIMEOUT", "CLOSESPIDER_ITEMCOUNT", "CLOSESPIDER_PAGECOUNT"),
     *("CLOSESPIDER_ERRORCOUNT", "CLOSESPIDER_TIMEOUT_NO_ITEM", "CLOSESPIDER_PAGECOUNT_NO_ITEM"),
@@ -192,7 +191,7 @@ def settings_of(kind: type[Spider]) -> Settings:
 
 
 class _EngineLessCrawler(Crawler):
-    """A crawler without an engine; the spider middlewares that run are given to it."""
+    """A crawler without an engine, with the spider middlewares that run."""
 
     spider_middlewares: Sequence[object] = ()
 
@@ -202,9 +201,9 @@ class _EngineLessCrawler(Crawler):
 
 
 class Crawl:
-    """One spider at work: what it asks for, and what it makes of an answer.
+    """One run of a spider: its requests, and what its callbacks yield.
 
-    It has a crawler, for its settings, signals and statistics, but no engine: asking is ours.
+    It has a crawler for settings, signals and statistics, but no engine: longline sends requests.
     """
 
     def __init__(self, kind: type[Spider], arguments: dict[str, Any]) -> None:
@@ -237,8 +236,8 @@ class Crawl:
         return built
 
     async def start(self, cut: Cut) -> AsyncIterator[Any]:
-        """Yield what the spider begins with: requests, and now and then items."""
-        async for one in _each(self._begin()):
+        """Yield the start requests and items of the spider."""
+        async for one in _iterate_outcome(self._begin()):
             if isinstance(one, Request):
                 one.meta.setdefault("is_start_request", True)
             if (shaped := self.shaped(one, None, cut)) is not None:
@@ -252,7 +251,7 @@ class Crawl:
         return self.spider.start()
 
     def shaped(self, one: Any, response: Response | None, cut: Cut) -> Any:
-        """Return what is to become of something a spider gave; None when it is left out.
+        """Return a request or item after the spider middlewares; None when it is left out.
 
         A request that a limit of the project's settings leaves out is reported to `cut`.
         """
@@ -274,7 +273,7 @@ class Crawl:
         return [name for name in _CLOSING if self._settings.getfloat(name)]
 
     def filtered(self, request: Request) -> Request | None:
-        """Return a request; None when it leads out of the domains that the spider is for."""
+        """Return a request; None when it is outside the allowed domains."""
         try:
             self._offsite.process_request(request)
         except IgnoreRequest:
@@ -282,7 +281,7 @@ class Crawl:
         return request
 
     def dressed(self, request: Request) -> Request:
-        """Return a copy of a request as it goes out: with the usual headers, and its cookies."""
+        """Return a copy of a request with default headers and cookies."""
         sent = request.copy()
         self._headers.process_request(sent)
         if (self._settings.getpriority("USER_AGENT") or _DEFAULT) > _DEFAULT:
@@ -293,14 +292,14 @@ class Crawl:
         return sent
 
     def accepted(self, request: Request) -> frozenset[int]:
-        """Return the statuses that are to come back as answers."""
+        """Return the statuses that the chain returns instead of raising."""
         return accepted(request, self.spider, self._settings)
 
     def redirected(self, request: Request, response: Response) -> Request | None:
-        """Return the request that an answer leads on to; None when it is to be read itself.
+        """Return the request that a response redirects to; None when it is no redirect.
 
         Raises:
-            BadAnswer: it leads in circles.
+            BadAnswer: there are too many redirects.
         """
         for part in self._redirects:
             try:
@@ -312,10 +311,10 @@ class Crawl:
         return None
 
     async def answered(self, request: Request, response: Response, cut: Cut) -> AsyncIterator[Any]:
-        """Yield what the spider makes of an answer.
+        """Yield what the spider makes of a response.
 
         Raises:
-            HttpError: its status is not one that the spider wants to see, and it has no errback.
+            HttpError: the spider does not handle its status, and the request has no errback.
         """
         response.meta.setdefault("depth", 0)
         try:
@@ -327,13 +326,13 @@ class Crawl:
         else:
             callback = request.callback or self.spider._parse  # noqa: SLF001  # as Scrapy's engine
             outcome = callback(response, **request.cb_kwargs)
-        async for one in _each(outcome):
+        async for one in _iterate_outcome(outcome):
             if (shaped := self.shaped(one, response, cut)) is not None:
                 yield shaped
 
     async def failed(self, request: Request, error: Exception) -> AsyncIterator[Any]:
         """Yield what the spider's errback makes of a request that failed for good."""
-        async for one in _each(self._failed(request, told_as_scrapy(error))):
+        async for one in _iterate_outcome(self._failed(request, scrapy_error(error))):
             if one is not None:
                 yield one
 
@@ -348,7 +347,7 @@ class Crawl:
         return outcome
 
     def mark(self, request: Request) -> str:
-        """Return what makes two requests the same, as the spider's project sees it."""
+        """Return the fingerprint of a request by the settings of the project."""
         mark: bytes = self._fingerprinter.fingerprint(request)
         return mark.hex()[:24]
 
@@ -381,8 +380,8 @@ class Crawl:
         self._crawler.signals.send_catch_log(signal=signals.engine_stopped)
 
 
-async def _each(outcome: Any) -> AsyncIterator[Any]:
-    """Yield one by one what a callback gave, in whichever of the ways that Scrapy allows."""
+async def _iterate_outcome(outcome: Any) -> AsyncIterator[Any]:
+    """Yield the results of a callback in any form that Scrapy allows."""
     if inspect.isawaitable(outcome):
         outcome = await outcome
     if isinstance(outcome, AsyncIterable):

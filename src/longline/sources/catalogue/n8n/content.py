@@ -25,14 +25,14 @@ _PLAIN = Reading()
 
 def read_content(detail: Detail, note: TakeNote) -> dict[str, Any]:
     """Return the fields of layer 3; every empty one is noted with its reason."""
-    description = _description(detail, note)
+    description = _description_of(detail, note)
     notes = _sticky_notes(detail, note)
     reading = read_markdown(description or "")
     places = [("description", description or "", reading)]
     places += [("sticky note", text, _read_note(text)) for n in notes if (text := n["text"])]
     return {
         "description": description,
-        "description_text": _text(description, reading, note),
+        "description_text": _description_text(description, reading, note),
         "headings": reading.headings,
         "sticky_notes": notes,
         "image_references": [*_pictures(places), *_attached(detail, note)],
@@ -41,7 +41,7 @@ def read_content(detail: Detail, note: TakeNote) -> dict[str, Any]:
     }
 
 
-def _description(detail: Detail, note: TakeNote) -> str | None:
+def _description_of(detail: Detail, note: TakeNote) -> str | None:
     value = detail.values.get("description")
     if isinstance(value, str):
         return value
@@ -50,7 +50,7 @@ def _description(detail: Detail, note: TakeNote) -> str | None:
     return None
 
 
-def _text(description: str | None, reading: Reading, note: TakeNote) -> str | None:
+def _description_text(description: str | None, reading: Reading, note: TakeNote) -> str | None:
     if description is None:
         note("description_text", "there is no description")
         return None
@@ -89,7 +89,7 @@ def _read_note(text: str) -> Reading:
 
 
 def _pictures(places: Iterable[tuple[str, str, Reading]]) -> Iterator[dict[str, Any]]:
-    for place, _text, reading in places:
+    for place, _description_text, reading in places:
         for address, alt in reading.images:
             yield {"address": address, "alt": alt, "found_in": place}
 
@@ -187,11 +187,11 @@ async def check_image(visit: Visit, url: str, trusted_hosts: frozenset[str]) -> 
     return {
         "status": page.status,
         "type": page.headers.get("content-type"),
-        "size_bytes": _size(page),
+        "size_bytes": _image_size(page),
     }
 
 
-def _size(page: Page) -> int | None:
+def _image_size(page: Page) -> int | None:
     announced = page.headers.get("content-length", "")
     return int(announced) if announced.isdigit() else len(page.body) or None
 

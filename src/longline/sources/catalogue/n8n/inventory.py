@@ -51,25 +51,25 @@ async def _template_urls(visit: Visit, site: str) -> list[str]:
     direct = f"{site}/sitemap-workflows.xml"
     index = Sitemap(is_index=True, urls=(direct,))
     with suppress(Gone):
-        index = await _sitemap(visit, f"{site}/sitemap_index.xml")
+        index = await _fetch_sitemap(visit, f"{site}/sitemap_index.xml")
     if not index.is_index:
         return list(index.urls)
     parts = [a for a in index.urls if _WORKFLOW_SITEMAP.search(urlsplit(a).path)]
     urls: list[str] = []
     for part in dict.fromkeys(_at_site(a, site) for a in parts or [direct]):
-        urls += await _listed(visit, part)
+        urls += await _sitemap_urls(visit, part)
     return urls
 
 
-async def _listed(visit: Visit, address: str) -> tuple[str, ...]:
+async def _sitemap_urls(visit: Visit, address: str) -> tuple[str, ...]:
     try:
-        return (await _sitemap(visit, address)).urls
+        return (await _fetch_sitemap(visit, address)).urls
     except Gone as error:
         problem = f"{error}; a host without a sitemap can be listed with --set inventory=search"
         raise DiscoveryFailed("n8n", problem) from error
 
 
-async def _sitemap(visit: Visit, address: str) -> Sitemap:
+async def _fetch_sitemap(visit: Visit, address: str) -> Sitemap:
     sitemap = read_sitemap(await visit.fetch(address))
     if sitemap.problem:
         visit.cut(f"the sitemap {address} is incomplete: {sitemap.problem}")
@@ -99,13 +99,13 @@ async def from_search(visit: Visit, options: N8nOptions) -> AsyncIterator[Item |
     while stale < _STALE_PAGES:
         total, rows = await _search_page(visit, options, page)
         # It shifts while it is read, too: a template may come again on the next page.
-        new = {key: item for key, item in _items(rows, options) if key not in seen}
+        new = {key: item for key, item in _search_items(rows, options) if key not in seen}
         for item in new.values():
             yield item
         before = None if counted is None else counted + len(seen)
         seen |= new.keys()
         listed = None if counted is None else counted + len(seen)
-        if odd := len(rows) - sum(1 for _ in _items(rows, options)):
+        if odd := len(rows) - sum(1 for _ in _search_items(rows, options)):
             visit.cut(f"the search lists {odd} templates without an id on page {page}")
         if not rows and total is not None and listed is not None and listed < total:
             visit.cut(f"the search counts {total} templates, its pages {listed}")
@@ -136,7 +136,7 @@ async def _search_page(
     return (total if isinstance(total, int) else None), found["workflows"]
 
 
-def _items(rows: Iterable[Any], options: N8nOptions) -> Iterable[tuple[int, Item]]:
+def _search_items(rows: Iterable[Any], options: N8nOptions) -> Iterable[tuple[int, Item]]:
     for row in rows:
         if not isinstance(row, Mapping):
             continue

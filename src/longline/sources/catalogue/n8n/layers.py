@@ -59,14 +59,14 @@ def _odd_nodes(nodes: list[Mapping[str, Any]]) -> Iterator[str]:
 def _odd_names(nodes: list[Mapping[str, Any]], connections: Mapping[str, Any]) -> Iterator[str]:
     names = Counter(str(node.get("name")) for node in nodes)
     if doubles := [name for name, count in names.items() if count > 1 and name != "None"]:
-        yield f"several nodes share a name: {_some(doubles)}"
+        yield f"several nodes share a name: {_shorten_list(doubles)}"
     if missing := sorted(_named_in(connections) - names.keys()):
-        yield f"connections name nodes that are not there: {_some(missing)}"
+        yield f"connections name nodes that are not there: {_shorten_list(missing)}"
 
 
 def _named_in(connections: Mapping[str, Any]) -> set[str]:
     named = set(connections)
-    for _place, value in _walk(connections):
+    for _place, value in _walk_connections(connections):
         if isinstance(value, Mapping) and isinstance(value.get("node"), str):
             named.add(value["node"])
     return named
@@ -74,7 +74,7 @@ def _named_in(connections: Mapping[str, Any]) -> set[str]:
 
 def _odd_connections(connections: Mapping[str, Any]) -> Iterator[str]:
     odd: Counter[str] = Counter()
-    for place, value in _walk(connections):
+    for place, value in _walk_connections(connections):
         if place == "branch" and value is None:
             odd["empty branches (null)"] += 1
         elif not isinstance(value, _EXPECTED[place]):
@@ -90,7 +90,7 @@ _EXPECTED: Mapping[str, type] = {
 }
 
 
-def _walk(connections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _walk_connections(connections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield every value with its place, down to where the shape breaks off."""
     for source in connections.values():
         yield "source", source
@@ -102,7 +102,7 @@ def _walk(connections: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield "target", target
 
 
-def _some(names: list[str]) -> str:
+def _shorten_list(names: list[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:_SHOWN])
     more = len(names) - _SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
@@ -135,12 +135,12 @@ def read_metadata(item: Item, detail: Detail, note: TakeNote) -> dict[str, Any]:
         "url": item.url,
         "slug": slug_of(item, note),
         "endpoint": detail.endpoint,
-        **{field: _plain(field, detail, note) for field in _PLAIN},
+        **{field: _plain_field(field, detail, note) for field in _PLAIN},
         "total_views": _total_views(item, detail, note),
-        "author": _author(detail, note),
-        "categories": _names("categories", "name", detail, note),
-        "integrations": _names("nodes", "displayName", detail, note, field="integrations"),
-        **_price(item, detail, note),
+        "author": _author_fields(detail, note),
+        "categories": _entry_names("categories", "name", detail, note),
+        "integrations": _entry_names("nodes", "displayName", detail, note, field="integrations"),
+        **_price_fields(item, detail, note),
     }
     if detail.endpoint != FIRST_ENDPOINT:
         unknown = sorted(name for name, value in fields.items() if value is None)
@@ -158,7 +158,7 @@ def slug_of(item: Item, note: TakeNote) -> str | None:
     return str(slug)
 
 
-def _plain(field: str, detail: Detail, note: TakeNote) -> Any:
+def _plain_field(field: str, detail: Detail, note: TakeNote) -> Any:
     name, kind = _PLAIN[field]
     value = detail.values.get(name)
     if value is None:
@@ -175,7 +175,7 @@ def _total_views(item: Item, detail: Detail, note: TakeNote) -> Any:
     return value
 
 
-def _author(detail: Detail, note: TakeNote) -> dict[str, Any] | None:
+def _author_fields(detail: Detail, note: TakeNote) -> dict[str, Any] | None:
     user = detail.values.get("user")
     if not isinstance(user, Mapping):
         note("author", detail.why_empty("user"))
@@ -185,7 +185,7 @@ def _author(detail: Detail, note: TakeNote) -> dict[str, Any] | None:
     return {name: user[name] for name in _AUTHOR if name in user}
 
 
-def _names(
+def _entry_names(
     name: str, key: str, detail: Detail, note: TakeNote, *, field: str = ""
 ) -> list[str] | None:
     field = field or name
@@ -199,7 +199,7 @@ def _names(
     return names
 
 
-def _price(item: Item, detail: Detail, note: TakeNote) -> dict[str, Any]:
+def _price_fields(item: Item, detail: Detail, note: TakeNote) -> dict[str, Any]:
     price = detail.values.get("price", item.data.get("price"))
     purchase_url = item.data.get("purchase_url")
     was_searched = "purchase_url" in item.data
@@ -237,15 +237,15 @@ def read_workflow(detail: Detail, note: TakeNote) -> dict[str, Any]:
         UnexpectedShape: there is a workflow, but without a list of nodes or its connections.
     """
     workflow = detail.values.get("workflow")
-    declared = _declared(detail, note)
+    declared = _declared_counts(detail, note)
     if workflow is None:
         return {**no_workflow(detail.why_empty("workflow"), note), **declared}
-    _check(workflow, detail.address)
+    _check_shape(workflow, detail.address)
     for oddity in oddities(workflow):
         note("workflow", oddity)
     if workflow.get("name") is None:
         note("workflow_name", "the workflow has none of its own")
-    return {"workflow": workflow, **_derived(workflow), **declared}
+    return {"workflow": workflow, **_count_workflow(workflow), **declared}
 
 
 def no_workflow(reason: str, note: TakeNote) -> dict[str, None]:
@@ -272,7 +272,7 @@ def connections_of(workflow: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapp
                         yield source, kind, target
 
 
-def _check(workflow: Any, address: str) -> None:
+def _check_shape(workflow: Any, address: str) -> None:
     if not isinstance(workflow, Mapping):
         raise UnexpectedShape(address, f"the workflow is no object but {type(workflow).__name__}")
     for part, kind in (("nodes", list), ("connections", dict)):
@@ -280,7 +280,7 @@ def _check(workflow: Any, address: str) -> None:
             raise UnexpectedShape(address, f"the workflow's {part} are no {kind.__name__}")
 
 
-def _derived(workflow: Mapping[str, Any]) -> dict[str, Any]:
+def _count_workflow(workflow: Mapping[str, Any]) -> dict[str, Any]:
     types = Counter(str(kind) for node in nodes_of(workflow) if (kind := node.get("type")))
     links = Counter(kind for _source, kind, _target in connections_of(workflow))
     return {
@@ -308,7 +308,7 @@ def _credential_types(workflow: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def _declared(detail: Detail, note: TakeNote) -> dict[str, Any]:
+def _declared_counts(detail: Detail, note: TakeNote) -> dict[str, Any]:
     """Return what the site itself counted, to compare with."""
     info = detail.values.get("workflowInfo")
     info = info if isinstance(info, Mapping) else {}

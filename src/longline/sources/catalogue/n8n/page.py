@@ -74,7 +74,7 @@ async def fetch_page(visit: Visit) -> TemplatePage:
     title = page.first_text("h1") or _page_title(page)
     if not title:
         raise UnexpectedShape(page.url, "neither <h1> nor og:title on the page")
-    return TemplatePage(page, _cut(page), title)
+    return TemplatePage(page, _template_part(page), title)
 
 
 def page_metadata(item: Item, found: TemplatePage, note: TakeNote) -> dict[str, Any]:
@@ -87,11 +87,11 @@ def page_metadata(item: Item, found: TemplatePage, note: TakeNote) -> dict[str, 
         "slug": slug_of(item, note),
         "endpoint": "page",
         "title": found.title,
-        "page_title": _noted("page_title", _page_title(found.page), note),
-        "summary": _noted(
+        "page_title": _or_note("page_title", _page_title(found.page), note),
+        "summary": _or_note(
             "summary", found.page.first_attribute("meta[name=description]", "content"), note
         ),
-        "author": _author(found, note),
+        "author": _page_author(found, note),
         "integrations": _integrations(found.body),
         **dict.fromkeys(_ONLY_IN_API),
     }
@@ -125,7 +125,7 @@ def page_content(found: TemplatePage, note: TakeNote) -> dict[str, Any]:
     }
 
 
-def _noted(field: str, value: str | None, note: TakeNote) -> str | None:
+def _or_note(field: str, value: str | None, note: TakeNote) -> str | None:
     if value is None:
         note(field, "the page has none")
     return value
@@ -136,27 +136,27 @@ def _page_title(page: Page) -> str | None:
     return _ADDED_TO_TITLES.sub("", title).strip() or None if title else None
 
 
-def _cut(page: Page) -> LexborNode:
+def _template_part(page: Page) -> LexborNode:
     # A tree of our own, because cutting changes it.
     tree = LexborHTMLParser(page.text)
     body = tree.css_first("#__nuxt") or tree.body
     if body is None:
         raise UnexpectedShape(page.url, "an empty page")
-    _remove(body.css(_NOT_CONTENT))
+    _remove_nodes(body.css(_NOT_CONTENT))
     sections = body.css("section")
     others = {node.mem_id for node in body.css(_OTHERS_BEGIN)}
     first = next((n for n, node in enumerate(sections) if node.mem_id in others), len(sections))
-    _remove(sections[first:])
+    _remove_nodes(sections[first:])
     return body
 
 
-def _remove(nodes: list[LexborNode]) -> None:
+def _remove_nodes(nodes: list[LexborNode]) -> None:
     # From the end, so that what lies inside another goes first and nothing is removed twice.
     for node in reversed(nodes):
         node.decompose()
 
 
-def _author(found: TemplatePage, note: TakeNote) -> dict[str, Any] | None:
+def _page_author(found: TemplatePage, note: TakeNote) -> dict[str, Any] | None:
     link = found.body.css_first("a[href*='/creators/']")
     path = (link.attributes.get("href") or "") if link else ""
     username = path.partition("/creators/")[2].strip("/").partition("/")[0]

@@ -51,11 +51,11 @@ async def fetch_detail(visit: Visit, api_url: str) -> Detail:
     for path in others:
         # A template the first endpoint denies may be known to the next: only all of them decide.
         with suppress(Gone):
-            return await _ask(visit, api_url, path)
-    return await _ask(visit, api_url, last)
+            return await _request_template(visit, api_url, path)
+    return await _request_template(visit, api_url, last)
 
 
-async def _ask(visit: Visit, api_url: str, path: str) -> Detail:
+async def _request_template(visit: Visit, api_url: str, path: str) -> Detail:
     key = template_id(visit.item)
     page = await visit.fetch(api_url + path.format(id=key))
     values = _ENDPOINTS[path](page)
@@ -66,16 +66,16 @@ async def _ask(visit: Visit, api_url: str, path: str) -> Detail:
 
 
 def _from_templates(page: Page) -> Mapping[str, Any]:
-    return _object(page, _object(page, page.json).get("workflow"))
+    return _expect_object(page, _expect_object(page, page.json).get("workflow"))
 
 
 def _from_flat(page: Page) -> Mapping[str, Any]:
-    return _object(page, page.json)
+    return _expect_object(page, page.json)
 
 
 def _from_strapi(page: Page) -> Mapping[str, Any]:
-    data = _object(page, _object(page, page.json).get("data"))
-    values = {"id": data.get("id"), **_object(page, data.get("attributes"))}
+    data = _expect_object(page, _expect_object(page, page.json).get("data"))
+    values = {"id": data.get("id"), **_expect_object(page, data.get("attributes"))}
     if (status := values.get("status")) != "published":
         raise SkipItem(f"template {values['id']} is not published (its status is {status!r})")
     if username := values.pop("username", None):
@@ -83,7 +83,7 @@ def _from_strapi(page: Page) -> Mapping[str, Any]:
     return values
 
 
-def _object(page: Page, value: Any) -> Mapping[str, Any]:
+def _expect_object(page: Page, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         kind = type(value).__name__
         raise UnexpectedShape(page.url, f"not an answer about a template ({kind} for an object)")

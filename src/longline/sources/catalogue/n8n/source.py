@@ -102,7 +102,7 @@ class N8n(Source):
     async def metadata(self, visit: Visit) -> dict[str, Any]:
         """Read who published what and when."""
         if self.options.detail == "pages":
-            return page_metadata(visit.item, await _page(visit), visit.note)
+            return page_metadata(visit.item, await _fetch_page_once(visit), visit.note)
         return read_metadata(visit.item, await self._detail(visit), visit.note)
 
     @layer()
@@ -116,7 +116,7 @@ class N8n(Source):
     async def content(self, visit: Visit) -> dict[str, Any]:
         """Read the description and the sticky notes."""
         if self.options.detail == "pages":
-            return page_content(await _page(visit), visit.note)
+            return page_content(await _fetch_page_once(visit), visit.note)
         return read_content(await self._detail(visit), visit.note)
 
     @layer(needs=("content",), optional=True)
@@ -166,5 +166,5 @@ def _usually_empty(options: N8nOptions) -> frozenset[str]:
     return frozenset(seldom | EMPTY_ON_PAGES if options.detail == "pages" else seldom)
 
 
-async def _page(visit: Visit) -> TemplatePage:
+async def _fetch_page_once(visit: Visit) -> TemplatePage:
     return await visit.once("page", fetch_page)
