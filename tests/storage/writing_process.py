@@ -1,6 +1,6 @@
 """Processes that all write to one store.
 
-Usage: writing_process.py ADDRESS JOB PROCESSES COUNT. Started by test_store_processes.py; each
+Usage: writing_process.py ADDRESS JOB PROCESSES COUNT. Started by test_processes.py; each
 process prints how many of its writes were committed.
 """
 

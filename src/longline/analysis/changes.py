@@ -304,7 +304,7 @@ async def _coverage_of(store: Store, job: Job) -> _Coverage:
     limit = job.settings.get("limit")
     if limit is not None and sum((await store.queue.counts(job.id)).values()) >= limit:
         gaps.append(f"was limited to {limit} items")
-    if await _was_given_its_items(store, job.id):
+    if await store.jobs.was_given_items(job.id):
         gaps.append("was given a list of items to collect")
     notes = [
         str(event.data.get("text", ""))
@@ -329,13 +329,6 @@ def _known_gaps(job: Job) -> list[str]:
     ):
         gaps.append("requests only what changed (incremental)")
     return gaps
-
-
-async def _was_given_its_items(store: Store, job: str) -> bool:
-    """Return whether all items were queued before the run began, so nothing was discovered."""
-    found = await store.events.list(job, kind="job.discovered", limit=1)
-    started = await store.events.list(job, kind="job.started", limit=1)
-    return bool(found) and (not started or found[0].id < started[0].id)
 
 
 def _differing_scope(older: Job, newer: Job) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from longline.storage.store import Store
 # ---------------- The baseline: earlier runs with the same options and at least as many items
 
 _LIST = "list "  # prefix of the scope of a job that was given its items
-_MIN_RUNS, _MIN_RECORDS = 5, 200  # that are the baseline of a run, at least, if there are so many
+_MIN_RUNS, _MIN_RECORDS = 5, 200  # at least, if there are as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ async def terms_at_end(store: Store, source: Source, job: Job) -> RunTerms:
     found, left_out = await store.profiles.extent(job.id)
     limit = job.settings.get("limit")
     is_limited = limit is not None and found >= limit
-    is_list = await _was_given_its_items(store, job)
+    is_list = await store.jobs.was_given_items(job.id)
     is_short = job.shortfall is not None or bool((await store.jobs.caveats(job.id)).cuts)
     scope = _scope_hash(source, job)
     return RunTerms(
@@ -191,13 +191,6 @@ def _field_definitions(source: Source) -> dict[str, str]:
 
 def _definition(one: Any) -> Any:
     return one.model_dump(mode="json", fallback=str) if isinstance(one, BaseModel) else one
-
-
-async def _was_given_its_items(store: Store, job: Job) -> bool:
-    """Return whether all items of a job were queued before it began."""
-    known = await store.events.list(job.id, kind="job.discovered")
-    started = await store.events.list(job.id, kind="job.started")
-    return bool(known and started and known[0].id < started[0].id)
 
 
 def _hash(value: Any) -> str:
@@ -304,8 +297,8 @@ class DriftMonitor:
         self._detector = DriftDetector()
         if problem not in self._problems:  # each check may fail the same way
             self._problems.add(problem)
-            told = event_row(self._job, self._clock.now(), UNJUDGED, error=problem)
-            await self._store.events.append(told)
+            event = event_row(self._job, self._clock.now(), UNJUDGED, error=problem)
+            await self._store.events.append(event)
         return f"drift could not be judged: {problem}"
 
     async def _result(self) -> DriftResult:

@@ -132,11 +132,11 @@ def shape_of_failure(key: str, reason: str | None, *, site: str = "") -> Shape:
     text = reason or ""
     found = list(_NAMED.finditer(text))
     ends = [*(one.start() for one in found[1:]), len(text)]
-    said = {
+    parts = {
         one[1] or one[2]: text[one.start() : end] for one, end in zip(found, ends, strict=False)
     }
-    refused = frozenset(name for name, words in said.items() if not _MISSING.search(words))
-    return Shape(key, dict.fromkeys(said), is_valid=False, site=site, refused=refused)
+    refused = frozenset(name for name, words in parts.items() if not _MISSING.search(words))
+    return Shape(key, dict.fromkeys(parts), is_valid=False, site=site, refused=refused)
 
 
 def _add_cells(
@@ -515,7 +515,7 @@ def _field_from_json(value: Mapping[str, Any]) -> FieldProfile:
 
 
 def chance_of_fewer(before: int, of_before: int, now: int, of_now: int) -> float:
-    """Return the probability of so few now, or fewer, if nothing has changed.
+    """Return the probability of as few now, or fewer, if nothing has changed.
 
     Fisher's exact test, one-sided: `before` of `of_before` had it, `now` of `of_now` have it.
     Counts are clamped to their range.
@@ -531,7 +531,7 @@ def chance_of_fewer(before: int, of_before: int, now: int, of_now: int) -> float
 
 
 def chance_of_more(before: int, of_before: int, now: int, of_now: int) -> float:
-    """Return the probability of so many now, or more, if nothing has changed."""
+    """Return the probability of as many now, or more, if nothing has changed."""
     return chance_of_fewer(of_before - before, of_before, of_now - now, of_now)
 
 

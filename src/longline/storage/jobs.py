@@ -239,6 +239,14 @@ class Jobs(Repository):
         return _is_over(connection, job)
 
     @reads
+    def was_given_items(self, connection: Connection, job: str) -> bool:
+        """Return whether all items were queued before the job started, and none discovered."""
+        query = select(func.min(events.c.id)).where(events.c.job_id == job)
+        discovered = connection.scalar(query.where(events.c.kind == "job.discovered"))
+        started = connection.scalar(query.where(events.c.kind == "job.started"))
+        return discovered is not None and started is not None and discovered < started
+
+    @reads
     def findings(self, connection: Connection, job: str, source: str) -> JobFindings:
         """Return what the report of a job needs, from one snapshot."""
         mine = items.c.job_id == job

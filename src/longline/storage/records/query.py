@@ -236,7 +236,7 @@ def _basic_conditions(query: RecordQuery, columns: Any) -> list[ColumnElement[bo
             (columns.url, text),
             (columns.key, text),
         )
-        conditions.append(or_(*(_contains(place, said) for place, said in places)))
+        conditions.append(or_(*(_contains(column, wanted) for column, wanted in places)))
     return conditions
 
 
