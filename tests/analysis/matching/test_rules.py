@@ -10,7 +10,7 @@ from longline.analysis.matching.rules import Rules, Tolerance, read_rules
 from longline.core.errors import BadFile
 from tests.config.messages import absent
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "listings_match.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "listings_match.yaml"
 GOOD = """\
 match: book
 sources: [shop, library]
