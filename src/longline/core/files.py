@@ -70,7 +70,7 @@ def private_opener(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def _is_shared(folder: Path) -> bool:
-    """Return whether a group, and nobody else, shares a folder."""
+    """Return whether only a group shares a folder."""
     mode = folder.stat().st_mode
     return mode & _OTHERS == 0 and mode & _GROUP_OF_FOLDER == _GROUP_OF_FOLDER
 

@@ -1,4 +1,4 @@
-"""Values as data: the one form that each has in JSON, or none, and then where it stands."""
+"""Convert values to JSON, and name the field of a value that has no JSON form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DATA = "text, numbers, lists, mappings or dates"
 
 
 class NoData:
-    """Stands for a value that was no data; only its type and how it showed itself were kept."""
+    """A value that was not data; only its type and its repr are stored."""
 
     def __init__(self, kind: str, shown: str) -> None:
         self.kind = kind
@@ -36,9 +36,9 @@ class NoData:
 
 
 def plain(value: Any) -> Any:
-    """Return the form that a value has in JSON, if orjson has none of its own for it.
+    """Return the JSON form of a value that orjson does not know.
 
-    A set becomes a list in an order that is always the same: numbers by size, the rest by text.
+    A set becomes a sorted list: numbers by size, the rest by text.
 
     Raises:
         TypeError: it has none, such as bytes or an object.
@@ -62,7 +62,7 @@ def to_json(value: Any, *, default: Callable[[Any], Any] = plain, option: int = 
     """Return a value as JSON; `default` makes what orjson knows of what it does not know.
 
     Raises:
-        TypeError: a part of it is no data, or cannot be written; it names the field.
+        TypeError: a part of it is not data, or cannot be encoded; the message names the field.
     """
     try:
         return orjson.dumps(value, default=default, option=_OPTIONS | option)
@@ -102,7 +102,7 @@ def _unfit_name(name: Any, place: str) -> str | None:
         orjson.dumps({name: None}, option=_OPTIONS)
     except TypeError as error:
         problem = str(error) if isinstance(name, str) else f"it is of type {kind_of_value(name)}"
-        return f"{_named(place)} has a name that is no text: {problem}"
+        return f"{_named(place)} has a name that is not text: {problem}"
     return None
 
 
@@ -113,7 +113,7 @@ def _unfit_leaf(value: Any, place: str, default: Callable[[Any], Any]) -> str | 
         if isinstance(value, str | int | time):
             return f"{_named(place)}: {error}"
         kind = kind_of_value(value)
-        return f"{_named(place)} is of type {kind}, which is no data; return {_DATA}"
+        return f"{_named(place)} is of type {kind}, which is not data; return {_DATA}"
     return None
 
 

@@ -1,1 +1,1 @@
-"""Tools for those who write sources: look at one page, plan a run, propose a manifest."""
+"""Tools for authors of sources: check a page, plan a run, propose a manifest."""

@@ -97,7 +97,7 @@ def _redact_result(result: Page | FetchError, redactor: SecretRedactor) -> Page 
 class ExchangeLog(Middleware):
     """Logs each request and its result.
 
-    `max_requests` refuses further requests once so many were sent; None is unlimited.
+    `max_requests` refuses further requests once this many were sent; None is unlimited.
     """
 
     def __init__(self, inner: Middleware, clock: Clock) -> None:
@@ -141,7 +141,7 @@ class ExchangeLog(Middleware):
 
 
 class NoSource(Source):
-    """Stands for no source, where a chain needs one for its settings."""
+    """A placeholder where a chain needs the settings of a source."""
 
     name = NO_SOURCE
 

@@ -93,7 +93,7 @@ class LocalTask(_Task):
     @classmethod
     def _one_of_ours(cls, enrichers: Enrichers) -> Enrichers:
         names = list(enrichers.written())
-        # What those of other packages look at is not known, so nor is what would be asked twice.
+        # Which fields enrichers of plugins read is unknown, so questions would repeat.
         if len(names) != 1 or names[0] not in Enrichers.model_fields:
             raise invalid(f"name one of {', '.join(Enrichers.model_fields)}")
         return enrichers
@@ -105,18 +105,18 @@ class LocalTask(_Task):
 
     @property
     def options(self) -> Currency | Geocode | Language:
-        """What was written for it."""
+        """Its options."""
         options: Currency | Geocode | Language = self.enricher.written()[self.name]
         return options
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields it looks at."""
+        """The fields that it reads."""
         return self.options.reads
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The fields without which a record is not asked about."""
+        """The fields without which there is no question about a record."""
         return self.options.needed
 
 
@@ -128,19 +128,19 @@ class EnrichTask(_Task):
     server: ModelServer
     model: str = Field(min_length=1)
     version: str = Field(default="1", min_length=1)
-    """Of the prompt; another one asks all records anew."""
+    """Version of the prompt; a new one asks about all records again."""
     system: str = ""
-    """What the model is told about its work, the same for all records."""
+    """The system prompt, the same for all records."""
     prompt: str = Field(min_length=1)
-    """What is asked about a record; `{name}` stands for a field of it."""
+    """The question about a record; `{name}` is replaced by a field of it."""
     optional: frozenset[str] = frozenset()
     """Fields of the prompt that may be missing; without any other, a record is not asked about."""
     answer: dict[str, Any] = Field(alias="schema")
-    """The JSON Schema that an answer must fit."""
+    """The JSON Schema of the answers."""
     rate: float | Literal["unlimited"] = 2.0
     """Requests a second."""
     concurrency: int = Field(default=2, ge=1, le=100)
-    """Questions at once."""
+    """Maximum concurrent questions."""
     attempts: int = Field(default=3, ge=1, le=20)
     """How often a question is asked before its invalid answers count as a failure."""
     budget: EnrichBudget = EnrichBudget()
@@ -160,7 +160,7 @@ class EnrichTask(_Task):
             line, column = prompt.count("\n", 0, alone) + 1, alone - prompt.rfind("\n", 0, alone)
             raise invalid(
                 f"a brace that belongs to no field, in line {line} of the text, column {column}: "
-                "{name} stands for a field, {{ and }} for braces"
+                "{name} is a field; write {{ and }} for braces"
             )
         if not names_in(prompt):
             raise invalid("asks every record the same: name a field of it in braces, {description}")
@@ -194,7 +194,7 @@ class EnrichTask(_Task):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The fields without which a record is not asked about."""
+        """The fields without which there is no question about a record."""
         return tuple(name for name in self.reads if name not in self.optional)
 
     @property
@@ -231,7 +231,7 @@ def read_task(path: Path) -> AnyTask:
 
 
 def _with_tables(task: LocalTask, folder: Path) -> LocalTask:
-    """Return the task with its table of places found beside its file."""
+    """Return the task with the path of its table relative to its file."""
     places = task.enricher.geocode
     if places is None or places.file is None:
         return task

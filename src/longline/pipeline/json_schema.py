@@ -96,7 +96,7 @@ def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         way = ".".join(str(part) for part in error.absolute_path) or "the schema"
-        raise BadOption(way, f"it is no JSON Schema: {error.message:.200}") from None
+        raise BadOption(way, f"it is not a JSON Schema: {error.message:.200}") from None
     registry: Registry[Any] = Registry()
     root = dict(schema)
     resolver = registry.resolver_with_root(DRAFT202012.create_resource(root))
@@ -163,19 +163,19 @@ def _referred(part: Mapping[str, Any], resolver: Any) -> Iterator[Any]:
 
 
 def _follow(part: Any, resolver: Any, way: tuple[int, ...], done: set[int]) -> None:
-    """See that a schema comes to an end before it goes on to a smaller part of the data.
+    """Check that a schema does not refer to itself for the same part of the data.
 
     Args:
         part: the schema.
-        resolver: finds what its references name.
-        way: those it was reached through, each of which speaks of the same data.
-        done: those that come to an end.
+        resolver: resolves its references.
+        way: the schemas through which it was reached, all of the same data.
+        done: the schemas that were checked.
 
     Raises:
-        BadOption: it comes back to itself.
+        BadOption: it refers to itself.
     """
     if id(part) in way:
-        raise BadOption("$ref", "the schema refers to itself in a circle that never ends")
+        raise BadOption("$ref", "the schema refers to itself in an endless circle")
     if not isinstance(part, Mapping) or id(part) in done:
         return
     for found in _referred(part, resolver):
@@ -187,7 +187,7 @@ def _follow(part: Any, resolver: Any, way: tuple[int, ...], done: set[int]) -> N
 
 def _of_the_same_data(part: Mapping[str, Any]) -> Iterator[Any]:
     yield from (part[name] for name in ("not", "if", "then", "else") if name in part)
-    # A part may be a list of properties, which have any name: these are no schemas then.
+    # In a list of properties, these may be names of properties and not schemas.
     lists = (part.get(name) for name in ("allOf", "anyOf", "oneOf"))
     yield from (inner for found in lists if isinstance(found, list | tuple) for inner in found)
     depending = part.get("dependentSchemas")
@@ -195,7 +195,7 @@ def _of_the_same_data(part: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and all that stands in it."""
+    """Yield a schema and all schemas in it."""
     if isinstance(schema, Mapping):
         yield schema
         for name, value in schema.items():

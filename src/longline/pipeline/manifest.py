@@ -36,7 +36,7 @@ def _path(value: Any) -> Any:
 
 
 class Pick(StrictModel):
-    """Where a field comes from: a path (jmespath), or a value that stands in the manifest."""
+    """The origin of a field: a path (jmespath), or a constant."""
 
     path: JsonPath | None = None
     value: Any = None
@@ -81,7 +81,7 @@ class Condition(StrictModel):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """What was written beside the field."""
+        """The tests of the condition."""
         return tuple(name for name in _TESTS if name in self.model_fields_set)
 
 
@@ -102,7 +102,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Currency(StrictModel):
-    """Amounts in another currency, by rates that stand here with their day; none is invented."""
+    """Convert amounts to another currency by a table of rates with a date."""
 
     field: str
     """A field of type money, or a number."""
@@ -126,17 +126,17 @@ class Currency(StrictModel):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields it looks at."""
+        """The fields that it reads."""
         return (self.field, self.currency) if self.currency else (self.field,)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Those without which it has nothing to say."""
+        """The fields without which it adds nothing."""
         return (self.field,)
 
 
 class Geocode(StrictModel):
-    """Places from a table of your own: what it knows of a city, or of city and country."""
+    """Look up places in a table, by city or by city and country."""
 
     by: Annotated[
         dict[str, str],
@@ -160,45 +160,45 @@ class Geocode(StrictModel):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields it looks at."""
+        """The fields that it reads."""
         return tuple(self.by.values())
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Those without which it has nothing to say: all of them."""
+        """The fields without which it adds nothing: all of them."""
         return self.reads
 
 
 class Language(StrictModel):
-    """The language of texts as an ISO 639-1 code, told by a library; what is in doubt is null."""
+    """Detect the language of texts as an ISO 639-1 code; null when it is uncertain."""
 
     fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_alone)]
     """The fields with text, judged together; a single one needs no list."""
     into: str = "language"
     """The new field."""
     among: tuple[Annotated[str, Field(pattern=r"^[a-z]{2}$")], ...] = ()
-    """The languages that can be meant; fewer are told apart more surely."""
+    """The possible languages; fewer are distinguished more reliably."""
     letters: int = Field(default=20, ge=1)
-    """With fewer than this many there is no answer."""
+    """Minimum number of letters in the text."""
     least: float | None = Field(default=None, gt=0, le=1)
-    """How sure the library must be; without it 0.6, and 0.9 among languages that are named."""
+    """Minimum certainty; by default 0.6, and 0.9 with `among`."""
 
     @model_validator(mode="after")
     def _a_choice(self) -> Self:
         if len(set(self.among)) == 1:  # every text would be in it
-            raise invalid("among: write at least two languages, for one leaves nothing to find out")
+            raise invalid("among: write at least two languages")
         return self
 
     @property
     def sureness(self) -> float:
-        """How sure the library must be."""
-        # To choose between a few is easy, so to be sure of it says less.
+        """The minimum certainty."""
+        # With few candidates, a high certainty means less.
         usual = _SURE_AMONG if self.among else SURE
         return usual if self.least is None else self.least
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The fields it looks at."""
+        """The fields that it reads."""
         return self.fields
 
     @property
@@ -240,7 +240,7 @@ class Enrichers(StrictModel):
         strangers = set(values) - set(cls.model_fields) if isinstance(values, Mapping) else set()
         known = [*cls.model_fields, *(plugin_names(ENRICHERS) if strangers else ())]
         for name in sorted(strangers - set(known)):
-            raise invalid(f"there is no enricher {name!r} here; known are {', '.join(known)}")
+            raise invalid(f"there is no enricher {name!r}; known are {', '.join(known)}")
         return values
 
     def written(self) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Enrichers(StrictModel):
 def _schema(value: dict[str, Any]) -> dict[str, Any]:
     if set(value) == {"file"}:
         return value  # read when the source is made
-    # Imported only where somebody writes a schema.
+    # jsonschema is slow to import.
     from longline.pipeline.json_schema import validator_of  # noqa: PLC0415
 
     try:
@@ -304,7 +304,7 @@ class Step(StrictModel):
             raise invalid(f"a stage is one of {', '.join(_KINDS)}; write the next with a new dash")
         rest = None if self.map is None or REST not in self.map else self.map[REST]
         if self.map is not None and REST in self.map and (rest is None or rest.path != REST):
-            raise invalid('"*" stands for all other fields; write "*": "*" to keep them')
+            raise invalid('"*" means all other fields; write "*": "*" to keep them')
         return self
 
 

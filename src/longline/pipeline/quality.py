@@ -50,7 +50,7 @@ class CrossCheck:
     """Two or more fields that must agree; not asked when one of them is empty.
 
     Attributes:
-        agree: given the fields' values in order, whether they agree; None is "cannot be told".
+        agree: given the fields' values in order, whether they agree; None is unknown.
     """
 
     name: str

@@ -32,7 +32,7 @@ _RANGE = re.compile(
 
 
 def find_doubts(page: Page, group: Group, others: Sequence[Group]) -> Iterator[tuple[str, str]]:
-    """Yield a code and a sentence for each reason to look at the choice of a group."""
+    """Yield a code and a sentence for each reason to doubt the choice of a group."""
     yield from _about_place(group)
     yield from _about_structure(group, others)
     count = len(group.nodes)

@@ -75,7 +75,7 @@ class ProposedField:
 def fields_of_pages(trees: Sequence[LexborHTMLParser], locale: str | None) -> list[ProposedField]:
     """Return the fields that pages of one kind have; with more pages, the choice is surer."""
     seen = _each_once(one for tree in trees for one in places_on_page(tree))
-    # On one page alone, nothing tells a value from a label.
+    # On one page alone, a value cannot be distinguished from a label.
     by_structure = structural_places(trees, is_page=True) if len(trees) > 1 else []
     return _choose_fields(trees, [*title_place(trees), *seen, *by_structure], locale)
 

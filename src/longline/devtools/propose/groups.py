@@ -78,7 +78,7 @@ _NEVER_ITEMS_TAGS = """
 _NEVER_ITEMS = frozenset(_NEVER_ITEMS_TAGS.split())
 _MOST_INNER = 60  # inner selectors that are tried to distinguish elements
 _MOST_CELLS = 4  # cells that are tried to distinguish a row from other rows
-_MOST_TRIED = 30  # selectors that are tried to tell some elements of a group from the others
+_MOST_TRIED = 30  # selectors that are tried to separate some elements of a group from the others
 _COMPARED = 10  # groups, the most likely ones, that elements of the same kind are looked for
 
 
@@ -117,7 +117,7 @@ class GroupFinder:
     def _examined(self) -> list[Group]:
         collected = _collected(self._tree)
 
-        # A cheap look first: the text they hold, and how many they are.
+        # A cheap estimate first: their text and their number.
         def size(nodes: Sequence[LexborNode]) -> float:
             held = sum(self._sizes.get(node.mem_id, 0) for node in nodes)
             return held * math.log2(1 + len(nodes)) * (0.1 if self._sides.has(nodes[0]) else 1.0)
@@ -239,7 +239,7 @@ class GroupFinder:
             group.score *= 0.85
 
     def _refined_groups(self, group: Group) -> Iterator[Group]:
-        """Yield the group without its odd elements, or some, where a selector tells them apart."""
+        """Yield the group without its odd elements, or some, where a selector separates them."""
         empty = [node for node in group.odd if not self._sizes.get(node.mem_id, 0)]
         others = [node for node in group.odd if self._sizes.get(node.mem_id, 0)]
         for odd in (group.odd, empty, others):
@@ -257,7 +257,7 @@ class GroupFinder:
     def _group_apart(
         self, selector: str, chosen: Sequence[LexborNode], others: Sequence[LexborNode]
     ) -> Iterator[Group]:
-        """Yield the group of the chosen elements, where a selector tells them from the others."""
+        """Yield the group of chosen elements, if a selector separates them from the others."""
         if not others:
             return
         wanted = {node.mem_id for node in chosen}
@@ -289,7 +289,7 @@ def _collected(tree: LexborHTMLParser) -> list[tuple[str, list[LexborNode]]]:
 
 
 def _is_card(node: LexborNode) -> bool:
-    """Return True if a cell of a table may be an item: a picture that is a link, and its name."""
+    """Return True if a cell of a table may be an item: an image that is a link, and its name."""
     if node.tag != "td" or not classes_of(node):
         return False
     is_pictured = node.css_first("a[href] img") is not None

@@ -114,7 +114,7 @@ def _is_side_name(node: LexborNode) -> bool:
         # Some put the whole list into a form, and some each item.
         return len(node.css(_ENTRIES)) > 1 and node.css_first("article, h3, table, img") is None
     if node.tag in _PARTS_OF_LISTS:
-        return False  # `tr.header-border`: the name is one of its look
+        return False  # `tr.header-border`: the name describes its look
     words = f"{node.attributes.get('class') or ''} {node.attributes.get('id') or ''}"
     words = _CAMEL.sub(" ", words)
     # A class of the page as a whole says nothing of its parts: `has-sidebar`, `with-menu`.

@@ -40,11 +40,11 @@ _SECOND_PAGE = re.compile(
 )
 
 Pages = Mapping[str, Any]
-"""What stands under `pages` in a manifest."""
+"""The `pages` section of a manifest."""
 
 
 def find_pages(page: Page, size: int) -> Pages | None:
-    """Return how a list of `size` entries a page goes on; None when it seems to be one page."""
+    """Return how a list with `size` entries per page continues; None for a single page."""
     return (
         _by_relation(page)
         or _by_word(page)
@@ -81,8 +81,8 @@ def _selector_by_name(page: Page, link: LexborNode) -> str | None:
             if "next" in name.lower() and page.css(selector) == [link]:
                 return selector
     selector = unique_selector(page.tree, link) or ""
-    # Where a link only stands in a certain place, on other pages another may stand there.
-    is_named = any(sign in selector.rpartition(" ")[2] for sign in ".#[")
+    # On other pages, another link may be at the same position.
+    is_named = any(mark in selector.rpartition(" ")[2] for mark in ".#[")
     return selector if is_named else None
 
 
@@ -105,12 +105,12 @@ def _leads_on(page: Page, link: LexborNode) -> bool:
 
 def _by_numbers(page: Page, size: int) -> Pages | None:
     for number, address in _page_number_links(page):
-        told = _by_parameter(page, number, address, size) or _by_path(page, number, address)
-        if told is None:
+        found = _by_parameter(page, number, address, size) or _by_path(page, number, address)
+        if found is None:
             continue
         shown = [link for link in page.css("a[href]") if text_of(link).isdecimal()]
-        last = group_selector(page.tree, shown) if told["kind"] == "numbered" else None
-        return {**told, "last": last} if last else told
+        last = group_selector(page.tree, shown) if found["kind"] == "numbered" else None
+        return {**found, "last": last} if last else found
     return None
 
 

@@ -217,7 +217,7 @@ class Proposer:
     async def _item_pages(
         self, page: Page, group: Group
     ) -> tuple[list[LexborHTMLParser], list[str]]:
-        """Return pages of items to look for fields on.
+        """Return pages of items, to find fields on them.
 
         Raises:
             UnexpectedShape: none could be read.

@@ -309,12 +309,12 @@ def _by_number(url: str, body: Mapping[str, Any], size: int) -> dict[str, Any] |
             continue
         named = [n for n in _OFFSET_PARAMETERS if n in query or _is_count(_at(prefix + n, body))]
         if named and "page" not in query:
-            told = {"kind": "offset", "parameter": named[0], "size": size, "total": total}
+            found = {"kind": "offset", "parameter": named[0], "size": size, "total": total}
             limit = next(
                 (n for n in _SIZE_PARAMETERS if n in query or _is_count(_at(prefix + n, body))),
                 None,
             )
-            return {**told, "size_parameter": limit} if limit else told
+            return {**found, "size_parameter": limit} if limit else found
         if any(_is_count(_at(prefix + n, body)) for n in _PAGE_PARAMETERS) or "page" in query:
             return {
                 "kind": "page",

@@ -148,7 +148,7 @@ def inner_class_names(node: LexborNode) -> set[str]:
 
 
 def shared_class_names(names: Sequence[set[str]]) -> set[str]:
-    """Return the classes inside of most elements; none when there are too few to tell by."""
+    """Return the classes inside of most elements; none when there are too few."""
     counted = Counter(name for one in names for name in one)
     shared = {name for name, count in counted.items() if count >= 0.6 * len(names)}
     return shared if len(shared) >= FEWEST else set()
@@ -222,7 +222,7 @@ def is_advert(node: LexborNode) -> bool:
 
 
 def spread_sample(nodes: Sequence[LexborNode], most: int) -> list[LexborNode]:
-    """Return at most so many elements, evenly spread."""
+    """Return at most `most` elements, evenly spread."""
     if len(nodes) <= most:
         return list(nodes)
     return [nodes[number * len(nodes) // most] for number in range(most)]

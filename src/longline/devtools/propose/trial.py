@@ -224,7 +224,7 @@ def _about_records(proposal: Proposal, trial: Trial) -> list[ProposalWarning]:
         warnings.append(ProposalWarning("empty_items", text, is_severe=True))
     if len(trial.records) > 1:
         if not _differ(proposal, trial.records):
-            text = "The records are alike: no field tells one item from the other."
+            text = "The records are alike: no field distinguishes the items."
             warnings.append(ProposalWarning("records_alike", text, is_severe=True))
         if (unlike := _unlike_list(proposal, trial)) is not None:
             warnings.append(unlike)

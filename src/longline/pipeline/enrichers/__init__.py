@@ -1,1 +1,1 @@
-"""Enrichers that need nobody: what they add is computed from the record and a local table."""
+"""Built-in enrichers, which compute fields from the record and a local table."""
