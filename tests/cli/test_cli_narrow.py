@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from longline.cli.commands.inspect.top import short_names
 from longline.cli.progress import SiteRow, sites_table
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.storage.events import event_row
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal
@@ -39,7 +39,7 @@ def test_a_narrow_table_of_jobs_drops_columns_and_cuts_none() -> None:
 
 
 def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
-    table = Table("job", "state", wrap=("job",))
+    table = TextTable("job", "state", wrap=("job",))
     table.add(LONG_ID, "running")
 
     lines = drawn(table, 40).splitlines()
@@ -49,7 +49,7 @@ def test_a_name_that_no_terminal_holds_is_folded_and_stays_whole() -> None:
 
 
 def test_a_note_without_room_goes_below_the_table() -> None:
-    table = Table("part", "state", "note", note="note")
+    table = TextTable("part", "state", "note", note="note")
     table.add("redis", "not healthy", "run `longline up`, and [b]look[/b]")
     table.add("sqlite", "healthy", "")
 

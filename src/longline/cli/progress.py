@@ -22,7 +22,7 @@ from longline.cli.output import (
     stderr_console,
     stdout_console,
 )
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, Job, JobState
 from longline.core.threads import use_daemon_threads
@@ -132,7 +132,7 @@ class SitesDisplay(LiveDisplay):
             source,
         )
 
-    def _table(self) -> Table:
+    def _table(self) -> TextTable:
         return sites_table(
             [
                 SiteRow.of_run(short_source(source), progress)
@@ -336,11 +336,11 @@ class SiteRow:
         )
 
 
-def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> Table:
+def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> TextTable:
     """Return the progress of several jobs as a table."""
     numbers = ("done", "found", "records", "failed", "per minute", "ETA")
     drop = ("", "per minute", "found", "ETA", "records", "failed")
-    table = Table(first, "state", "", *numbers, right=numbers, drop=drop, wrap=(first,))
+    table = TextTable(first, "state", "", *numbers, right=numbers, drop=drop, wrap=(first,))
     for row in rows:
         table.add(
             row.name,

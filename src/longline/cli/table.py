@@ -18,7 +18,7 @@ _CONTEXT = 8  # shared characters that are shown before two compared texts diffe
 _WRAPPED = 1000  # characters of a cell that may wrap
 
 
-class Table:
+class TextTable:
     """A table without borders that fits the terminal.
 
     Empty columns are left out. Where the rest is too wide, columns in `drop` go first; then narrow

@@ -13,7 +13,7 @@ import click
 from longline.cli.exit_codes import ExitCode
 from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.output import number_text, print_json, size_text
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.settings import prepare_home
 from longline.core.output import sanitize
 from longline.services.database_copy import CopiedHome, copy_home
@@ -90,14 +90,14 @@ def info(*, home: Path | None, as_json: bool) -> None:
     click.echo(f"kind      {found.kind} {found.version}")
     click.echo(f"schema    version {found.tables_version}")
     click.echo(f"size      {size_text(found.size_bytes)}")
-    table = Table("table", "rows", right=("rows",))
+    table = TextTable("table", "rows", right=("rows",))
     for name, rows in found.rows.items():
         table.add(name, number_text(rows))
     table.print()
 
 
 def _print_copied(copied: CopiedHome) -> None:
-    table = Table("table", "rows", "checksum", right=("rows",))
+    table = TextTable("table", "rows", "checksum", right=("rows",))
     for one in copied.copied.tables:
         table.add(one.name, number_text(one.rows), one.checksum)
     table.print()

@@ -19,7 +19,7 @@ from longline.cli.output import (
     size_text,
     value_text,
 )
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.settings import Settings
 from longline.services.base import ServiceStatus, check_extra, has_cluster, sqlite_status
 
@@ -61,7 +61,7 @@ def _services(settings: Settings) -> list[ServiceStatus]:
 
 
 def _print_services(services: list[ServiceStatus]) -> None:
-    table = Table(
+    table = TextTable(
         "service",
         "state",
         "up for",

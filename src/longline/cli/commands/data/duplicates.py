@@ -20,7 +20,7 @@ from longline.analysis.matching.search import SearchResult, decide, find_duplica
 from longline.cli.options import COUNT, home_option, json_option
 from longline.cli.output import one_line, print_json, stdout_console
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.storage.records.matches import CONFIRMED, REJECTED
@@ -83,7 +83,7 @@ def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_
 @click.argument("key")
 @home_option
 @json_option
-def show(kind: str, key: str, *, home: Path | None, as_json: bool) -> None:
+def show_matches(kind: str, key: str, *, home: Path | None, as_json: bool) -> None:
     """Compare the records that match KEY (source/key)."""
 
     async def explained(store: Store) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _print_list(rows: list[dict[str, Any]], total: int) -> None:
         return
     # A name that is cut could not be passed to `show`.
     whole = ("kind", "first record", "records", "sources", "score")
-    table = Table(*whole, "title", whole=whole, cell_length=_CELL * 10)
+    table = TextTable(*whole, "title", whole=whole, cell_length=_CELL * 10)
     for row in rows:
         names = row["records"]
         title = one_line(str(row["title"] or ""), _CELL)
@@ -217,20 +217,20 @@ def _print_records(found: dict[str, Any]) -> None:
     records = {one["record"]: one for one in found["records"]}
     for start in range(0, len(records), _IN_ONE_TABLE):
         names = list(records)[start : start + _IN_ONE_TABLE]
-        table = Table("field", "merged", *names, wrap=("field", "merged", *names))
+        table = TextTable("field", "merged", *names, wrap=("field", "merged", *names))
         for field in found["merged"]:
             values = (records[name]["data"].get(field["name"]) for name in names)
-            table.add(_cell(field["name"]), _merged(field), *map(_cell, values))
+            table.add(_cell_text(field["name"]), _merged(field), *map(_cell_text, values))
         table.print()
     for field in found["merged"]:
         if field["note"]:
-            click.echo(f"{_cell(field['name'])}: {_cell(field['note'])}")
+            click.echo(f"{_cell_text(field['name'])}: {_cell_text(field['note'])}")
 
 
 def _merged(field: dict[str, Any]) -> str:
     if field["record"] is None:
         return "?"
-    value = _cell(field["value"])
+    value = _cell_text(field["value"])
     return f"{value} ({field['record']})" if field["others"] else value
 
 
@@ -239,10 +239,12 @@ def _print_pairs(pairs: list[dict[str, Any]]) -> None:
         verdict = pair["decision"] or ("match" if pair["is_match"] else "contradictory")
         _print_pair(pair, f"{verdict}, {pair['score']:g} points")
         wrap = ("left", "right")
-        table = Table("field", "points", "verdict", *wrap, wrap=wrap, right=("points",))
+        table = TextTable("field", "points", "verdict", *wrap, wrap=wrap, right=("points",))
         for one in pair["evidence"]:
-            sides = (_cell(one["left"]), _cell(one["right"]))
-            table.add(_cell(one["field"]), f"{one['points']:+g}", _cell(one["verdict"]), *sides)
+            sides = (_cell_text(one["left"]), _cell_text(one["right"]))
+            table.add(
+                _cell_text(one["field"]), f"{one['points']:+g}", _cell_text(one["verdict"]), *sides
+            )
         table.print()
     if not pairs:
         click.echo("no other record matches")
@@ -255,5 +257,5 @@ def _print_pair(pair: dict[str, Any], text: str) -> None:
     console.print(f": {one_line(text)}", soft_wrap=True)
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     return "" if value is None else one_line(str(value), _CELL)

@@ -25,7 +25,7 @@ from longline.cli.output import (
 )
 from longline.cli.progress import STOPPED, LiveDisplay
 from longline.cli.queries import find_record, with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
@@ -94,7 +94,7 @@ def status(task: str | None, *, home: Path | None, as_json: bool) -> None:
 @key_options
 @home_option
 @json_option
-def show(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+def show_enrichments(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
     """Show the enrichments of a record.
 
     With model, version and time of each.
@@ -249,7 +249,7 @@ def _print_status(rows: Sequence[dict[str, Any]]) -> None:
         return
     states = list(QuestionState)
     numbers = (*(state.value for state in states), "questions", "tokens")
-    table = Table("task", *numbers, right=numbers)
+    table = TextTable("task", *numbers, right=numbers)
     for row in rows:
         found = row["states"]
         table.add(

@@ -141,7 +141,7 @@ def command(
         redactor, notes = _redactor(store, settings, **redacting)
         request = replace(request, redactor=redactor)
         query = asyncio.run(with_job_id(store, query_of(given)))
-        asyncio.run(_check_source(store, query.source))
+        asyncio.run(_check_has_records(store, query.source))
         if incremental:
             done = _export_new(store, request, query, incremental)
         else:
@@ -214,7 +214,7 @@ def _check_columns(request: ExportRequest) -> None:
         raise BadOption("--with-enrichments", problem)
 
 
-async def _check_source(store: Store, source: str | None) -> None:
+async def _check_has_records(store: Store, source: str | None) -> None:
     """Check that a source has records, before an empty export replaces a full one."""
     if source is None or await store.records.count(RecordQuery(source=source)):
         return

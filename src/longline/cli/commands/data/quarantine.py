@@ -26,7 +26,7 @@ from longline.cli.output import (
     value_text,
 )
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.output import sanitize
@@ -68,7 +68,7 @@ def list_groups(
         click.echo("no quarantined items")
         return
     wrap = ("reason", "examples")
-    table = Table("items", "job", *wrap, right=("items",), wrap=wrap)
+    table = TextTable("items", "job", *wrap, right=("items",), wrap=wrap)
     for one in groups:
         table.add(one.count, one.job, one.reason, ", ".join(one.keys))
     table.print()
@@ -79,7 +79,7 @@ def list_groups(
 @click.argument("key")
 @home_option
 @json_option
-def show(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
+def show_item(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
     """Show a quarantined item: its problems and the data of its layers."""
 
     async def held(store: Store) -> Held:

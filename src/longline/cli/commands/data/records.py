@@ -44,7 +44,7 @@ from longline.cli.queries import (
     query_options,
     with_store,
 )
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.errors import BadOption
 from longline.core.json_diff import FieldDiff, value_at
 from longline.core.output import sanitize
@@ -123,8 +123,8 @@ def _list(
         click.echo("no records match")
 
 
-def _records_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("key", "title", "score", "grade", "version", "changed", wrap=("key",))
+def _records_table(rows: list[dict[str, Any]]) -> TextTable:
+    table = TextTable("key", "title", "score", "grade", "version", "changed", wrap=("key",))
     for row in rows:
         shown = export_row(row)
         data, score = shown["data"], shown["score"]
@@ -140,8 +140,8 @@ def _records_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _columns_table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> Table:
-    table = Table("key", *names)
+def _columns_table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> TextTable:
+    table = TextTable("key", *names)
     for row in rows:
         values = (one_line(value_text(_value_of(row, name)), _VALUE) for name in names)
         table.add(f"{row['source']}/{row['key']}", *values)
@@ -206,7 +206,7 @@ def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
 )
 @home_option
 @json_option
-def show(
+def show_record(
     key: str, *, source: str | None, as_of: str | None, home: Path | None, as_json: bool
 ) -> None:
     """Show a record with its quality and enrichments."""
@@ -237,7 +237,7 @@ def _print_record(row: dict[str, Any]) -> None:
     console.print(sanitize(shown["url"], is_line=True), soft_wrap=True)
     grid = Grid.grid(padding=(0, 2))
     for field, value in shown["data"].items():
-        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut(str(value))))
+        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(str(value))))
     console.print(grid)
     if quality := row["about"].get("quality"):
         _print_quality_parts(console, quality)
@@ -275,13 +275,13 @@ def _print_enrichments(enrichments: Sequence[dict[str, Any]]) -> None:
         heading = f"{one['task']}: {one['state']}{old} ({origin})"
         console.print(f"  {sanitize(heading, is_line=True)}", soft_wrap=True)
         if one["reason"]:
-            console.print(f"    {_cut(one['reason'])}", soft_wrap=True)
+            console.print(f"    {_cut_value(one['reason'])}", soft_wrap=True)
         answer = one["answer"] if isinstance(one["answer"], dict) else {"answer": one["answer"]}
         for name, value in answer.items() if one["answer"] is not None else ():
-            console.print(f"    {name}: {_cut(value_text(value))}", soft_wrap=True)
+            console.print(f"    {name}: {_cut_value(value_text(value))}", soft_wrap=True)
 
 
-def _cut(text: str) -> str:
+def _cut_value(text: str) -> str:
     text = sanitize(text)
     return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} characters)"
 
@@ -427,25 +427,25 @@ def _print_step(step: VersionDiff) -> None:
     if not step.differences:
         click.echo("  same data")
         return
-    table = Table("field", "before", "after", compare=("before", "after"), cell_length=_VALUE)
+    table = TextTable("field", "before", "after", compare=("before", "after"), cell_length=_VALUE)
     for one in step.differences:
-        table.add(one.field, _side(one, "old"), _side(one, "new"))
+        table.add(one.field, _difference_side(one, "old"), _difference_side(one, "new"))
     table.print()
 
 
-def _side(one: FieldDiff, side: str) -> str:
+def _difference_side(one: FieldDiff, side: str) -> str:
     return value_text(one.values[side]) if side in one.values else "(no such field)"
 
 
-def _timeline_table(field: str, points: list[FieldValue]) -> Table:
-    table = Table("since", "version", field, "change", "", right=("version", field, "change"))
-    highest = max((abs(point.value) for point in points if _is_number(point.value)), default=0)
+def _timeline_table(field: str, points: list[FieldValue]) -> TextTable:
+    table = TextTable("since", "version", field, "change", "", right=("version", field, "change"))
+    highest = max((abs(point.value) for point in points if _is_numeric(point.value)), default=0)
     before = None
     for point in points:
         value, change, share = point.value, "", 0.0
-        if _is_number(value):
+        if _is_numeric(value):
             share = abs(value) / highest if highest else 0.0
-            if _is_number(before) and before:
+            if _is_numeric(before) and before:
                 change = f"{(value - before) / abs(before):+.1%}"
         shown = one_line(value_text(value), _VALUE)
         table.add(time_text(point.since), point.version, shown, change, bar(share, _BAR))
@@ -453,7 +453,7 @@ def _timeline_table(field: str, points: list[FieldValue]) -> Table:
     return table
 
 
-def _is_number(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -485,14 +485,14 @@ def _print_changes(found: RunChanges) -> None:
             console.print(f"  … and {left:,} more; use --limit or --json")
 
 
-def _changed_table(changed: Iterable[RecordChange]) -> Table:
-    table = Table(
+def _changed_table(changed: Iterable[RecordChange]) -> TextTable:
+    table = TextTable(
         "key", "field", "before", "after", compare=("before", "after"), cell_length=_VALUE
     )
     for change in changed:
         for place, one in enumerate(change.differences):
             key = "" if place else change.key
-            table.add(key, one.field, _side(one, "old"), _side(one, "new"))
+            table.add(key, one.field, _difference_side(one, "old"), _difference_side(one, "new"))
     return table
 
 
@@ -504,7 +504,7 @@ def _changed_table(changed: Iterable[RecordChange]) -> Table:
 @query_options
 @home_option
 @json_option
-def stats(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
+def field_statistics(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
     """Show statistics of every field of SOURCE.
 
     Without SOURCE and filters, show the number of records of each source.
@@ -554,7 +554,7 @@ def _print_sources(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if not rows:
         click.echo("no records yet; try: longline demo")
         return
-    table = Table("source", "records", "mean score", "grades", right=("records", "mean score"))
+    table = TextTable("source", "records", "mean score", "grades", right=("records", "mean score"))
     for row in rows:
         grades = ", ".join(f"{name} {count}" for name, count in sorted(row["grades"].items()))
         mean = "" if row["mean_score"] is None else f"{row['mean_score']:.1f}"
@@ -569,7 +569,7 @@ def _print_fields(found: DatasetStatistics) -> None:
     click.echo(f"{found.records:,} records")
     columns = ("field", "filled", "types", "distinct", "min", "median", "max", "distribution")
     right = ("filled", "distinct", "min", "median", "max")
-    table = Table(*columns, right=right, keep_end="field")
+    table = TextTable(*columns, right=right, keep_end="field")
     is_sampled = False
     for one in found.fields:
         spread = one.numbers or one.lengths
@@ -609,7 +609,7 @@ def _print_quality(found: QualityStatistics) -> None:
         return
     mean = "no scores" if found.mean is None else f"mean score {found.mean:.1f}"
     click.echo(f"{found.records:,} records, {mean}")
-    table = Table("score", "records", "", right=("score", "records"))
+    table = TextTable("score", "records", "", right=("score", "records"))
     highest, width = max(found.histogram), 100 // len(found.histogram)
     for place, count in reversed(list(enumerate(found.histogram))):
         share = count / highest if highest else 0.0
@@ -620,7 +620,7 @@ def _print_quality(found: QualityStatistics) -> None:
         parts = ", ".join(f"{name} {points:.1f}" for name, points in found.lost.items())
         click.echo(f"mean points lost: {parts}")
     if found.reasons:
-        reasons = Table("records", "part", "reason", right=("records",))
+        reasons = TextTable("records", "part", "reason", right=("records",))
         for reason in found.reasons[:_SHOWN_REASONS]:
             reasons.add(f"{reason.records:,}", reason.part, reason.reason)
         reasons.print()

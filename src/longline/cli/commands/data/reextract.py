@@ -18,7 +18,7 @@ from longline.analysis.reextract import (
 from longline.cli.options import COUNT, JOB, home_option, json_option, set_option, settings_of
 from longline.cli.output import print_json, print_line, print_note, value_text
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
 from longline.core.json_diff import FieldDiff
 from longline.storage.store import Store
@@ -115,18 +115,20 @@ def _print_changes(result: Reextraction) -> None:
     changed = result.of(ReextractStatus.CHANGED)
     if not changed:
         return
-    table = Table("item", "field", "before", "after", wrap=("item", "field", "before", "after"))
+    table = TextTable("item", "field", "before", "after", wrap=("item", "field", "before", "after"))
     for one in changed[:_SHOWN]:
         if one.new_key:
             table.add(one.key, "(key)", one.key, one.new_key)
         for change in one.changes:
-            table.add(one.key, change.field, _side(change, "old"), _side(change, "new"))
+            table.add(
+                one.key, change.field, _change_side(change, "old"), _change_side(change, "new")
+            )
     table.print()
     if len(changed) > _SHOWN:
         click.echo(f"and {len(changed) - _SHOWN} more items; --json shows all")
 
 
-def _side(change: FieldDiff, side: str) -> str:
+def _change_side(change: FieldDiff, side: str) -> str:
     if side not in change.values:
         return "(no such field)"
     text = value_text(change.values[side])

@@ -10,7 +10,7 @@ import click
 from longline.cli.options import JOB, home_option, json_option
 from longline.cli.output import iso_time, one_line, print_json, time_text
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
 from longline.drift.monitor import accept_profile
 from longline.drift.report import drift_of, sources_watched
@@ -39,7 +39,7 @@ def command() -> None:
 @click.argument("source", required=False)
 @home_option
 @json_option
-def show(source: str | None, *, home: Path | None, as_json: bool) -> None:
+def show_drift(source: str | None, *, home: Path | None, as_json: bool) -> None:
     """Show the fields of SOURCE in its last run and before.
 
     Without SOURCE, list the last run of every source.
@@ -75,7 +75,9 @@ def _list(home: Path | None, *, as_json: bool) -> None:
     if not rows:
         click.echo("no run has ended yet; try: longline demo")
         return
-    table = Table("source", "last run", "ended (UTC)", "records", "drift", wrap=("source", "drift"))
+    table = TextTable(
+        "source", "last run", "ended (UTC)", "records", "drift", wrap=("source", "drift")
+    )
     for row in rows:
         table.add(row["source"], row["job"], time_text(row["at"]), row["records"], _drift(row))
     table.print()
@@ -86,7 +88,7 @@ def _print_fields(seen: dict[str, Any]) -> None:
     click.echo(f"{seen['source']}: last run {seen['job']}, {seen['records']} records")
     click.echo(f"baseline: {baseline['runs']} earlier runs, {baseline['records']} records")
     columns = ("filled before", "filled now", "type before", "type now", "size before", "size now")
-    table = Table("field", *columns, keep_end="field")
+    table = TextTable("field", *columns, keep_end="field")
     for row in seen["fields"]:
         before, now = _cells(row["before"]), _cells(row["now"])
         table.add(row["field"], *(cell for pair in zip(before, now, strict=True) for cell in pair))

@@ -11,7 +11,7 @@ import click
 from longline.cli.options import COUNT, JOB, home_option, json_option
 from longline.cli.output import count_text, print_json, stdout_console, time_text
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.errors import FailureKind
 from longline.core.model import ItemState
 from longline.core.output import sanitize
@@ -74,7 +74,7 @@ def _print_kinds(kinds: dict[str, dict[str, int]]) -> None:
         click.echo("no failures in this job")
         return
     columns = ("attempts", *_STATES)
-    table = Table("kind", *columns, right=columns)
+    table = TextTable("kind", *columns, right=columns)
     for kind, counts in kinds.items():
         table.add(kind, *(counts.get(name, 0) or "" for name in columns))
     table.print()

@@ -12,7 +12,7 @@ import click
 from longline.cli.options import COUNT, JOB, home_option, json_option
 from longline.cli.output import iso_time, one_line, print_json, time_text
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
@@ -55,10 +55,10 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
 
 
 async def _list_jobs(store: Store, limit: int) -> list[dict[str, Any]]:
-    return [await _row(store, job) for job in await store.jobs.list(limit=limit)]
+    return [await _job_row(store, job) for job in await store.jobs.list(limit=limit)]
 
 
-async def _row(store: Store, job: Job) -> dict[str, Any]:
+async def _job_row(store: Store, job: Job) -> dict[str, Any]:
     counts = await store.queue.counts(job.id)
     return {
         "job": job.id,
@@ -77,7 +77,7 @@ async def _job(store: Store, name: str) -> dict[str, Any]:
     events = await store.events.list(job.id, with_items=False)
     now = await store.now()
     return {
-        **await _row(store, job),
+        **await _job_row(store, job),
         **(await store.jobs.caveats(job.id)).as_dict(),
         "settings": dict(job.settings),
         "statistics": await store.events.statistics(job.id),
@@ -123,7 +123,7 @@ def _print_jobs(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         click.echo("no jobs yet; try: longline demo")
         return
     numbers = ("items", "ok", "failed")
-    table = Table(
+    table = TextTable(
         "job",
         "state",
         "created (UTC)",

@@ -27,7 +27,7 @@ from longline.cli.output import (
     time_text,
 )
 from longline.cli.progress import SiteRow, sites_table
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import LonglineError
@@ -194,8 +194,8 @@ def snapshot_view(snapshot: Snapshot) -> RenderableType:
     return Group(*parts)
 
 
-def _worker_table(snapshot: Snapshot) -> Table:
-    table = Table(
+def _worker_table(snapshot: Snapshot) -> TextTable:
+    table = TextTable(
         "worker",
         "host",
         "pid",

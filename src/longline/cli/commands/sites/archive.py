@@ -29,7 +29,7 @@ def command() -> None:
 @command.command("stats")
 @home_option
 @json_option
-def stats(*, home: Path | None, as_json: bool) -> None:
+def archive_statistics(*, home: Path | None, as_json: bool) -> None:
     """Show the number and size of archived responses."""
     totals = asdict(_with_archive(home, lambda archive: archive.totals()))
     if as_json:

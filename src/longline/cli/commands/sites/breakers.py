@@ -12,7 +12,7 @@ from longline.cli.commands.sites.limits import with_limit_backends
 from longline.cli.options import home_option, json_option
 from longline.cli.output import iso_time, print_json, print_line
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, status_of_breaker
@@ -27,7 +27,7 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
     if context.invoked_subcommand is not None:
         return
     known = with_limit_backends(home, lambda backends: backends.breakers.all())
-    rows = [_row(domain, state) for domain, state in sorted(known.items())]
+    rows = [_breaker_row(domain, state) for domain, state in sorted(known.items())]
     if as_json:
         print_json(rows)
         return
@@ -35,7 +35,7 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
         click.echo("no domain has failed so far")
         return
     numbers = ("failures", "rate", "trips")
-    table = Table(
+    table = TextTable(
         "domain", "phase", *numbers, "until (UTC)", "reason", right=numbers, note="reason"
     )
     for row in rows:
@@ -56,9 +56,11 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
 @click.argument("domain")
 @home_option
 @json_option
-def show(domain: str, *, home: Path | None, as_json: bool) -> None:
+def show_breaker(domain: str, *, home: Path | None, as_json: bool) -> None:
     """Show the circuit breaker of DOMAIN and its recent changes."""
-    row = _row(domain, with_limit_backends(home, lambda one: _breaker(one.breakers, domain)))
+    row = _breaker_row(
+        domain, with_limit_backends(home, lambda one: _breaker(one.breakers, domain))
+    )
     if as_json:
         print_json(row)
         return
@@ -83,7 +85,9 @@ def reset(domain: str, *, home: Path | None, as_json: bool) -> None:
         await _breaker(backend, domain)
         return await backend.reset(domain)
 
-    row = _row(domain, with_limit_backends(home, lambda backends: closed(backends.breakers)))
+    row = _breaker_row(
+        domain, with_limit_backends(home, lambda backends: closed(backends.breakers))
+    )
     due = with_store(home, lambda store: store.queue.hurry(domain))
     if as_json:
         print_json({**row, "items": due})
@@ -99,7 +103,7 @@ async def _breaker(backend: BreakerBackend, domain: str) -> BreakerState:
     return known[domain]
 
 
-def _row(domain: str, state: BreakerState) -> dict[str, Any]:
+def _breaker_row(domain: str, state: BreakerState) -> dict[str, Any]:
     row = asdict(status_of_breaker(state, BreakerPolicy(), SystemClock().now()))
     history = [{**change, "at": iso_time(change["at"])} for change in row.pop("history")]
     times = {name: iso_time(row[name]) for name in ("opened_at", "until")}

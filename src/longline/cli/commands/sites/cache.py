@@ -21,7 +21,7 @@ def command() -> None:
 @command.command("stats")
 @home_option
 @json_option
-def stats(*, home: Path | None, as_json: bool) -> None:
+def cache_statistics(*, home: Path | None, as_json: bool) -> None:
     """Show the number, size and age of cached responses."""
     with open_cache(settings_of(home)) as cache:
         found = cache.stats()

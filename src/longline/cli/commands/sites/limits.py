@@ -12,7 +12,7 @@ import click
 
 from longline.cli.options import home_option, json_option, settings_of
 from longline.cli.output import iso_time, print_json
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.settings import prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
@@ -34,7 +34,7 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
     context.obj = home
     if context.invoked_subcommand is None:
         known = with_limit_backends(home, lambda backends: backends.limits.all())
-        _print_limits({name: _row(state) for name, state in known.items()}, as_json=as_json)
+        _print_limits({name: _limit_row(state) for name, state in known.items()}, as_json=as_json)
 
 
 @command.command("pin")
@@ -60,7 +60,7 @@ def pin(
         raise BadOption("DOMAIN", f"must be a host like shop.example:8080, not {domain!r}")
     learning.pin(None, rate, burst, 0.0)  # refuses numbers that make no sense
     state = with_limit_backends(home or outer, lambda backends: backends.limits.change(name, step))
-    _print_limits({name: _row(state)}, as_json=as_json)
+    _print_limits({name: _limit_row(state)}, as_json=as_json)
 
 
 @command.command("forget")
@@ -96,7 +96,7 @@ def _parse_domain(text: str) -> str:
     return origin_of(text if "://" in text else f"http://{text}")[1]
 
 
-def _row(state: Learned) -> dict[str, Any]:
+def _limit_row(state: Learned) -> dict[str, Any]:
     return {
         "rate": learning.displayed_rate(state),
         "burst": learning.limit_of(state).capacity,
@@ -118,7 +118,7 @@ def _print_limits(rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> No
         click.echo("no limits are known yet")
         return
     numbers = ("rate", "burst", "proven", "refusals", "ceiling")
-    table = Table(
+    table = TextTable(
         "domain",
         "rate",
         "burst",

@@ -20,7 +20,7 @@ from longline.cli.options import (
 )
 from longline.cli.output import count_text, print_json
 from longline.cli.queries import with_store
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.documents import parse_location, set_value, write_document
 from longline.config.job_spec import JobSpec
 from longline.config.settings import Settings, explain_settings
@@ -87,7 +87,7 @@ def list_all(*, as_json: bool) -> None:
 @click.argument("name", required=False)
 @home_option
 @json_option
-def show(name: str | None, *, home: Path | None, as_json: bool) -> None:
+def show_values(name: str | None, *, home: Path | None, as_json: bool) -> None:
     """Show all values and where they come from.
 
     Those of the settings, or of NAME: the name or path of a manifest or job file.
@@ -145,7 +145,7 @@ def set_one(name: str, key: str, value: str, *, as_json: bool) -> None:
         print_json(changed)
         return
     for one in changed:
-        click.echo(f"{one['path']}: {_cell(one['before'])} -> {_cell(one['after'])}")
+        click.echo(f"{one['path']}: {_value_cell(one['before'])} -> {_value_cell(one['after'])}")
     if not changed:
         click.echo("no change")
 
@@ -180,16 +180,16 @@ def schema(kind: str) -> None:
 
 
 def _print_rows(columns: tuple[str, ...], rows: Iterable[dict[str, Any]], empty: str) -> None:
-    table = Table(*columns, whole=columns, cell_length=1000)
+    table = TextTable(*columns, whole=columns, cell_length=1000)
     for row in rows:
-        table.add(*(_cell(row[name]) for name in columns))
+        table.add(*(_value_cell(row[name]) for name in columns))
     if table:
         table.print()
     else:
         click.echo(empty)
 
 
-def _cell(value: Any) -> str:
+def _value_cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
@@ -245,7 +245,7 @@ def _validate(
     for path in paths:
         try:
             entry = read_entry(path)
-            _check_source(entry)
+            _check_job_source(entry)
             if with_secrets:
                 check_secrets(entry)
         except ConfigError as error:
@@ -255,7 +255,7 @@ def _validate(
     return len(paths), problems
 
 
-def _check_source(entry: Entry) -> None:
+def _check_job_source(entry: Entry) -> None:
     """Check that the source and the options of a job file can be used.
 
     Raises:

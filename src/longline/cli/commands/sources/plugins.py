@@ -6,7 +6,7 @@ import click
 
 from longline.cli.options import json_option
 from longline.cli.output import print_json
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.plugins import GROUPS, SOURCES, list_plugins
 from longline.sources.loader import as_source
 
@@ -26,7 +26,7 @@ def command(*, as_json: bool) -> None:
     if not plugins:
         click.echo(f"no plugins are installed (entry point groups: {', '.join(GROUPS)})")
         return
-    table = Table("kind", "name", "package", "target", "state", wrap=("target", "state"))
+    table = TextTable("kind", "name", "package", "target", "state", wrap=("target", "state"))
     for one in plugins:
         kind = one.group.partition(".")[2].removesuffix("s")
         state = "ok" if one.problem is None else f"broken: {one.problem}"

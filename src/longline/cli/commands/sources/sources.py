@@ -36,7 +36,7 @@ from longline.cli.output import (
     stdout_console,
     value_text,
 )
-from longline.cli.table import Table
+from longline.cli.table import TextTable
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.plugins import SOURCES, plugin_names
 from longline.config.settings import Settings
@@ -107,7 +107,7 @@ def command(context: click.Context, *, as_json: bool) -> None:
 @click.argument("source")
 @json_option
 @click.pass_obj
-def show(outer: bool, *, source: str, as_json: bool) -> None:  # noqa: FBT001  # click's own call
+def show_source(outer: bool, *, source: str, as_json: bool) -> None:  # noqa: FBT001  # click's own call
     """Show the options, limits and layers of SOURCE."""
     described = _source_json(load_source(source))
     _print_sources([described], as_json=as_json or outer, has_details=True)
@@ -470,7 +470,7 @@ class _Dialog:
             screen.print(f"Pagination: {how or 'none found'}")
         tested = count_text(len(proposal.tried), "page")
         screen.print(f"Tested on {tested}: {count_text(len(proposal.records), 'record')}\n")
-        table = Table("#", "field", "type", "filled", "example", drop=["filled", "type"])
+        table = TextTable("#", "field", "type", "filled", "example", drop=["filled", "type"])
         for place, one in enumerate(proposal.all_fields, start=1):
             sample = shortened(one.samples[0], max(20, screen.width - 46)) if one.samples else ""
             table.add(place, one.name, one.kind or "text", f"{one.filled:.0%}", sample)
