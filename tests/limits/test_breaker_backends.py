@@ -1,4 +1,4 @@
-"""What every keeper of breakers promises beyond test_keepers_contract.py."""
+"""Promises of every breaker backend beyond test_backends.py."""
 
 from __future__ import annotations
 

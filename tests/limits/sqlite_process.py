@@ -1,6 +1,6 @@
-"""A process that shares a keeper's file with others; started by test_sqlite_keepers.py.
+"""A process that shares a keeper's file with others; started by test_sqlite.py.
 
-Usage: keeper_process.py reserve|probe FILE COUNT. Prints the moments reserved, or who may probe.
+Usage: sqlite_process.py reserve|probe FILE COUNT. Prints the moments reserved, or who may probe.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from longline.limits.rate_limit import RateLimit
 from tests.limit_backends import SqliteBreakerBackend, SqliteRateLimitBackend
 from tests.virtual import VirtualClock
 
-PACE = RateLimit(rate=0.1, capacity=5)  # as in keeper_process.py
+PACE = RateLimit(rate=0.1, capacity=5)  # as in sqlite_process.py
 POLICY = BreakerPolicy(threshold=1, recovery=60.0)  # the same
-PROGRAM = Path(__file__).with_name("keeper_process.py")
+PROGRAM = Path(__file__).with_name("sqlite_process.py")
 
 
 @pytest.fixture
