@@ -12,8 +12,9 @@ import pytest
 from longline.core.model import ItemState, Job, JobState
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.progress import ProgressTracker, rest_after
+from longline.engine.runtime import Runtime
 from longline.engine.sites import Pictures
-from longline.engine.watch import ProgressLoop, Watch
+from longline.engine.watch import Watch
 from longline.storage.database import Database, open_database
 from longline.storage.queue.queue import JobCounts, Queue
 from longline.storage.store import Store
@@ -72,8 +73,8 @@ async def moments_of_looks(
         clock,
         on_progress=lambda _: moments.append(clock.now()),
     )
-    async with ProgressLoop(store, clock) as loop:
-        with loop.following(watch):
+    async with Runtime(store, clock) as runtime:
+        with runtime.progress.following(watch):
             await asyncio.sleep(30)
     return moments
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from longline.core.clock import sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, Unexpected
@@ -41,22 +40,6 @@ class Committer:
         self._waiting: list[tuple[Completion, CommitQueue]] = []
         self._arrived = asyncio.Event()
         self._is_urgent = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        # Not in a TaskGroup: it serves several jobs, and each of them is given its errors.
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     def add(self, finish: Completion, origin: CommitQueue, *, is_urgent: bool) -> None:
         """Have an outcome committed; an urgent one waits for no others."""
@@ -70,7 +53,8 @@ class Committer:
         if self._waiting:
             self._is_urgent.set()
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Commit what arrives, until cancelled; errors are given to the jobs."""
         loop = asyncio.get_running_loop()
         committed_at = 0.0
         while True:

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from longline.core.clock import Clock
 from longline.core.model import JobState
@@ -59,22 +57,6 @@ class Heartbeat:
         self._reclaims = reclaims
         self._members: set[Beating] = set()
         self._has_members = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        # Not in a TaskGroup: it serves several jobs, and each of them is given its errors.
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     @contextlib.contextmanager
     def keeping(self, work: Beating) -> Iterator[Beating]:
@@ -101,7 +83,8 @@ class Heartbeat:
             if dead or any(one.until < now for one in others):
                 await self._store.queue.reclaim(Reclaim(job, now, dead=dead))
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Renew leases and check job states, until cancelled; errors are given to the jobs."""
         due = self._clock.now() + HEARTBEAT
         while True:
             await self._has_members.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
 from types import TracebackType
 from typing import Self
 
@@ -25,11 +25,12 @@ class Runtime:
         self.committer = Committer(store.queue)
         self.heartbeat = Heartbeat(store, clock, reclaims=reclaims)
         self.progress = ProgressLoop(store, clock)
-        self._ends = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        for part in (self.committer, self.heartbeat, self.progress):
-            await self._ends.enter_async_context(part)
+        # Not in a TaskGroup: they serve several jobs, and each of those is given their errors.
+        parts = (self.committer, self.heartbeat, self.progress)
+        self._tasks = [asyncio.create_task(part.run()) for part in parts]
         return self
 
     async def __aexit__(
@@ -38,4 +39,6 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._ends.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)

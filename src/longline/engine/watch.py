@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 from longline.core.clock import Clock
 from longline.engine.checkpoints import Checkpoints
@@ -126,22 +124,6 @@ class ProgressLoop:
         self._clock = clock
         self._watches: set[Watch] = set()
         self._has_watches = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        # Not in a TaskGroup: it serves several jobs, and each of them is given its errors.
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     @contextlib.contextmanager
     def following(self, watch: Watch) -> Iterator[None]:
@@ -156,7 +138,8 @@ class ProgressLoop:
                 self._has_watches.clear()
             watch.failure.cancel()
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Show the progress of jobs, until cancelled; errors are given to the jobs."""
         pause = _POLL
         while True:
             await self._has_watches.wait()
