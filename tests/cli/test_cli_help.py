@@ -133,3 +133,18 @@ def test_no_command_takes_an_empty_name_of_a_job() -> None:
     given = [one for command in (*every, *below) for one in command.params if one.name == "job"]
 
     assert {one.type for one in given} == {JOB}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if isinstance(command_of(name), click.Group)]
+)
+def test_the_purpose_of_a_subcommand_is_not_cut(longline: Terminal, name: str) -> None:
+    listed = longline(name, "--help").out.partition("Commands:")[2]
+
+    assert listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_shows_a_range(longline: Terminal, name: str) -> None:
+    assert "<=" not in longline(name, "--help").out

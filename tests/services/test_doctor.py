@@ -51,19 +51,19 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def ground(settings: Settings) -> CheckContext:
+def context(settings: Settings) -> CheckContext:
     settings.home.mkdir()
     return CheckContext(settings, environment={})
 
 
-def only(check: Any, ground: CheckContext) -> Finding:
-    (found,) = check(ground)
+def only(check: Any, context: CheckContext) -> Finding:
+    (found,) = check(context)
     assert isinstance(found, Finding)
     return found
 
 
-def test_a_new_installation_has_no_problem(ground: CheckContext) -> None:
-    found = examine(ground, CHECKS)
+def test_a_new_installation_has_no_problem(context: CheckContext) -> None:
+    found = examine(context, CHECKS)
 
     assert [one for one in found if one.verdict is Verdict.PROBLEM] == []
     assert {"packages", "home", "disk", "database", "redis", "clocks"} <= {o.about for o in found}
@@ -75,32 +75,32 @@ def test_nothing_is_made_by_looking(settings: Settings) -> None:
     assert not settings.home.exists()
 
 
-def test_a_check_that_fails_is_a_finding(ground: CheckContext) -> None:
-    def fail(_ground: CheckContext) -> Iterator[Finding]:
+def test_a_check_that_fails_is_a_finding(context: CheckContext) -> None:
+    def fail(_context: CheckContext) -> Iterator[Finding]:
         raise ZeroDivisionError("by zero")
 
-    (found,) = examine(ground, {"sums": fail})
+    (found,) = examine(context, {"sums": fail})
 
     assert found.verdict is Verdict.PROBLEM
     assert "ZeroDivisionError: by zero" in found.sentence
 
 
-def test_a_check_that_hangs_is_a_finding(ground: CheckContext) -> None:
+def test_a_check_that_hangs_is_a_finding(context: CheckContext) -> None:
     held = threading.Event()
 
-    def hang(_ground: CheckContext) -> Iterator[Finding]:
+    def hang(_context: CheckContext) -> Iterator[Finding]:
         held.wait(60)
         yield ok("late", "too late")
 
-    (found,) = examine(ground, {"wait": hang}, seconds=0.05)
+    (found,) = examine(context, {"wait": hang}, seconds=0.05)
     held.set()
 
     assert (found.about, found.verdict) == ("wait", Verdict.PROBLEM)
     assert "0.05 s" in found.sentence
 
 
-def test_problems_come_last(ground: CheckContext) -> None:
-    full = CheckContext(ground.settings, {"LONGLINE_HOMME": "x"}, free_bytes=lambda _folder: 5)
+def test_problems_come_last(context: CheckContext) -> None:
+    full = CheckContext(context.settings, {"LONGLINE_HOMME": "x"}, free_bytes=lambda _folder: 5)
 
     found = examine(full, {"disk": disk, "variables": variables, "home": home})
 
@@ -129,18 +129,18 @@ def test_settings_that_cannot_be_read_are_the_one_finding(
     ],
 )
 def test_a_disk_is_judged_by_what_is_free(
-    ground: CheckContext, free: int, verdict: Verdict, amount: str
+    context: CheckContext, free: int, verdict: Verdict, amount: str
 ) -> None:
-    found = only(disk, CheckContext(ground.settings, {}, free_bytes=lambda _folder: free))
+    found = only(disk, CheckContext(context.settings, {}, free_bytes=lambda _folder: free))
 
     assert found.verdict is verdict
     assert amount in found.sentence
 
 
-def test_an_unknown_variable_is_reported_with_the_nearest_setting(ground: CheckContext) -> None:
+def test_an_unknown_variable_is_reported_with_the_nearest_setting(context: CheckContext) -> None:
     given = {"LONGLINE_DATABASE_ULR": "x", "LONGLINE_HOME": "y", "PATH": "z"}
 
-    found = only(variables, CheckContext(ground.settings, given))
+    found = only(variables, CheckContext(context.settings, given))
 
     assert found.verdict is Verdict.WARNING
     assert "LONGLINE_DATABASE_ULR" in found.sentence
@@ -153,20 +153,20 @@ def test_a_home_that_is_a_file_cannot_be_written(tmp_path: Path) -> None:
     assert only(home, CheckContext(Settings(home=tmp_path / "home"))).verdict is Verdict.PROBLEM
 
 
-def test_a_file_that_is_no_database_is_a_problem(ground: CheckContext) -> None:
-    file = ground.settings.home / "longline.sqlite"
+def test_a_file_that_is_no_database_is_a_problem(context: CheckContext) -> None:
+    file = context.settings.home / "longline.sqlite"
     file.write_bytes(b"not a database" * 100)
 
-    found = only(database, ground)
+    found = only(database, context)
 
     assert found.verdict is Verdict.PROBLEM
     assert str(file) in found.sentence
 
 
-def test_a_database_is_described(ground: CheckContext) -> None:
-    open_store(ground.settings.database).close()
+def test_a_database_is_described(context: CheckContext) -> None:
+    open_store(context.settings.database).close()
 
-    found = only(database, ground)
+    found = only(database, context)
 
     assert found.verdict is Verdict.OK
     assert NEWEST in re.findall(r"\d+", found.sentence)
@@ -180,35 +180,35 @@ def test_a_file_system_is_told_by_the_nearest_mount(tmp_path: Path) -> None:
 
 
 def test_what_a_source_lacks_is_reported(
-    ground: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "shop.yaml").write_text(MANIFEST)
     monkeypatch.delenv("SHOP_TOKEN", raising=False)
-    chosen = ground.settings.model_copy(update={"chromium": "/no/such/browser"})
-    ground = CheckContext(chosen, {})
+    chosen = context.settings.model_copy(update={"chromium": "/no/such/browser"})
+    context = CheckContext(chosen, {})
 
-    assert "SHOP_TOKEN" in only(secrets, ground).sentence
-    missing = only(browser, ground)
+    assert "SHOP_TOKEN" in only(secrets, context).sentence
+    missing = only(browser, context)
     assert (missing.about, missing.verdict) == ("browser", Verdict.PROBLEM)
     assert "shop" in missing.sentence
     assert "LONGLINE_CHROMIUM" in (missing.remedy or "")
-    assert only(sources, ground).verdict is Verdict.OK
+    assert only(sources, context).verdict is Verdict.OK
 
 
-def test_a_broken_manifest_is_a_problem(ground: CheckContext, tmp_path: Path) -> None:
+def test_a_broken_manifest_is_a_problem(context: CheckContext, tmp_path: Path) -> None:
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "shop.yaml").write_text(MANIFEST.replace("fields", "feilds"))
 
-    found = only(sources, ground)
+    found = only(sources, context)
 
     assert found.verdict is Verdict.PROBLEM
     assert "shop.yaml:" in found.sentence
 
 
 @pytest.mark.real_time
-async def test_a_job_that_nobody_works_on_is_found(ground: CheckContext) -> None:
-    with open_store(ground.settings.database) as store:
+async def test_a_job_that_nobody_works_on_is_found(context: CheckContext) -> None:
+    with open_store(context.settings.database) as store:
         now = await store.now()
         job = await store.jobs.create(NewJob("shop", {}, {}, now))
         await store.jobs.start(job.id, now)
@@ -216,7 +216,7 @@ async def test_a_job_that_nobody_works_on_is_found(ground: CheckContext) -> None
         dead = f"{this_host()}:999999999:1.00:word"
         await store.queue.lease(Claim(job.id, dead, 1, now, now + 60))
 
-    found = examine(ground, {"jobs": abandoned_jobs})[0]
+    found = examine(context, {"jobs": abandoned_jobs})[0]
 
     assert found.verdict is Verdict.WARNING
     assert found.remedy is not None
@@ -245,10 +245,10 @@ async def test_jobs_that_were_left_when_the_cluster_went_down_wait_for_workers(
     assert "`longline worker`" in found["remedy"]
 
 
-def test_a_home_without_a_cluster_needs_no_workers(ground: CheckContext) -> None:
-    open_store(ground.settings.database).close()
+def test_a_home_without_a_cluster_needs_no_workers(context: CheckContext) -> None:
+    open_store(context.settings.database).close()
 
-    assert list(workers(ground)) == []
+    assert list(workers(context)) == []
 
 
 def test_the_doctor_works_without_optional_packages_and_names_them(tmp_path: Path) -> None:
@@ -274,12 +274,12 @@ def entry(name: str, pid: int, port: int | None) -> ProcessEntry:
     return ProcessEntry(name, pid, started, ("sleep",), port, "some.log")
 
 
-def test_processes_of_ours_that_are_gone_or_silent_are_found(ground: CheckContext) -> None:
+def test_processes_of_ours_that_are_gone_or_silent_are_found(context: CheckContext) -> None:
     closed = free_port()
     gone, here = entry("worker-1", 999_999_999, None), entry("redis", os.getpid(), closed)
-    StateFile(ground.settings.home).write(ServicesState(processes=(gone, here)))
+    StateFile(context.settings.home).write(ServicesState(processes=(gone, here)))
 
-    first, second = own_services(ground)
+    first, second = own_services(context)
 
     assert (first.verdict, second.verdict) == (Verdict.WARNING, Verdict.PROBLEM)
     assert "worker-1" in first.sentence

@@ -72,12 +72,12 @@ def both(tmp_path: Path, redis_server: RedisServer, postgres_server: PostgresSer
     return Settings(home=tmp_path, **urls)  # type: ignore[arg-type]  # texts only
 
 
-def ground(tmp_path: Path, **settings: Any) -> CheckContext:
+def context(tmp_path: Path, **settings: Any) -> CheckContext:
     return CheckContext(Settings(home=tmp_path, **settings), {})
 
 
-def only(check: Any, ground: CheckContext) -> Finding:
-    (found,) = check(ground)
+def only(check: Any, context: CheckContext) -> Finding:
+    (found,) = check(context)
     assert isinstance(found, Finding)
     return found
 
@@ -112,7 +112,7 @@ def old_redis() -> Iterator[str]:
 
 
 def test_a_redis_that_will_do_is_ok(tmp_path: Path, redis_server: RedisServer) -> None:
-    *_, found = redis(ground(tmp_path, redis_url=redis_server.url))
+    *_, found = redis(context(tmp_path, redis_url=redis_server.url))
 
     assert found.verdict is Verdict.OK
     assert redis_server.url in found.sentence
@@ -125,7 +125,7 @@ def test_known_advisories_of_a_redis_are_warnings(
     with Redis.from_url(redis_server.url, decode_responses=True) as server:
         version = dict(server.info("server"))["redis_version"]
 
-    *warnings, _ok = redis(ground(tmp_path, redis_url=redis_server.url))
+    *warnings, _ok = redis(context(tmp_path, redis_url=redis_server.url))
 
     assert len(warnings) == len(advisories_for("redis", version)) > 0
     assert {one.verdict for one in warnings} == {Verdict.WARNING}
@@ -135,7 +135,7 @@ def test_known_advisories_of_a_redis_are_warnings(
 def test_a_redis_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
 
-    found = only(redis, ground(tmp_path, redis_url=url))
+    found = only(redis, context(tmp_path, redis_url=url))
 
     assert found.verdict is Verdict.PROBLEM
     assert url in found.sentence
@@ -149,7 +149,7 @@ def test_a_wrong_password_of_redis_is_reported_and_not_shown(
 ) -> None:
     url = locked_redis.url.replace("//", "//:falsch@")
 
-    found = only(redis, ground(tmp_path, redis_url=url))
+    found = only(redis, context(tmp_path, redis_url=url))
 
     assert found.verdict is Verdict.PROBLEM
     assert "password" in found.sentence
@@ -161,7 +161,7 @@ def test_a_redis_that_throws_keys_away_is_a_warning(
 ) -> None:
     url = locked_redis.url.replace("//", "//:geheim@")
 
-    first, *others = redis(ground(tmp_path, redis_url=url))
+    first, *others = redis(context(tmp_path, redis_url=url))
 
     assert (first.verdict, others[-1].verdict) == (Verdict.WARNING, Verdict.OK)
     assert "allkeys-lru" in first.sentence
@@ -170,7 +170,7 @@ def test_a_redis_that_throws_keys_away_is_a_warning(
 
 def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:
     with old_redis() as url:
-        found = only(redis, ground(tmp_path, redis_url=url))
+        found = only(redis, context(tmp_path, redis_url=url))
 
     assert found.verdict is Verdict.PROBLEM
     assert "5.0.14" in found.sentence
@@ -179,18 +179,18 @@ def test_a_redis_that_is_too_old_is_a_problem(tmp_path: Path) -> None:
 def test_a_broker_of_its_own_is_looked_at_too(tmp_path: Path, redis_server: RedisServer) -> None:
     urls = {"redis_url": redis_server.url, "broker_url": f"redis://127.0.0.1:{free_port()}/0"}
 
-    found = only(broker, ground(tmp_path, **urls))
+    found = only(broker, context(tmp_path, **urls))
 
     assert (found.about, found.verdict) == ("broker", Verdict.PROBLEM)
     assert "LONGLINE_BROKER_URL" in (found.remedy or "")
-    assert list(broker(ground(tmp_path, redis_url=redis_server.url))) == []
+    assert list(broker(context(tmp_path, redis_url=redis_server.url))) == []
 
 
 def test_a_database_that_does_not_answer_is_a_problem(tmp_path: Path) -> None:
     port = free_port()
     url = f"postgresql://me:geheim@127.0.0.1:{port}/longline"
 
-    found = only(database, ground(tmp_path, database_url=url))
+    found = only(database, context(tmp_path, database_url=url))
 
     assert found.verdict is Verdict.PROBLEM
     assert f"127.0.0.1:{port}" in found.sentence
@@ -207,7 +207,7 @@ def test_a_user_who_may_not_use_the_database_is_a_problem_with_its_cause(
 ) -> None:
     url = postgres_server.url().replace("longline@", f"{password_user}:{password}@")
 
-    found = only(database, ground(tmp_path, database_url=url))
+    found = only(database, context(tmp_path, database_url=url))
 
     assert found.verdict is Verdict.PROBLEM
     assert "stranger" in found.sentence
@@ -231,7 +231,7 @@ def test_no_password_in_a_query_is_told(tmp_path: Path, postgres_server: Postgre
 def test_an_empty_database_on_a_server_is_ok(
     tmp_path: Path, postgres_server: PostgresServer
 ) -> None:
-    found = only(database, ground(tmp_path, database_url=postgres_server.url()))
+    found = only(database, context(tmp_path, database_url=postgres_server.url()))
 
     assert found.verdict is Verdict.OK
     assert NEWEST not in re.findall(r"\d+", found.sentence)
@@ -265,7 +265,7 @@ def test_a_clock_that_is_off_is_reported_with_what_it_governs(
 async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
     tmp_path: Path, locked_redis: RedisServer
 ) -> None:
-    at = ground(tmp_path, redis_url=locked_redis.url.replace("//", "//:geheim@"))
+    at = context(tmp_path, redis_url=locked_redis.url.replace("//", "//:geheim@"))
     with open_store(at.settings.database) as store:
         job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
         await store.jobs.start(job.id, 0.0, engine="celery")
@@ -280,7 +280,7 @@ async def test_a_job_that_waits_for_workers_in_vain_is_a_problem(
 
 @pytest.mark.real_time
 async def test_workers_are_not_reported_missing_while_redis_is_away(tmp_path: Path) -> None:
-    at = ground(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
+    at = context(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
     with open_store(at.settings.database) as store:
         job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
         await store.jobs.start(job.id, 0.0, engine="celery")
@@ -295,7 +295,7 @@ async def test_workers_are_not_reported_missing_while_redis_is_away(tmp_path: Pa
 async def test_workers_that_take_nothing_are_a_problem(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    at = ground(tmp_path, redis_url=redis_server.url)
+    at = context(tmp_path, redis_url=redis_server.url)
     with open_store(at.settings.database) as store:
         long_ago = await store.now() - HOUR
         job = await store.jobs.create(NewJob("shop", {}, {}, long_ago))
@@ -315,7 +315,7 @@ async def test_workers_that_take_nothing_are_a_problem(
 async def test_exports_that_no_worker_is_there_for_are_a_problem(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    at = ground(tmp_path, redis_url=redis_server.url)
+    at = context(tmp_path, redis_url=redis_server.url)
     with open_store(at.settings.database) as store:
         for name in ("a.csv", "b.csv"):
             await store.tasks.place(Task("j", TaskKind.EXPORT, time.time(), {"output": name}))
@@ -334,7 +334,7 @@ async def test_exports_that_no_worker_is_there_for_are_a_problem(
 async def test_an_old_order_that_nobody_takes_is_a_problem_unless_another_is_worked_on(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    at = ground(tmp_path, redis_url=redis_server.url)
+    at = context(tmp_path, redis_url=redis_server.url)
     long_ago = time.time() - 120
     first, second = (
         Task("j", TaskKind.EXPORT, long_ago, {"output": name}) for name in ("a.csv", "b.csv")
@@ -361,12 +361,12 @@ def test_a_user_who_may_only_read_is_a_problem(
         connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO stranger")
     theirs = url.replace("longline@", f"{password_user}:geheim@")
 
-    found = only(database, ground(tmp_path, database_url=theirs))
+    found = only(database, context(tmp_path, database_url=theirs))
 
     assert found.verdict is Verdict.PROBLEM
     assert "stranger" in found.sentence
     assert "GRANT ALL" in (found.remedy or "")
-    assert only(database, ground(tmp_path, database_url=url)).verdict is Verdict.OK
+    assert only(database, context(tmp_path, database_url=url)).verdict is Verdict.OK
 
 
 def test_a_whole_look_at_dead_servers_is_short_and_has_no_traceback(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_whole_look_at_dead_servers_is_short_and_has_no_traceback(tmp_path: Pa
     }
     begun = time.monotonic()
 
-    found = examine(ground(tmp_path, **urls), CHECKS)
+    found = examine(context(tmp_path, **urls), CHECKS)
 
     problems = {one.about for one in found if one.verdict is Verdict.PROBLEM}
     assert problems == {"redis", "database"}

@@ -20,12 +20,12 @@ from longline.storage.store import open_store
 async def test_one_job_is_singular_and_two_are_plural(
     tmp_path: Path, count: int, words: str
 ) -> None:
-    ground = CheckContext(Settings(home=tmp_path), {})
-    with open_store(ground.settings.database) as store:
+    context = CheckContext(Settings(home=tmp_path), {})
+    with open_store(context.settings.database) as store:
         for _ in range(count):
             job = await store.jobs.create(NewJob("shop", {}, {}, 0.0))
             await store.jobs.start(job.id, 0.0, engine="celery")
 
-    (found,) = examine(ground, {"workers": workers})
+    (found,) = examine(context, {"workers": workers})
 
     assert found.sentence.startswith(words)
