@@ -34,7 +34,7 @@ class Bench:
         self.breaker = CircuitBreaker(clock=clock)
         self.bans = BanMiddleware(self.transport, expects=("#listing",))
         retry = RetryHandler(circuit_breaker_threshold=None, clock=clock, jitter=0.0)
-        statuses = StatusMiddleware(BreakerMiddleware(self.bans, self.breaker), clock)
+        statuses = StatusMiddleware(BreakerMiddleware(self.bans, self.breaker, clock), clock)
         self.link: Middleware = RetryMiddleware(statuses, retry, clock)
 
     async def get(self, url: str) -> str:

@@ -28,7 +28,7 @@ class Bench:
         self.transport = HttpTransport(HttpOptions(), clock)
         self.backend = SqliteBreakerBackend(path, clock)
         self.breaker = CircuitBreaker(clock=clock, backend=self.backend)
-        self.link = BreakerMiddleware(self.transport, self.breaker)
+        self.link = BreakerMiddleware(self.transport, self.breaker, clock)
 
     async def get(self, url: str) -> Page:
         return await self.link(Request(url), self.usage)
@@ -46,11 +46,12 @@ def domain_of(site: ScriptedSite) -> str:
     return site.url.removeprefix("http://")
 
 
+@pytest.mark.parametrize("pause", ["1", "Fri, 15 Jan 2027 08:05:00 GMT"])
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_pause_that_says_how_long_is_left_to_the_pace(
-    site: ScriptedSite, bench: Bench, status: int
+async def test_a_response_with_retry_after_does_not_open_the_breaker(
+    site: ScriptedSite, bench: Bench, status: int, pause: str
 ) -> None:
-    site.says("/a", status=status, headers={"Retry-After": "1"})
+    site.says("/a", status=status, headers={"Retry-After": pause})
 
     for _ in range(30):
         assert (await bench.get(f"{site.url}/a")).status == status

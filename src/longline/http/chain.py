@@ -141,5 +141,5 @@ def _build_inner(
     if policies.concurrency_limiter:
         chain = ConcurrencyMiddleware(chain, policies.concurrency_limiter)
         closing.push_async_callback(policies.concurrency_limiter.close)
-    chain = BreakerMiddleware(chain, policies.breaker)
+    chain = BreakerMiddleware(chain, policies.breaker, clock)
     return BudgetCheckMiddleware(chain, policies.budgets) if policies.budgets else chain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from longline.core.clock import Clock
 from longline.core.errors import FailureKind, StoreError, bad_status
 from longline.core.model import Usage
 from longline.http.messages import FIRST_ERROR, Page, Request
@@ -22,9 +23,10 @@ class BreakerMiddleware(Middleware):
     others, since its domain is down or bans us and the item itself may be fine.
     """
 
-    def __init__(self, inner: Middleware, breaker: CircuitBreaker) -> None:
+    def __init__(self, inner: Middleware, breaker: CircuitBreaker, clock: Clock) -> None:
         self._inner = inner
         self._breaker = breaker
+        self._clock = clock
 
     async def __call__(self, request: Request, usage: Usage) -> Page:
         domain = request.domain
@@ -44,8 +46,14 @@ class BreakerMiddleware(Middleware):
         if page.status < FIRST_ERROR and self._breaker.is_healthy(domain):
             self._breaker.count_success(domain)
         else:
-            await self._record(request, usage, _error_of(request, page))
+            await self._record(request, usage, self._error_of(request, page))
         return page
+
+    def _error_of(self, request: Request, page: Page) -> Exception | None:
+        if page.status < FIRST_ERROR:
+            return None
+        # Only whether it asks for a pause matters here; the rate limiter obeys it.
+        return bad_status(request.url, page.status, page.retry_after(self._clock.now()))
 
     async def _record(self, request: Request, usage: Usage, error: Exception | None) -> None:
         change = await self._breaker.record(request.domain, error)
@@ -56,13 +64,6 @@ class BreakerMiddleware(Middleware):
         if state.open_until is not None and health_of(error) in _BAD:
             kind = FailureKind.BLOCKED if state.is_ban else FailureKind.NETWORK
             raise CircuitOpen(request.url, state.open_until, state.reason, kind) from error
-
-
-def _error_of(request: Request, page: Page) -> Exception | None:
-    if page.status < FIRST_ERROR:
-        return None
-    # Only whether it asks for a pause matters here; the rate limiter obeys it.
-    return bad_status(request.url, page.status, page.retry_after(now=0.0))
 
 
 def _report_transition(usage: Usage, domain: str, change: BreakerChange) -> None:
