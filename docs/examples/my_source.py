@@ -9,7 +9,7 @@ class Pages(Source):
     name = "pages"
 
     class Options(Options):
-        """Settings of the source, for --set."""
+        """Options of the source, for --set."""
 
         site: str = "http://127.0.0.1:8765"
 

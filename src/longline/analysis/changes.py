@@ -311,7 +311,7 @@ async def _coverage_of(store: Store, job: Job) -> _Coverage:
         for event in await store.events.list(job.id, kind="discovery.note")
     ]
     cuts = (await store.jobs.caveats(job.id)).cuts
-    gaps += [f"was cut short: {cut}" for cut in cuts if cut != job.shortfall]
+    gaps += [f"ended discovery early: {cut}" for cut in cuts if cut != job.shortfall]
     return _Coverage(tuple(gaps), tuple(f"{job.id} noted: {note}" for note in dict.fromkeys(notes)))
 
 

@@ -64,10 +64,10 @@ def build_report(
     caveats = caveats or Caveats()
     statistics = _statistics(progress, findings)
     whole = Check(
-        "discovery was not cut short",
+        "discovery did not end early",
         not caveats.cuts and progress.is_discovered,
         "; ".join(caveats.cuts[:_MAX_NAMED])
-        or ("whole" if progress.is_discovered else "not finished"),
+        or ("complete" if progress.is_discovered else "not finished"),
     )
     checks = (whole, *_validity_checks(progress, findings), *_speed_checks(progress, statistics))
     return JobReport(
@@ -209,7 +209,7 @@ def as_markdown(result: JobReport, at: float) -> str:
 
 
 def _caveat_lines(caveats: Caveats) -> list[str]:
-    lines = [f"- cut short: {one}" for one in caveats.cuts]
+    lines = [f"- discovery ended early: {one}" for one in caveats.cuts]
     if caveats.limit is not None:
         lines.append(f"- limited to {caveats.limit} items, as asked")
     lines += [f"- warning: {one}" for one in caveats.warnings]

@@ -254,7 +254,9 @@ class Settings(BaseSettings):
     chromium: str | None = Field(
         default=None, description="path of a browser, or the URL of a running one"
     )
-    cache_bytes: ByteSize = Field(default=ByteSize(1_000_000_000), ge=1, description="HTTP cache")
+    cache_bytes: ByteSize = Field(
+        default=ByteSize(1_000_000_000), ge=1, description="maximum size of the HTTP cache"
+    )
     archive_file_bytes: ByteSize = Field(
         default=ByteSize(500_000_000), ge=1, description="maximum size of an archive file"
     )

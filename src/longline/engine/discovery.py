@@ -198,7 +198,7 @@ class Discovery:
         except StoreError:
             raise  # not the source's fault: the run ends, and says so
         except BudgetSpent as error:
-            problem = f"discovery ended early, {error.limit} is spent"
+            problem = f"discovery ended early: {error.limit} is exhausted"
             await self._queue(job, Chunk(), visit, shortfall=problem)
         except RobotsDisallowed as error:
             self.failure = error

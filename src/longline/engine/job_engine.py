@@ -272,7 +272,7 @@ class JobEngine:
         if limit is None:
             yield
             return
-        reason = f"{limit.words} is spent"
+        reason = f"{limit.words} is exhausted"
         left = max(0.0, limit.left(self._clock.now()))
         say = partial(stop.say, reason, grace=GRACE)
         timer = asyncio.get_running_loop().call_later(left, say)

@@ -14,7 +14,7 @@ class RedisUnreachable(StoreUnreachable):
 class BudgetSpent(FetchError):
     kind = FailureKind.BUDGET
     limit: str
-    message = "not requested: {limit} is reached"
+    message = "not requested: {limit} is exhausted"
 
 
 class CircuitOpen(FetchError):

@@ -65,7 +65,7 @@ class Condition(StrictModel):
     at_least: float | None = None
     at_most: float | None = None
     contains: str | None = None
-    """Holds this text, whatever the case of its letters; or a list that has it."""
+    """Contains this text (ignoring case), or is a list that includes it."""
     matches: Pattern | None = None
     filled: bool | None = None
 
@@ -173,7 +173,7 @@ class Language(StrictModel):
     """Detect the language of texts as an ISO 639-1 code; null when it is uncertain."""
 
     fields: Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_alone)]
-    """The fields with text, judged together; a single one needs no list."""
+    """The fields with text, evaluated together; a single one needs no list."""
     into: str = "language"
     """The new field."""
     among: tuple[Annotated[str, Field(pattern=r"^[a-z]{2}$")], ...] = ()
@@ -287,7 +287,7 @@ class Step(StrictModel):
         ]
         | None
     ) = Field(default=None, min_length=1)
-    """What must all be true; a record of which it is not is skipped with the reason."""
+    """Conditions that must all hold; other records are skipped, with the reason."""
     # Under another name, since pydantic's models have a `validate` of their own.
     rules: Annotated[dict[str, Any], AfterValidator(_schema)] | None = Field(
         default=None, alias="validate"

@@ -20,6 +20,8 @@ from longline.wiring import open_archive
 
 T = TypeVar("T")
 
+_LABELS = {"size_bytes": "bytes", "answers": "responses", "bodies": "unique bodies"}
+
 
 @click.group("archive")
 def command() -> None:
@@ -36,7 +38,7 @@ def archive_statistics(*, home: Path | None, as_json: bool) -> None:
         print_json(totals)
         return
     for name, value in totals.items():
-        click.echo(f"{name:12} {value:,}")
+        click.echo(f"{_LABELS.get(name, name):13} {value:,}")
 
 
 @command.command("verify")

@@ -51,7 +51,7 @@ class Replacing(StrictModel):
     """What all actions have that may put other content in place of the page's."""
 
     replaces: bool = False
-    """Whether the items that were shown before are meant to go, as after a search or a filter."""
+    """Whether earlier items are expected to disappear, as after a search or a filter."""
 
 
 class Click(Replacing):
@@ -61,7 +61,7 @@ class Click(Replacing):
     optional: bool = False
     """Whether the element may be missing, as a cookie banner may."""
     repeat: int = Field(default=1, ge=1, le=_MOST_REPEATS)
-    """Click until the element is gone, at most so often: for "load more"."""
+    """Click until the element is gone, at most this many times: for "load more"."""
 
 
 class Fill(Replacing):
@@ -87,11 +87,11 @@ class Select(Replacing):
 
 
 class Scroll(StrictModel):
-    """Scroll down: so many times, or to the end until the page no longer grows."""
+    """Scroll down: this many times, or to the end until the page no longer grows."""
 
     scroll: Literal["end"] | Annotated[int, Field(ge=1, le=_MOST_REPEATS)]
     most: int = Field(default=100, ge=1, le=_MOST_REPEATS)
-    """How often a page may grow before it is enough."""
+    """Maximum number of times to scroll."""
 
 
 def _wait_for(value: float | str) -> float | str:
@@ -103,7 +103,7 @@ def _wait_for(value: float | str) -> float | str:
 
 
 class WaitFor(StrictModel):
-    """Wait for an element, or for so many seconds."""
+    """Wait for an element, or for this many seconds."""
 
     wait: Annotated[float | str, AfterValidator(_wait_for)]
 
@@ -194,7 +194,7 @@ class Wait(StrictModel):
     script: str | None = Field(default=None, min_length=1)
     """A JavaScript expression that must become true, such as `window.items.length > 0`."""
     timeout: float = Field(default=10.0, gt=0, le=300)
-    """Seconds; time that requests wait for the site's pace does not count."""
+    """Seconds; time that requests wait for the rate limit does not count."""
 
 
 class Steps(StrictModel):
@@ -208,24 +208,24 @@ class PageSteps(Steps):
     """Steps of some pages only."""
 
     match: Pattern
-    """A regular expression of their addresses."""
+    """A regular expression of their URLs."""
 
 
 class BrowserSpec(Steps):
     """How a manifest's pages are shown in the browser."""
 
     pages: tuple[PageSteps, ...] = ()
-    """Steps for the addresses that match, in place of the common ones; the first that fits."""
+    """Steps for matching URLs, instead of the default ones; the first match applies."""
     block: Annotated[tuple[Blockable, ...], BeforeValidator(_several)] = BLOCKED
-    """Kinds of requests and hosts that are not asked; `trackers` are the known ones."""
+    """Request types and hosts to block; `trackers` are known trackers."""
     capture: Annotated[tuple[Pattern, ...], BeforeValidator(_several)] = ()
-    """Regular expressions of addresses whose JSON answers are kept with the page."""
+    """Regular expressions of URLs whose JSON responses are kept with the page."""
     tabs: int = Field(default=2, ge=1, le=50)
-    """Pages at once."""
+    """Maximum pages open at the same time."""
     recycle_pages: int = Field(default=50, ge=1)
-    """Pages after which the browser's memory is given back."""
+    """Open a new browser context after this many pages, which frees memory."""
     recycle_seconds: float = Field(default=600.0, gt=0)
-    """The same, in seconds."""
+    """Open a new browser context after this many seconds."""
     screenshots: int = Field(default=20, ge=0, le=1000)
     """How many failed pages are kept, as a picture and as HTML."""
     locale: str | None = Field(default=None, pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")

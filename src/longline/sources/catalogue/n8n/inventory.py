@@ -131,7 +131,7 @@ async def _search_page(
     answer = await visit.fetch(f"{options.api_url}/templates/search", params=params)
     found = answer.json
     if not isinstance(found, dict) or not isinstance(found.get("workflows"), list):
-        raise UnexpectedShape(answer.url, "no list of workflows in the answer of the search")
+        raise UnexpectedShape(answer.url, "no list of workflows in the response of the search")
     total = found.get("totalWorkflows")
     return (total if isinstance(total, int) else None), found["workflows"]
 

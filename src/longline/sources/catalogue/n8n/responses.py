@@ -24,8 +24,8 @@ class Detail:
     def why_empty(self, name: str) -> str:
         """Return the reason to note when a value is missing."""
         if name in self.values:
-            return f"empty in the answer of {self.endpoint}"
-        return f"not in the answer of {self.endpoint}"
+            return f"empty in the response of {self.endpoint}"
+        return f"not in the response of {self.endpoint}"
 
 
 def template_id(item: Item) -> int:
@@ -86,7 +86,7 @@ def _from_strapi(page: Page) -> Mapping[str, Any]:
 def _expect_object(page: Page, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise UnexpectedShape(page.url, f"not an answer about a template ({kind} for an object)")
+        raise UnexpectedShape(page.url, f"not a response about a template ({kind} for an object)")
     return value
 
 

@@ -50,7 +50,7 @@ def has_transcript_library() -> bool:
 
 
 class N8n(Source):
-    """Every workflow template: metadata, the workflow, what explains it, media, transcripts.
+    """Every workflow template: metadata, workflow, documentation, media, transcripts.
 
     Between items it remembers one thing: that YouTube has turned us away.
     """
