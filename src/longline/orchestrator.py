@@ -43,7 +43,7 @@ from longline.results import JOB_COLUMNS, RecordRow, Table, record_columns
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
 from longline.sources.job_files import merge_spec
-from longline.sources.library import survey
+from longline.sources.library import nothing_in, survey
 from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
@@ -530,8 +530,7 @@ class Orchestrator:
         names = list(sources) if sources is not None else self.known_sites()
         broken = self.broken_sites() if sources is None else []
         if not names and not broken:
-            folders = ", ".join(str(folder) for folder in self._settings.sources)
-            raise BadOption("--all", f"there is no manifest or job file in {folders}")
+            raise BadOption("--all", nothing_in(self._settings.sources))
         side_by_side = self._settings.parallel if parallel is None else parallel
         turn = asyncio.Semaphore(max(1, len(names)) if side_by_side else 1)
 

@@ -39,3 +39,29 @@ def test_an_export_is_summed_up_in_one_line(longline: Terminal, shop: Path) -> N
     answer = longline("export", "-o", "a.csv")
 
     assert answer.out == "3 records written to a.csv (csv)\n"
+
+
+def test_a_bad_value_is_shown_with_what_is_expected(longline: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("a: 1\n")
+
+    assert longline("run", "n8n", "--max-bytes", "lots").err == (
+        "longline: --max-bytes: 'lots' is not a size; use for example 500KB or 50MB\n"
+    )
+    assert longline("jobs", "--limit", "-3").err.endswith("must be at least 1, not -3\n")
+    assert longline("run", "x.yaml").err == (
+        "longline: x.yaml:1:1: it is neither a manifest (no `manifest:`) nor a job file "
+        "(no `source:`)\n"
+    )
+
+
+def test_a_page_that_cannot_be_fetched_now_is_not_called_deferred(longline: Terminal) -> None:
+    assert longline("shell", "http://127.0.0.1:9/", "-c", "1").err.endswith("; try again later\n")
+
+
+def test_values_are_printed_as_json(longline: Terminal, shop: Path) -> None:
+    longline("run", shop)
+
+    shown = longline("jobs", longline("jobs", "--json").last[0]["job"]).out
+
+    assert "reason       null\n" in shown
+    assert "None" not in shown

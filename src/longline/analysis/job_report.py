@@ -151,7 +151,7 @@ def _speed_checks(progress: Progress, statistics: dict[str, Any]) -> list[Check]
             "no item was attempted" if rate is None else f"{rate:.1%}",
         ),
         Check(
-            "no response was 429",
+            "no 429 responses",
             not statistics["rate_limited"],
             f"{statistics['rate_limited']} responses",
         ),
@@ -188,7 +188,7 @@ def as_markdown(result: JobReport, at: float) -> str:
         ),
         *_caveat_lines(result.caveats),
         "",
-        "| check | holds | found |",
+        "| check | passed | result |",
         "|---|---|---|",
         *(
             f"| {one.claim} | {'yes' if one.holds else '**no**'} | {one.found} |"
@@ -211,7 +211,7 @@ def as_markdown(result: JobReport, at: float) -> str:
 def _caveat_lines(caveats: Caveats) -> list[str]:
     lines = [f"- discovery ended early: {one}" for one in caveats.cuts]
     if caveats.limit is not None:
-        lines.append(f"- limited to {caveats.limit} items, as asked")
+        lines.append(f"- limited to {caveats.limit} items (--limit)")
     lines += [f"- warning: {one}" for one in caveats.warnings]
     return ["", *lines] if lines else []
 

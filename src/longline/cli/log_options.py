@@ -34,7 +34,7 @@ def log_options(command: Command) -> Command:
             callback=lambda context, _option, value: _change(
                 context, file=None if value is None else str(value)
             ),
-            help="Append the log to FILE, which includes every request.",
+            help="Append the log, including every request, to FILE.",
         ),
         click.option(
             "--log-format",

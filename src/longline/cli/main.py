@@ -27,7 +27,7 @@ GROUPS = {  # the folder of each group in commands/, and the first sentence of e
         "jobs": "List jobs, or show one with its settings, counts and events.",
         "failures": "List failed items of JOB, with failure kinds and attempts.",
         "checkpoints": "List checkpoint documents.",
-        "report": "Report the performance and validation of a job.",
+        "report": "Report on the performance and checks of a job.",
         "top": "Show live progress of all jobs and workers.",
         "drift": "Show changes in the fields of sources, and accept them.",
     },
@@ -117,8 +117,8 @@ def cli() -> None:
 
     Data is stored in LONGLINE_HOME (default: ./.longline).
 
-    Exit codes: 0 complete, 1 failed, 2 usage or configuration error, 3 partial, 4 paused, 130
-    interrupted. Run the same command again to resume a paused or interrupted job.
+    Exit codes: 0 complete, 1 failed, 2 usage or configuration error, 3 partial, 4 paused or
+    cancelled, 130 interrupted. Run the same command again to resume a paused or interrupted job.
 
     To get started, run: longline demo
     """

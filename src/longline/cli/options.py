@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 import orjson
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from longline.config.settings import Settings, load_settings
 from longline.core.errors import BadOption
@@ -17,6 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
 _PROFILE = "longline.profile"
 _SETTINGS = "longline.settings"
+_SIZE = TypeAdapter(ByteSize)
 _LARGEST = 2**63 - 1  # of a database
 
 # ---------------- Types
@@ -51,7 +53,7 @@ class Number(click.ParamType[N]):
         if is_low or number > self._high or math.isnan(number):
             least = "more than" if self._above else "at least"
             most = "" if self._high in (math.inf, _LARGEST) else f" and at most {self._high:g}"
-            self.fail(f"{value} must be {least} {self._low:g}{most}", param, ctx)
+            self.fail(f"must be {least} {self._low:g}{most}, not {value}", param, ctx)
         return number
 
 
@@ -69,6 +71,21 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not separator or not name:
             self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
         return name, text
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes: 500KB, 50MB."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        del ctx
+        try:
+            return _SIZE.validate_python(value)
+        except ValidationError as error:
+            option = param.opts[0] if param else self.name
+            problem = f"{value!r:.80} is not a size; use for example 500KB or 50MB"
+            raise BadOption(option, problem) from error
 
 
 class Rate(click.ParamType[float | str]):
@@ -160,14 +177,19 @@ def engine_option(default: str) -> Callable[[Command], Command]:
     )
 
 
-def ignore_robots_option(command: Command) -> Command:
+def ignore_robots_option(command: Command, *, note: str = "") -> Command:
     """Add `--ignore-robots`."""
     return click.option(
         "--ignore-robots",
         multiple=True,
         metavar="HOST",
-        help="Ignore robots.txt of HOST; recorded in the job. Repeatable.",
+        help=f"Ignore robots.txt of HOST{note}. Repeatable.",
     )(command)
+
+
+def job_ignore_robots_option(command: Command) -> Command:
+    """Add `--ignore-robots` to a command that runs a job."""
+    return ignore_robots_option(command, note="; recorded in the job")
 
 
 def set_option(command: Command) -> Command:
@@ -188,7 +210,7 @@ def param_option(command: Command) -> Command:
         "params",
         type=Pair(),
         multiple=True,
-        help="Set a parameter of the source. Repeatable.",
+        help="Pass a value to a Python source, as visit.params. Repeatable.",
     )(command)
 
 

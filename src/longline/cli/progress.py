@@ -338,8 +338,8 @@ class SiteRow:
 
 def sites_table(rows: Sequence[SiteRow], *, first: str = "site") -> TextTable:
     """Return the progress of several jobs as a table."""
-    numbers = ("done", "found", "records", "failed", "per minute", "ETA")
-    drop = ("", "per minute", "found", "ETA", "records", "failed")
+    numbers = ("done", "discovered", "records", "failed", "per minute", "ETA")
+    drop = ("", "per minute", "discovered", "ETA", "records", "failed")
     table = TextTable(first, "state", "", *numbers, right=numbers, drop=drop, wrap=(first,))
     for row in rows:
         table.add(

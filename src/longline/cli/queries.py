@@ -50,6 +50,7 @@ def with_store(home: Path | None, use: Callable[[Store], Awaitable[T]]) -> T:
 
 # ---------------- Filters
 
+TIME_FORMS = "a date (2026-11-01, UTC) or an age (3h, 2d)"
 _CLASSES = tuple(name for _, name in GRADES)
 _OPTIONS = (
     click.option("--source", metavar="NAME", help="Only records of this source."),
@@ -61,7 +62,7 @@ _OPTIONS = (
     click.option(
         "--since",
         metavar="TIME",
-        help="Only records changed since TIME: 2026-11-01 (UTC), or 3h, 2d ago.",
+        help=f"Only records changed since TIME, {TIME_FORMS}.",
     ),
     click.option(
         "--as-of", metavar="TIME", help="Records as they were at TIME, without later ones."
@@ -78,19 +79,20 @@ _OPTIONS = (
         metavar="FIELD",
         help="Sort by a field; -price is descending, @score a built-in column. Repeatable.",
     ),
-    click.option("--limit", type=COUNT, help="Maximum number of records."),
 )
 _SEARCH = click.option("--search", "text", metavar="TEXT", help="Only records that contain TEXT.")
 
 
-def query_options(command: Command) -> Command:
-    """Add the filters of records to a command."""
-    return _SEARCH(filter_options(command))
+def query_options(command: Command, *, limit: int | None = None) -> Command:
+    """Add the filters of records to a command, which uses `limit` as its own default."""
+    return _SEARCH(filter_options(command, limit=limit))
 
 
-def filter_options(command: Command) -> Command:
+def filter_options(command: Command, *, limit: int | None = None) -> Command:
     """Add the filters to a command that takes the text to search for as an argument."""
-    for option in reversed(_OPTIONS):
+    default = "" if limit is None else f"  [default: {limit}]"
+    most = click.option("--limit", type=COUNT, help=f"Maximum number of records.{default}")
+    for option in reversed((*_OPTIONS, most)):
         command = option(command)
     return command
 
@@ -173,7 +175,7 @@ async def check_source(store: Store, source: str | None) -> None:
     known |= {row["source"] for row in await store.records.statistics()}
     meant = nearest(source, sorted(known))
     hint = f"did you mean {meant!r}? " if meant else ""
-    listed = f"known sources: {', '.join(sorted(known))}" if known else "no source was run yet"
+    listed = f"known sources: {', '.join(sorted(known))}" if known else "no source has been run yet"
     raise BadOption("source", f"{source!r:.60} was never run in this home; {hint}{listed}")
 
 

@@ -111,6 +111,12 @@ class BadOption(ConfigError):
     message = "{option}: {problem}"
 
 
+class OptionNeeds(BadOption):
+    """An option was given without another; `problem` names that one."""
+
+    message = "{option} requires {problem}"
+
+
 class BadFile(ConfigError):
     """A file of the user cannot be read; `line` and `column` count from 1, 0 is unknown."""
 

@@ -19,7 +19,7 @@ from longline.http.chain import ClientIdentity
 from longline.http.messages import Page, Request
 from longline.http.middleware.base import Middleware
 from longline.http.transports.browser.page import BrowserPage
-from longline.limits.errors import BudgetSpent
+from longline.limits.errors import BudgetSpent, Deferred, NotNow
 from longline.sources.base import Source
 from longline.sources.job_files import merge_spec
 from longline.sources.loader import check_needs
@@ -237,7 +237,22 @@ async def open_page_chain(
     kind = no_source if spec.source == NO_SOURCE else usable(spec)[0]
     check_needs(kind, settings.chromium)
     async with open_fetching(settings, spec, kind, clock) as fetching:
-        yield ExchangeLog(fetching.link, clock)
+        yield ExchangeLog(_WithoutQueue(fetching.link), clock)
+
+
+class _WithoutQueue(Middleware):
+    """Says that a page cannot be fetched now: there is no job to fetch it later."""
+
+    def __init__(self, inner: Middleware) -> None:
+        self._inner = inner
+
+    async def __call__(self, request: Request, usage: Usage) -> Page:
+        try:
+            return await self._inner(request, usage)
+        except Deferred as error:
+            raise NotNow(
+                error.url, error.until, error.problem, error.kind, error.is_for_domain
+            ) from error
 
 
 async def find_items(session: SourceSession, limit: int, visit: Visit) -> AsyncIterator[Item]:

@@ -157,7 +157,7 @@ class PageShell:
         except ValueError as error:
             raise BadOption("URL", f"{url!r} is not an address: {error}") from error
         if parts.scheme.lower() not in {"http", "https"} or not parts.hostname:
-            problem = f"{url!r} is not an address of a page; write https://example.com/page"
+            problem = f"must be a full URL like https://example.org/a, not {url!r}"
             raise BadOption("URL", problem)
         return address
 

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from longline.config.settings import Settings
 from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
-from longline.distributed.errors import BrokerUnreachable, BrokerUnusable
+from longline.distributed.errors import BrokerUnreachable, BrokerUnusable, NoRedis
 from longline.limits.backends.redis_connection import REDIS_URL, permanent_cause
 
 PREFIX = "longline:broker:"
@@ -56,8 +56,7 @@ def broker_of(settings: Settings) -> str:
     """
     address = settings.broker
     if address is None:
-        problem = "a cluster needs Redis: say where it is, or start one with `longline up`"
-        raise BadOption(REDIS_URL, problem)
+        raise NoRedis(REDIS_URL, f"set {REDIS_URL}, or run `longline up`")
     if urlsplit(address).scheme not in ("redis", "rediss"):
         problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
         raise BadOption(setting_of_broker(settings), problem)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from longline.core.errors import LonglineError
+from longline.core.errors import BadOption, LonglineError
+
+
+class NoRedis(BadOption):
+    """No Redis is named; `option` is the setting for it, `problem` says what to do."""
+
+    message = "a cluster needs Redis: {problem}"
 
 
 class BrokerUnreachable(LonglineError):

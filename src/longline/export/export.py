@@ -34,7 +34,7 @@ from longline.export.rows import Row, Rows, export_enrichments, export_row
 from longline.export.table import FieldSurvey, open_table
 from longline.storage.records.records import ENRICHMENTS
 
-NO_RECORDS = "no record matches, so it has none"
+NO_RECORDS = "no records match; the output is empty"
 _POSTGRES = "postgresql"
 
 

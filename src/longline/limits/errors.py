@@ -59,3 +59,9 @@ class Deferred(FetchError):
     @property
     def until_utc(self) -> str:
         return utc_datetime(self.until).isoformat(timespec="seconds")
+
+
+class NotNow(Deferred):
+    """The same where there is no job that could fetch the page later."""
+
+    message = "{problem}; try again later"

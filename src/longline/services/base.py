@@ -101,7 +101,7 @@ def sqlite_status(settings: Settings) -> ServiceStatus | None:
         return None
     file = Path(make_url(settings.database).database or "")
     problem = _sqlite_problem(file) if file.exists() else None
-    note = problem if file.exists() else "no job was run yet"
+    note = problem if file.exists() else "no job has been run yet"
     address = redact_url(settings.database)
     is_healthy = problem is None
     return ServiceStatus("sqlite", is_healthy, is_ours=True, address=address, note=note)

@@ -18,7 +18,7 @@ from longline.services.base import check_extra
 from longline.services.state import StateFile, lifecycle_lock
 from longline.storage.copy import STOP, CopyEnd, CopyResult, DatabaseCopy, SharedValuesFile
 from longline.storage.database import Database, open_database
-from longline.storage.errors import NotCopied
+from longline.storage.errors import NOT_A_URL, NotADatabase, NotCopied
 
 OWN_DATABASES = ("postgres", "sqlite")
 """Names of the databases that longline manages in a home."""
@@ -108,6 +108,8 @@ def _open(address: str, named: str | None, target: str) -> Database:
     except StoreUnreachable as error:
         if named is None or named in OWN_DATABASES or error.exit_code != NotCopied.exit_code:
             raise
+        if error.problem == NOT_A_URL:
+            raise NotADatabase(redact_url(named), error.problem) from error
         problem = f"{error.address} cannot be opened ({error.problem}); check its address"
         raise NotCopied(redact_url(target), problem) from error
 

@@ -11,7 +11,7 @@ from longline.config.documents import Document, read_document
 from longline.config.errors import SourceIsAddress
 from longline.config.job_spec import JobSpec, make_spec, read_spec
 from longline.core.redaction import redact_url
-from longline.sources.library import SUFFIXES
+from longline.sources.library import SUFFIXES, check_is_job
 from longline.sources.manifest import KIND, absolute_path, parse_manifest, resolve_files
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -41,6 +41,7 @@ def read_job_file(path: Path) -> dict[str, Any]:
     """
     document = read_document(path)
     if KIND not in document.values:
+        check_is_job(document)
         return _resolve_paths(read_spec(path), document)
     return _manifest_values(document)
 

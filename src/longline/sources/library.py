@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from longline.config.errors import UnknownSecret
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.secrets import SecretRef
 from longline.config.settings import Explained, Settings
-from longline.config.validation_messages import Location, format_location
+from longline.config.validation_messages import Location, format_location, nearest
 from longline.core.errors import BadFile, BadOption, ConfigError, MissingExtra
 from longline.core.json_diff import diff_json
 from longline.sources.manifest import KIND, Manifest, parse_manifest
@@ -63,12 +63,26 @@ def parse_entry(document: Document) -> Entry:
     if document.node((KIND,)) is not None:
         manifest = parse_manifest(document)
         return Entry(manifest.name, document.values[KIND], document, manifest)
+    check_is_job(document)
     check(document, JobSpec)
     try:
         spec = make_spec(document.values)
     except BadOption as error:
         raise document.error(error.option.split("."), error.problem) from error
     return Entry(document.path.stem, JOB, document, spec)
+
+
+def check_is_job(document: Document) -> None:
+    """Check that a document without `manifest` has a `source`, or something spelled like either.
+
+    Raises:
+        BadFile: it has not.
+    """
+    names = document.values
+    if "source" in names or any(nearest(name, ("source", KIND)) for name in names):
+        return  # a misspelled name is reported as such
+    problem = "it is neither a manifest (no `manifest:`) nor a job file (no `source:`)"
+    raise document.error((), problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,12 @@ def survey(settings: Settings) -> Survey:
         else:
             entries[entry.name] = entry
     return Survey(settings, MappingProxyType(entries), tuple(problems))
+
+
+def nothing_in(folders: Sequence[Path]) -> str:
+    """Return the sentence for source folders without any file."""
+    named = ", ".join(str(one) if one.is_absolute() else f"./{one}" for one in folders)
+    return f"no manifests or job files in the folder{'s' * (len(folders) > 1)} {named}"
 
 
 def yaml_files(paths: Iterable[Path]) -> Iterator[Path]:

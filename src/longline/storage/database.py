@@ -18,6 +18,7 @@ from longline.core.redaction import redact_server_url, redact_url
 from longline.core.threads import Threads
 from longline.storage import postgres, sqlite
 from longline.storage.columns import DamagedValue
+from longline.storage.errors import NOT_A_URL
 from longline.storage.migrate import migrate
 from longline.storage.schema import metadata
 from longline.storage.transactions import (
@@ -209,7 +210,7 @@ def _backend_at(address: str, timeout: float) -> Backend:
         url: URL = make_url(address)
     except (ArgumentError, ValueError):
         # Without the cause, whose text may hold the password.
-        raise StoreUnreachable(redact_server_url(address), "it is not a database URL") from None
+        raise StoreUnreachable(redact_server_url(address), NOT_A_URL) from None
     if url.drivername in sqlite.DRIVERS:
         return sqlite.SqliteBackend(url, timeout)
     if url.drivername in postgres.DRIVERS:

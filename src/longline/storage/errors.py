@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from longline.core.errors import ConfigError, StoreError, StoreUnreachable
 
+NOT_A_URL = "it is not a database URL"
+
 
 class UnknownJob(ConfigError):
     """There is no such job; an empty name means any unfinished one.
@@ -50,6 +52,10 @@ class NotCopied(StoreError):
     target: str
     problem: str
     message = "nothing was copied to {target}: {problem}"
+
+
+class NotADatabase(NotCopied):
+    message = "'{target}' is not a database URL; nothing was copied"
 
 
 class LeaseLost(StoreError):

@@ -314,7 +314,7 @@ def finish_job(
     reasons = [
         *([f"{' and '.join(bad)} of {sum(states.values())} items"] if bad else []),
         *missing,
-        *([f"limited to {caveats.limit} items, as asked"] if caveats.limit is not None else []),
+        *([f"limited to {caveats.limit} items (--limit)"] if caveats.limit is not None else []),
         *_first_few(warnings, _MAX_NAMED),
     ]
     caveats = replace(caveats, cuts=tuple(cuts), warnings=_first_few(warnings, _MAX_CAVEATS))

@@ -143,7 +143,7 @@ def _parse_url(context: CheckContext) -> URL | None:
 
 def _check_sqlite(file: Path) -> Iterator[Finding]:
     if not file.exists():
-        yield ok("database", f"SQLite {sqlite3.sqlite_version}; no job was run yet")
+        yield ok("database", f"SQLite {sqlite3.sqlite_version}; no job has been run yet")
         return
     if is_read_only(file):
         sentence = f"{file} is on a read-only file system"

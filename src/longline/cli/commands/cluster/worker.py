@@ -49,7 +49,7 @@ class _QueueNames(click.ParamType[tuple[str, ...]]):
     type=_QueueNames(),
     default=",".join(_QUEUES),
     show_default=True,
-    help="Queues to serve: fetch items, process ended jobs, output exports.",
+    help="Queues to serve: fetch (items), process (finished jobs), output (exports).",
 )
 @click.option(
     "--items",

@@ -62,11 +62,13 @@ def find(rules: Path, *, home: Path | None, as_json: bool) -> None:
 
 @command.command("list")
 @click.argument("kind", required=False)
-@click.option("--limit", type=COUNT, help="Maximum number.  [default: 20; with --json, all]")
+@click.option(
+    "--limit", type=COUNT, help="Maximum number of groups.  [default: 20; with --json, all]"
+)
 @home_option
 @json_option
 def list_clusters(kind: str | None, *, limit: int | None, home: Path | None, as_json: bool) -> None:
-    """List things that have several records, of KIND or of all kinds."""
+    """List groups of duplicate records, optionally only of KIND."""
     most = limit if as_json else limit or _LISTED
     rows, total = with_store(home, lambda store: _clusters(store, kind, most))
     if not as_json:
@@ -189,7 +191,7 @@ def _print_found(kind: str, found: SearchResult) -> None:
     for source in found.unknown_sources:
         click.echo(f"warning: the source {source} of the rules has no records; check its name")
     if found.unknown_sources:
-        click.echo("  until it has some, pairs of sources that the rules do not name are kept")
+        click.echo("  pairs of sources that the rules no longer name are kept for now")
     for name in found.unknown_fields:
         click.echo(f"warning: no record has the field {one_line(name, _CELL)}; check its name")
     if found.dropped:

@@ -245,7 +245,7 @@ def _task_name(task: str) -> str:
 
 def _print_status(rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
-        click.echo("no task was run yet; see docs/enrichment.md")
+        click.echo("no task has been run yet; see docs/enrichment.md")
         return
     states = list(QuestionState)
     numbers = (*(state.value for state in states), "questions", "tokens")

@@ -19,7 +19,7 @@ from longline.cli.queries import query_of, query_options, with_job_id
 from longline.config.secrets import SecretRef
 from longline.config.settings import Settings, prepare_home
 from longline.config.validation_messages import nearest
-from longline.core.errors import BadOption, MissingExtra
+from longline.core.errors import BadOption, MissingExtra, OptionNeeds
 from longline.core.output import binary_stdout, discard_stdout
 from longline.engine.owner import in_words
 from longline.engine.tasks import take_back
@@ -37,7 +37,7 @@ from longline.storage.records.records import ENRICHMENTS
 from longline.storage.store import Store, open_store
 
 _ALL_TASKS = "*"
-_NO_TASKS = "no enrichment task was run in this home yet, so no enrichments were added"
+_NO_TASKS = "no enrichment task has been run in this home yet, so no enrichments were added"
 _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
 
 
@@ -47,7 +47,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
     "-o",
     default="longline-export.jsonl",
     show_default=True,
-    metavar="PLACE",
+    metavar="DESTINATION",
     help="A file, '-' for stdout, s3://bucket/name.csv, or postgresql://user@host/database.",
 )
 @click.option(
@@ -56,7 +56,11 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
     metavar="FORMAT",
     help=f"Output format: {', '.join(FORMATS)}, or that of a plugin.  [default: by file suffix]",
 )
-@click.option("--columns", metavar="A,B.C", help="Columns in this order: key,title,price.amount.")
+@click.option(
+    "--columns",
+    metavar="A,B.C",
+    help="Columns to write, in order, for example key,title,price.amount.",
+)
 @click.option(
     "--with-enrichments",
     "tasks",
@@ -71,13 +75,14 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
 @click.option(
     "--incremental",
     metavar="NAME",
-    help="Only records new or changed since the last export NAME; numbers the file.",
+    help="Only records new or changed since the last export NAME; adds a sequence number to the "
+    "file name.",
 )
 @click.option("--redact", is_flag=True, help="Redact secrets, e-mail addresses and phone numbers.")
 @click.option(
     "--ignore-unreadable",
     is_flag=True,
-    help="With --redact: continue although a configured secret cannot be read.",
+    help="With --redact: continue even if a configured secret cannot be read.",
 )
 @click.option(
     "--mkdir", "makes_folder", is_flag=True, help="Create the folder of the file if missing."
@@ -95,7 +100,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
     "--endpoint",
     metavar="URL",
     show_default="AWS_ENDPOINT_URL",
-    help="Endpoint of an S3-compatible storage.",
+    help="Endpoint of an S3-compatible service.",
 )
 @click.option(
     "--detach", is_flag=True, help="Export on a worker, to a path of its machine (requires --job)."
@@ -103,7 +108,7 @@ _WITH_DROP = ("drop", "job", "output", "home", "profile", "as_json")
 @click.option(
     "--drop",
     is_flag=True,
-    help="Drop pending exports of --job on workers; with --output, only those to PLACE.",
+    help="Drop pending exports of --job on workers; with --output, only those to DESTINATION.",
 )
 @query_options
 @home_option
@@ -180,7 +185,7 @@ def _redactor(
     """Return the redactor, if one is wanted, and notes on secrets that it does not know."""
     if not redact:
         if ignore_unreadable:
-            raise BadOption("--ignore-unreadable", "it requires --redact")
+            raise OptionNeeds("--ignore-unreadable", "--redact")
         return None, []
     known = known_secrets(settings, asyncio.run(store.jobs.list(limit=None)))
     if known.unreadable and not ignore_unreadable:
@@ -313,7 +318,7 @@ async def _detach(
     except ImportError as error:
         raise MissingExtra("cluster", "--detach") from error
     if others["job"] is None:
-        raise BadOption("--detach", "it requires --job")
+        raise OptionNeeds("--detach", "--job")
     for option, value in others.items():
         if option != "job" and value not in (None, (), False):
             name = "--search" if option == "text" else f"--{option.replace('_', '-')}"
@@ -344,7 +349,7 @@ async def _drop(store: Store, context: click.Context, *, as_json: bool) -> None:
         if option not in _WITH_DROP:
             raise BadOption(name, "it cannot be combined with --drop")
     if context.params["job"] is None:
-        raise BadOption("--drop", "it requires --job")
+        raise OptionNeeds("--drop", "--job")
     output = absolute_output(context.params["output"]) if "output" in given else None
     job = await store.jobs.get(context.params["job"])
     found = await take_back(store, job, output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from longline.cli.output import (
     value_text,
 )
 from longline.cli.queries import (
+    TIME_FORMS,
     check_source,
     checked_query,
     filter_options,
@@ -47,6 +49,7 @@ from longline.cli.queries import (
 from longline.cli.table import TextTable
 from longline.core.errors import BadOption
 from longline.core.json_diff import FieldDiff, value_at
+from longline.core.json_text import as_text
 from longline.core.output import sanitize
 from longline.export.rows import export_row
 from longline.storage.records.fields import path_of
@@ -83,7 +86,7 @@ _columns_option = click.option(
 
 @command.command("list")
 @_columns_option
-@query_options
+@partial(query_options, limit=_LISTED)
 @home_option
 @json_option
 def list_records(*, columns: str | None, home: Path | None, as_json: bool, **filters: Any) -> None:
@@ -94,7 +97,7 @@ def list_records(*, columns: str | None, home: Path | None, as_json: bool, **fil
 @command.command("search")
 @click.argument("text")
 @_columns_option
-@filter_options
+@partial(filter_options, limit=_LISTED)
 @home_option
 @json_option
 def search(
@@ -201,9 +204,7 @@ def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
 
 @command.command("show")
 @key_options
-@click.option(
-    "--as-of", metavar="TIME", help="The record as it was at TIME: 2026-11-01 (UTC), or 3h, 2d ago."
-)
+@click.option("--as-of", metavar="TIME", help=f"The record as it was at TIME, {TIME_FORMS}.")
 @home_option
 @json_option
 def show_record(
@@ -237,7 +238,7 @@ def _print_record(row: dict[str, Any]) -> None:
     console.print(sanitize(shown["url"], is_line=True), soft_wrap=True)
     grid = Grid.grid(padding=(0, 2))
     for field, value in shown["data"].items():
-        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(str(value))))
+        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(_shown_value(value))))
     console.print(grid)
     if quality := row["about"].get("quality"):
         _print_quality_parts(console, quality)
@@ -250,6 +251,10 @@ def _print_record(row: dict[str, Any]) -> None:
         console.print(f"  {origin}: {', '.join(fields)}", soft_wrap=True)
     for note in shown["notes"]:
         console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
+
+
+def _shown_value(value: Any) -> str:
+    return value if isinstance(value, str) else as_text(value)
 
 
 def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> None:
@@ -369,7 +374,7 @@ def history(key: str, field: str, *, source: str | None, home: Path | None, as_j
 @click.option("--from", "older", metavar="JOB", help="Run to compare with.")
 @click.option("--to", "newer", metavar="JOB", help="Run to compare.")
 @click.option(
-    "--since", metavar="TIME", help="All changes since TIME, over all runs: 2026-11-01, 2d."
+    "--since", metavar="TIME", help=f"All changes since TIME, over all runs; TIME is {TIME_FORMS}."
 )
 @click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
 @home_option

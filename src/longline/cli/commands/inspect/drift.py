@@ -15,6 +15,8 @@ from longline.core.clock import SystemClock
 from longline.drift.monitor import accept_profile
 from longline.drift.report import drift_of, sources_watched
 
+_TYPICAL = ("typical value before", "typical value now")
+_KINDS = {"flag": "boolean"}  # stored profiles keep the short name
 _UNITS = {"text": " characters", "list": " entries"}
 
 
@@ -87,7 +89,7 @@ def _print_fields(seen: dict[str, Any]) -> None:
     baseline = seen["baseline"]
     click.echo(f"{seen['source']}: last run {seen['job']}, {seen['records']} records")
     click.echo(f"baseline: {baseline['runs']} earlier runs, {baseline['records']} records")
-    columns = ("filled before", "filled now", "type before", "type now", "size before", "size now")
+    columns = ("filled before", "filled now", "type before", "type now", *_TYPICAL)
     table = TextTable("field", *columns, keep_end="field")
     for row in seen["fields"]:
         before, now = _cells(row["before"]), _cells(row["now"])
@@ -109,4 +111,4 @@ def _cells(field: dict[str, Any] | None) -> tuple[str, str, str]:
         return "", "", ""
     kind, middle = field["kind"] or "", field["middle"]
     size = "" if middle is None else f"{middle:g}{_UNITS.get(kind, '')}"
-    return f"{field['filled']:.0%}", kind, size
+    return f"{field['filled']:.0%}", _KINDS.get(kind, kind), size

@@ -14,6 +14,7 @@ from longline.cli.output import iso_time, one_line, print_json, time_text
 from longline.cli.queries import with_store
 from longline.cli.table import TextTable
 from longline.core.clock import SystemClock
+from longline.core.json_text import as_text
 from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
 from longline.engine.owner import in_words, is_abandoned
@@ -47,9 +48,10 @@ def command(job: str | None, *, limit: int, home: Path | None, as_json: bool) ->
     shown = found | {"state": f"{shown_state(found)}{note}"}
     for name, value in shown.items():
         if name not in {"events", "is_abandoned", "tasks"}:
-            click.echo(sanitize(f"{name:12} {value}", is_line=True))
+            text = value if isinstance(value, str) else as_text(value)
+            click.echo(sanitize(f"{name:12} {text}", is_line=True))
     for event in found["events"]:
-        data = sanitize(str(event["data"]), is_line=True)
+        data = sanitize(as_text(event["data"]), is_line=True)
         click.echo(f"  {time_text(event['at'], seconds=True)}  {event['kind']}  {data}")
     _print_tasks(found["tasks"])
 

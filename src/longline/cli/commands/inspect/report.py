@@ -31,9 +31,9 @@ from longline.storage.store import Store
 @home_option
 @json_option
 def command(job: str | None, *, output: Path | None, home: Path | None, as_json: bool) -> None:
-    """Report the performance and validation of a job.
+    """Report on the performance and checks of a job.
 
-    JOB is by default the newest one. Exits with 3 when a check fails.
+    JOB defaults to the newest. Exits with 3 when a check fails.
     """
     result = with_store(home, lambda store: _audit(store, job))
     if output:

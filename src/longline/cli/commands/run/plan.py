@@ -63,7 +63,8 @@ def command(
     """Estimate the requests and the duration of a run of SOURCE.
 
     Sends a few requests to discover items (sitemap or first pages) and fetches a sample of them,
-    until the cost of an item is known to 8 % or half of the items were fetched. Stores nothing.
+    until the cost of an item is known to within 8% or half of the items were fetched. Stores
+    nothing.
     """
     values = {"set": dict(options), "params": typed_values(params)}
     spec = session_spec(source, {**given_values(given), **values})

@@ -13,7 +13,7 @@ from longline.cli.options import (
     JOB,
     engine_option,
     home_option,
-    ignore_robots_option,
+    job_ignore_robots_option,
     json_option,
     settings_of,
 )
@@ -26,7 +26,7 @@ from longline.orchestrator import EngineName, Orchestrator
 @click.option("--checkpoint", metavar="ID", help="Resume the job of a checkpoint, or 'latest'.")
 @click.option("--from-key", metavar="KEY", help="Skip unfinished items discovered before KEY.")
 @engine_option("as in its last run")
-@ignore_robots_option
+@job_ignore_robots_option
 @log_options
 @home_option
 @json_option

@@ -13,7 +13,7 @@ from longline.cli.options import (
     JOB,
     engine_option,
     home_option,
-    ignore_robots_option,
+    job_ignore_robots_option,
     json_option,
     settings_of,
 )
@@ -35,7 +35,7 @@ _KINDS = [kind.value for kind in FailureKind]
 )
 @click.option("--key", metavar="KEY", help="Only this item.")
 @engine_option("as in its last run")
-@ignore_robots_option
+@job_ignore_robots_option
 @log_options
 @home_option
 @json_option

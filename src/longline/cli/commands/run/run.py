@@ -16,10 +16,11 @@ from longline.cli.options import (
     COUNT,
     SECONDS,
     Number,
+    Size,
     engine_option,
     given_values,
     home_option,
-    ignore_robots_option,
+    job_ignore_robots_option,
     json_option,
     settings_of,
     source_options,
@@ -39,6 +40,7 @@ from longline.cli.progress import (
 from longline.core.errors import BadOption, LonglineError, Unexpected
 from longline.core.threads import use_daemon_threads
 from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
+from longline.sources.library import nothing_in
 
 
 @click.command("run")
@@ -73,8 +75,8 @@ from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
     type=COUNT,
     help="Budget of requests; when exhausted, the job ends as partial.",
 )
-@click.option("--max-bytes", metavar="SIZE", help="Budget of received bytes: 50MB.")
-@click.option("--max-seconds", type=float, metavar="SECONDS", help="Budget of time in seconds.")
+@click.option("--max-bytes", type=Size(), help="Maximum bytes to receive, for example 50MB.")
+@click.option("--max-seconds", type=float, metavar="SECONDS", help="Maximum duration in seconds.")
 @engine_option("setting `engine`, or local")
 @click.option(
     "--detach",
@@ -86,7 +88,7 @@ from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
     metavar="FILE",
     help="Export the records of the job when it ends; on a cluster, a worker writes FILE.",
 )
-@ignore_robots_option
+@job_ignore_robots_option
 @click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one exists.")
 @log_options
 @home_option
@@ -205,9 +207,7 @@ async def _submit(
     names = orchestrator.known_sites() if sources is None else sources
     failed = orchestrator.broken_sites() if sources is None else []
     if not names and not failed:
-        raise BadOption(
-            "--all", "the folders of the setting `sources` have no manifest or job file"
-        )
+        raise BadOption("--all", nothing_in(orchestrator.settings.sources))
     submitted: list[dict[str, Any]] = []
     async with orchestrator:
         for source in names:

@@ -32,9 +32,9 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
         print_json(rows)
         return
     if not rows:
-        click.echo("no domain has failed so far")
+        click.echo("no circuit breakers yet")
         return
-    numbers = ("failures", "rate", "trips")
+    numbers = ("failures", "failure rate", "trips")
     table = TextTable(
         "domain", "phase", *numbers, "until (UTC)", "reason", right=numbers, note="reason"
     )

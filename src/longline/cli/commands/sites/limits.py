@@ -41,7 +41,12 @@ def command(context: click.Context, *, home: Path | None, as_json: bool) -> None
 @click.argument("domain")
 @click.option("--rate", type=float, required=True, metavar="N", help="Maximum requests per second.")
 @click.option(
-    "--burst", type=int, default=1, show_default=True, metavar="N", help="Requests in a burst."
+    "--burst",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Requests in a burst; raised at high rates.",
 )
 @home_option
 @json_option

@@ -29,8 +29,7 @@ from longline.wiring import open_limit_backends, user_agent_of
 @click.option(
     "--agent",
     metavar="NAME",
-    show_default="product name of our User-Agent",
-    help="User agent to evaluate.",
+    help="User agent to evaluate; longline's own by default.",
 )
 @click.option("--fresh", is_flag=True, help="Fetch robots.txt even if a copy is stored.")
 @home_option

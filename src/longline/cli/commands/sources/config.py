@@ -33,6 +33,7 @@ from longline.sources.library import (
     check_secrets,
     diff_settings,
     explain_entry,
+    nothing_in,
     parse_entry,
     read_entry,
     survey,
@@ -79,8 +80,7 @@ def list_all(*, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    folders = ", ".join(map(str, settings.sources))
-    _print_rows(("name", "kind", "file", "about"), rows, f"no manifest or job file in {folders}")
+    _print_rows(("name", "kind", "file", "about"), rows, nothing_in(settings.sources))
 
 
 @command.command("show")
@@ -170,11 +170,12 @@ def diff(before: str, after: str, *, home: Path | None, as_json: bool) -> None:
 
 
 @command.command("schema")
-@click.argument("kind", type=click.Choice(SCHEMA_NAMES), default="html")
+@click.argument("kind", type=click.Choice(SCHEMA_NAMES), default="html", metavar="[KIND]")
 def schema(kind: str) -> None:
     """Print the JSON Schema of a KIND of file.
 
-    Editors use it to validate and complete the file.
+    KIND is html (the default), api, command, job or settings. Editors use the schema to validate
+    and complete the file.
     """
     print_json(schema_of(kind))
 

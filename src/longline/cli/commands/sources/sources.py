@@ -70,7 +70,7 @@ from longline.sources.manifest import Manifest
 _VALUE = 100  # characters
 _WAIT_SHOWN = 0.01  # seconds, which two decimals show
 _OUTCOMES = {
-    OutcomeAction.STORE: "stored as a record",
+    OutcomeAction.STORE: "would be stored as a record",
     OutcomeAction.SKIP: "skipped",
     OutcomeAction.FAIL: "failed",
     OutcomeAction.QUARANTINE: "quarantined",

@@ -27,6 +27,7 @@ from longline.storage.records.query import RecordQuery
 _RATE = 50.0
 _BURST = 10
 _PORT = 8765  # fixed, so that a second demo finds the records of the first
+_PRIVATE = 0o600  # like all files of a home
 _TIMEOUT = 5.0  # seconds; slow responses of the practice web would take minutes
 
 
@@ -120,6 +121,7 @@ async def _collect(
         query = RecordQuery(job=report.job)
         request = ExportRequest(str(path), has_schema=False)
         done = export(request, lambda: orchestrator.store.records.stream(query))
+        path.chmod(_PRIVATE)
     return report.with_output(done.path), done.records
 
 
@@ -132,7 +134,7 @@ def _print_more(web: PracticeWeb, report: JobReport, records: int, settings: Set
     click.echo(f"  export    {records} records in {report.output}")
     click.echo("\nNext steps:")
     for command_line, purpose in _next_steps(settings.home):
-        click.echo(f"  {command_line:<50} {purpose}")
+        click.echo(f"  # {purpose}\n  {command_line}")
 
 
 def _next_steps(home: Path) -> list[tuple[str, str]]:
