@@ -88,7 +88,7 @@ def test_what_became_of_an_export_by_a_worker_is_told(longline: Terminal, home: 
     kinds = [event["kind"] for event in longline("jobs", row["job"], "--json").last["events"]]
 
     assert kinds[-3:] == ["export.written", "export.failed", "source.finished.failed"]
-    for word in ("/srv/all.csv", "'records': 7", "no room", "it raised"):
+    for word in ("/srv/all.csv", '"records":7', "no room", "it raised"):
         assert word in text
 
 

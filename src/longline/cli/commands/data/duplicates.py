@@ -191,7 +191,9 @@ def _print_found(kind: str, found: SearchResult) -> None:
     for source in found.unknown_sources:
         click.echo(f"warning: the source {source} of the rules has no records; check its name")
     if found.unknown_sources:
-        click.echo("  pairs of sources that the rules no longer name are kept for now")
+        click.echo(
+            "  pairs with other sources are kept until all sources of the rules have records"
+        )
     for name in found.unknown_fields:
         click.echo(f"warning: no record has the field {one_line(name, _CELL)}; check its name")
     if found.dropped:
