@@ -96,7 +96,7 @@ async def _live(command: list[str], arrivals: Arrivals, draw: random.Random) -> 
                 await arrivals.first.wait()
                 await _until_end(process, draw.uniform(0, _WORK))
     except TimeoutError:
-        pass  # it never worked: killed all the same, and seen in the figures
+        pass  # it sent no request; it is killed anyway, and counted
     finally:
         code = await _kill(process)
     return Life(started, time.monotonic(), code)

@@ -65,7 +65,7 @@ class TrialServer:
                 if path.startswith(_ITEM):
                     self.last_sent = time.monotonic()
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # whoever asked was killed, or we are at our end
+            pass  # the client was killed, or this server is stopping
         finally:
             writer.close()
 

@@ -21,7 +21,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.queue.outcomes import Completion
-from longline.storage.queue.quarantine import Mended
+from longline.storage.queue.quarantine import ReprocessedItem
 from longline.storage.store import Store, open_store
 from tests.analysis.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
 from tests.scripted_site import ScriptedSite
@@ -206,7 +206,7 @@ async def test_a_replay_that_stores_nothing_says_nothing_new(store: Store, run: 
     newer = await run({"a": {"price": 2}, "b": {"price": 1}})
     before = await compare_runs(store, "shop", older, newer)
     (held,) = await store.quarantine.held(older)
-    mended = Mended(held, outcome("shop", held.item, {"price": 3}))
+    mended = ReprocessedItem(held, outcome("shop", held.item, {"price": 3}))
 
     ends = await store.quarantine.settle([mended], run.at + 60)
     after = await compare_runs(store, "shop", older, newer)

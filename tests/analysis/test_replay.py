@@ -19,7 +19,7 @@ from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.pipeline.material import unpack_material
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.queue.quarantine import UNENDED, Mended
+from longline.storage.queue.quarantine import REPLAY_UNFINISHED, ReprocessedItem
 from longline.storage.queue.queue import Queue
 from longline.storage.store import Store
 from tests.analysis.broken_listings import (
@@ -153,7 +153,7 @@ async def test_who_is_killed_in_the_middle_has_lost_nothing(
         job = await store.jobs.get(report.job)
 
     assert halfway == {"stored": 400, "quarantined": KILLED_AMONG - 400}
-    assert (cut_off.state, cut_off.reason) == (JobState.PARTIAL, UNENDED)
+    assert (cut_off.state, cut_off.reason) == (JobState.PARTIAL, REPLAY_UNFINISHED)
     assert sorted(event.key or "" for event in events) == sorted(KEYS[:KILLED_AMONG])
     assert job.state is JobState.COMPLETE
     assert listings.hits == Counter()
@@ -345,13 +345,13 @@ async def test_who_was_killed_after_the_last_item_only_ends_the_job(
         job = await store.jobs.get(report.job)
         record = Outcome(OutcomeAction.SKIP, reason="not wanted")
         held = await store.quarantine.held(job.id)
-        await store.quarantine.settle([Mended(one, record) for one in held], clock.now())
+        await store.quarantine.settle([ReprocessedItem(one, record) for one in held], clock.now())
 
         result = await replayed(store, report, "Mended")
         ended = await store.jobs.get(report.job)
 
     assert (result.items, result.exit_code) == (0, 0)
-    assert (ended.state, UNENDED in (ended.reason or "")) == (JobState.COMPLETE, False)
+    assert (ended.state, REPLAY_UNFINISHED in (ended.reason or "")) == (JobState.COMPLETE, False)
 
 
 async def test_a_job_that_is_running_is_not_replayed(

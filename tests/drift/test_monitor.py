@@ -18,7 +18,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.leases import Claim
 from longline.storage.queue.outcomes import Completion
-from longline.storage.queue.quarantine import Mended
+from longline.storage.queue.quarantine import ReprocessedItem
 from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store, open_store
 from tests.little import Little, LittleOptions
@@ -345,7 +345,7 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
     )
     held = await store.quarantine.held(job.id)
     mended = [Outcome(OutcomeAction.STORE, record=made(one.item, data)) for one in held]
-    await store.quarantine.settle(list(map(Mended, held, mended)), clock.now() + 9_999)
+    await store.quarantine.settle(list(map(ReprocessedItem, held, mended)), clock.now() + 9_999)
 
     await drifting.begin(job)
     ending = await drifting.result()

@@ -12,7 +12,12 @@ from longline.storage.database import Database
 from longline.storage.errors import LeaseLost
 from longline.storage.queue.failures import FailureQuery
 from longline.storage.queue.outcomes import Completion
-from longline.storage.queue.quarantine import UNENDED, Held, Mended, Quarantine
+from longline.storage.queue.quarantine import (
+    REPLAY_UNFINISHED,
+    Quarantine,
+    QuarantinedItem,
+    ReprocessedItem,
+)
 from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store
 from tests.storage.given import leased, new_job, queued, record
@@ -44,9 +49,9 @@ async def held_job(
     return await store.jobs.get(job.id)
 
 
-def mended(held: Held, data: dict[str, str] | None = None) -> Mended:
+def mended(held: QuarantinedItem, data: dict[str, str] | None = None) -> ReprocessedItem:
     made = record(held.item.key, data, fingerprint=str(data or "first"))
-    return Mended(held, Outcome(OutcomeAction.STORE, record=made))
+    return ReprocessedItem(held, Outcome(OutcomeAction.STORE, record=made))
 
 
 async def test_items_of_one_reason_are_one_group(store: Store, quarantine: Quarantine) -> None:
@@ -220,7 +225,7 @@ async def test_what_cannot_be_stored_takes_nobody_along(
     first, second = await quarantine.held(job.id)
     odd = Outcome(OutcomeAction.STORE, record=record("a", {"title": "\ud800"}), raw={"page": {}})
 
-    ends = await quarantine.settle([Mended(first, odd), mended(second)], LATER)
+    ends = await quarantine.settle([ReprocessedItem(first, odd), mended(second)], LATER)
 
     assert ends == [ItemState.QUARANTINED, ItemState.STORED]
     held = await quarantine.get(job.id, "a")
@@ -266,7 +271,7 @@ async def test_a_job_stays_ended_between_the_items_and_its_new_end(
     await quarantine.settle([mended(first)], LATER)
 
     found = await store.jobs.get(job.id)
-    assert (found.state, found.reason) == (JobState.PARTIAL, UNENDED)
+    assert (found.state, found.reason) == (JobState.PARTIAL, REPLAY_UNFINISHED)
     again, is_new = await store.jobs.find_or_create(new_job())
     assert (is_new, again.id != job.id) == (True, True)
 
@@ -278,7 +283,7 @@ async def test_what_stays_in_quarantine_is_as_old_as_before(
     (held,) = await quarantine.held(job.id)
     stays = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="no price", raw={})
 
-    await quarantine.settle([Mended(held, stays)], LATER)
+    await quarantine.settle([ReprocessedItem(held, stays)], LATER)
 
     after = await quarantine.get(job.id, "a")
     assert (after.reason, after.finished_at) == ("no price", held.finished_at)

@@ -40,7 +40,7 @@ from longline.sources.manifest import Manifest
 from longline.storage.columns import sanitize_key
 from longline.storage.errors import LeaseLost
 from longline.storage.events import event_row
-from longline.storage.queue.quarantine import UNENDED, Held, Mended
+from longline.storage.queue.quarantine import REPLAY_UNFINISHED, QuarantinedItem, ReprocessedItem
 from longline.storage.store import Store
 
 _BATCH = 200  # items in one transaction
@@ -234,7 +234,7 @@ class _Replayer:
         """Append an event, and end the job if nothing is left to do."""
         jobs, now = self._store.jobs, self._clock.now()
         # A replay that was killed after its last item has left only this to do.
-        is_unended = (await jobs.get(self._job.id)).reason == UNENDED
+        is_unended = (await jobs.get(self._job.id)).reason == REPLAY_UNFINISHED
         if not (self.ends or is_unended or await jobs.is_over(self._job.id)):
             return
         ends = dict(self.ends)
@@ -243,57 +243,61 @@ class _Replayer:
         await drift.begin(self._job)
         await self._store.quarantine.end(self._job.id, now, await drift.result(), [event])
 
-    async def _commit_batch(self, mended: list[Mended]) -> None:
-        if not mended:
+    async def _commit_batch(self, reprocessed: list[ReprocessedItem]) -> None:
+        if not reprocessed:
             return
         quarantine = self._store.quarantine
         if self._is_dry:
-            self._count(zip(mended, await quarantine.foresee(mended), strict=True))
+            self._count(zip(reprocessed, await quarantine.foresee(reprocessed), strict=True))
             return
-        ends = await quarantine.settle(mended, self._clock.now())
-        pairs = list(zip(mended, ends, strict=True))
+        ends = await quarantine.settle(reprocessed, self._clock.now())
+        pairs = list(zip(reprocessed, ends, strict=True))
         self._count((one, end) for one, end in pairs if not isinstance(end, LeaseLost))
         lost = [one for one, end in pairs if isinstance(end, LeaseLost)]
         self._count_lost(zip(lost, await quarantine.states(lost), strict=True))
 
-    def _count(self, ends: Iterable[tuple[Mended, ItemState]]) -> None:
-        for mended, end in ends:
+    def _count(self, ends: Iterable[tuple[ReprocessedItem, ItemState]]) -> None:
+        for reprocessed, end in ends:
             self.ends[end.value] += 1
             if end in _HELD:
-                self.still[mended.held.item.key] = mended.outcome.reason or "it cannot be stored"
+                self.still[reprocessed.held.item.key] = (
+                    reprocessed.outcome.reason or "it cannot be stored"
+                )
 
-    def _count_lost(self, states: Iterable[tuple[Mended, ItemState]]) -> None:
-        for mended, state in states:
+    def _count_lost(self, states: Iterable[tuple[ReprocessedItem, ItemState]]) -> None:
+        for reprocessed, state in states:
             if state in _HELD:
-                self.left[mended.held.item.key] = "another replay has processed it meanwhile"
+                self.left[reprocessed.held.item.key] = "another replay has processed it meanwhile"
             elif state in _UNFINISHED:
-                self.left[mended.held.item.key] = "it is collected again"
+                self.left[reprocessed.held.item.key] = "it is collected again"
             else:
                 self.others += 1
 
-    async def _replay(self, held: Held) -> Mended | None:
+    async def _replay(self, held: QuarantinedItem) -> ReprocessedItem | None:
         """Return the outcome of an item now; None when that takes a request."""
         if self._archive is not None:
-            mended, problem = await self._replay_archived(self._archive, held)
+            reprocessed, problem = await self._replay_archived(self._archive, held)
             # Stored material is valid only if the rules that read it are unchanged.
-            if mended is not None or not self._is_read_as_before:
+            if reprocessed is not None or not self._is_read_as_before:
                 self._leave_out(held, problem)
-                return mended
+                return reprocessed
         elif _manifest_of(self._source) is not None and not self._is_read_as_before:
             return await self._replay_record(held)
         material = unpack_material(held.raw)
         missing = [name for name in self._needed if name not in material.results]
         if not missing:
-            return Mended(held, self._run_pipeline(held, material))
+            return ReprocessedItem(held, self._run_pipeline(held, material))
         problem = f"layer {', '.join(missing)} has no stored result; `longline retry` requests it"
         # Layers of manifests request only through the visit, which can be refused here.
-        mended = await self._replay_without_requests(held) if is_manifest(self._source) else None
-        self._leave_out(held, problem if mended is None else None)
-        return mended
+        reprocessed = (
+            await self._replay_without_requests(held) if is_manifest(self._source) else None
+        )
+        self._leave_out(held, problem if reprocessed is None else None)
+        return reprocessed
 
     async def _replay_archived(
-        self, archive: Archive, held: Held
-    ) -> tuple[Mended | None, str | None]:
+        self, archive: Archive, held: QuarantinedItem
+    ) -> tuple[ReprocessedItem | None, str | None]:
         """Return the outcome from archived responses, or why there is none."""
         old, found = held.item.key, self._pairs.items.get(held.item.key)
         if found is None:
@@ -312,16 +316,16 @@ class _Replayer:
             return None, extraction.outcome.reason
         if item.key != old:
             self.renamed[old] = item.key
-        return Mended(replace(held, item=item), extraction.outcome), None
+        return ReprocessedItem(replace(held, item=item), extraction.outcome), None
 
-    async def _replay_record(self, held: Held) -> Mended | None:
+    async def _replay_record(self, held: QuarantinedItem) -> ReprocessedItem | None:
         """Extract again from the record in an item, if only its fields are read differently."""
         is_enough = self._is_listed_as_before and "record" in held.item.data
-        mended = await self._replay_without_requests(held) if is_enough else None
-        self._leave_out(held, _NO_PAGES if mended is None else None)
-        return mended
+        reprocessed = await self._replay_without_requests(held) if is_enough else None
+        self._leave_out(held, _NO_PAGES if reprocessed is None else None)
+        return reprocessed
 
-    def _leave_out(self, held: Held, problem: str | None) -> None:
+    def _leave_out(self, held: QuarantinedItem, problem: str | None) -> None:
         if problem is not None:
             self.left[held.item.key] = problem
 
@@ -345,19 +349,19 @@ class _Replayer:
         except ConfigError:
             return None  # an older version wrote it
 
-    def _run_pipeline(self, held: Held, material: Material) -> Outcome:
+    def _run_pipeline(self, held: QuarantinedItem, material: Material) -> Outcome:
         try:
             record = self._pipeline.record(held.item, material)
         except Exception as error:  # noqa: BLE001  # the edge of an item: others follow
             return refusal(error, material, is_whole=True)
         return Outcome(OutcomeAction.STORE, record=record, raw=material.as_raw())
 
-    async def _replay_without_requests(self, held: Held) -> Mended | None:
+    async def _replay_without_requests(self, held: QuarantinedItem) -> ReprocessedItem | None:
         """Run the layers again on the item; None when they need a request."""
         refusing = _RefuseRequests()
         collector = Collector(self._source, refusing, self._clock, self._params)
         extraction = await collector.collect(held.item, tries=held.tries)
-        return None if refusing.was_called else Mended(held, extraction.outcome)
+        return None if refusing.was_called else ReprocessedItem(held, extraction.outcome)
 
 
 def _manifest_of(source: Source | type[Source]) -> Manifest | None:

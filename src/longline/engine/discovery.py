@@ -126,7 +126,7 @@ async def _next_chunk(line: asyncio.Queue[Item | Cursor | _End]) -> Chunk:
             while not chunk.is_full:
                 chunk.take(await line.get())
     except TimeoutError:
-        pass  # the next find takes its time: what is there goes now
+        pass  # no further item yet: enqueue what was found
     return chunk
 
 

@@ -38,7 +38,9 @@ from longline.storage.queue.outcomes import (
 from longline.storage.records.profiles import DriftResult
 from longline.storage.schema import items, jobs, records
 
-UNENDED = "a replay of its quarantined items has not ended; if it was cut off, run it again"
+REPLAY_UNFINISHED = (
+    "a replay of its quarantined items has not ended; if it was cut off, run it again"
+)
 """The reason of a job while items of it are replayed, and after somebody was killed at that."""
 _ENDED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
 _BAD = (ItemState.QUARANTINED, ItemState.FAILED)
@@ -59,7 +61,7 @@ _HELD = or_(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class QuarantinedItem:
     """An item in quarantine; `raw` is what it was made of, `token` that of its last lease."""
 
     id: int
@@ -86,14 +88,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class ReprocessedItem:
     """An item in quarantine, and what came of it when it was looked at again."""
 
-    held: Held
+    held: QuarantinedItem
     outcome: Outcome
 
 
-_Meeting = tuple[Held, Record, Any]  # the record that an item makes, and the one there is
+_Meeting = tuple[
+    QuarantinedItem, Record, Any
+]  # the record that an item makes, and the one there is
 
 
 class Quarantine:
@@ -120,7 +124,7 @@ class Quarantine:
         found = await self._database.read(lambda connection: _groups(connection, wanted))
         return [group for group in found if text.casefold() in group.reason.casefold()]
 
-    async def get(self, job: str, key: str) -> Held:
+    async def get(self, job: str, key: str) -> QuarantinedItem:
         """Return one item.
 
         Raises:
@@ -133,7 +137,7 @@ class Quarantine:
 
     async def held(
         self, job: str, *, keys: Sequence[str] = (), after: int = 0, limit: int = 500
-    ) -> list[Held]:
+    ) -> list[QuarantinedItem]:
         """Return items in the order in which they were found, those after an id."""
         query = (
             select(items)
@@ -146,17 +150,17 @@ class Quarantine:
             lambda connection: [_held(row) for row in connection.execute(query)]
         )
 
-    async def states(self, mended: Sequence[Mended]) -> list[ItemState]:
+    async def states(self, reprocessed: Sequence[ReprocessedItem]) -> list[ItemState]:
         """Return where items stand now, whoever has brought them there."""
-        asked = {"b_ids": [one.held.id for one in mended]}
+        asked = {"b_ids": [one.held.id for one in reprocessed]}
         rows = await self._database.read(
             lambda connection: {row.id: row for row in connection.execute(_CURRENT, asked)}
         )
-        return [ItemState(rows[one.held.id].state) for one in mended]
+        return [ItemState(rows[one.held.id].state) for one in reprocessed]
 
-    async def foresee(self, mended: Sequence[Mended]) -> list[ItemState]:
+    async def foresee(self, reprocessed: Sequence[ReprocessedItem]) -> list[ItemState]:
         """Return what `settle` would make of items, and change nothing."""
-        return await self._database.read(lambda connection: _foresee(connection, mended))
+        return await self._database.read(lambda connection: _foresee(connection, reprocessed))
 
     async def end(
         self, job: str, at: float, ending: DriftResult, told: Sequence[EventRow] = ()
@@ -167,7 +171,9 @@ class Quarantine:
         """
         await self._database.write(_end, (job, at, ending, told))
 
-    async def settle(self, mended: Sequence[Mended], at: float) -> list[ItemState | LeaseLost]:
+    async def settle(
+        self, reprocessed: Sequence[ReprocessedItem], at: float
+    ) -> list[ItemState | LeaseLost]:
         """Commit what came of items: record, state, event and counts together, or nothing.
 
         Says of each the new state, or LeaseLost when somebody else was at it meanwhile. A record
@@ -175,22 +181,24 @@ class Quarantine:
         A job that has ended stays so, and its reason says that it is to `end` anew: if it were
         opened, the next run would take it for one of its own that was cut off.
         """
-        finishes = [_finish(one, at) for one in mended]
-        return await self._settle(list(zip(mended, finishes, strict=True)))
+        finishes = [_finish(one, at) for one in reprocessed]
+        return await self._settle(list(zip(reprocessed, finishes, strict=True)))
 
-    async def _settle(self, tries: list[tuple[Mended, Completion]]) -> list[ItemState | LeaseLost]:
+    async def _settle(
+        self, tries: list[tuple[ReprocessedItem, Completion]]
+    ) -> list[ItemState | LeaseLost]:
         try:
             ends: list[ItemState | LeaseLost] = await self._database.write(_settle, tries)
         except (StatementError, ValueError, TypeError, OverflowError) as error:
             if len(tries) > 1:
                 return [end for one in tries for end in await self._settle([one])]
-            ((mended, finish),) = tries
-            ends = await self._database.write(_settle, [(mended, unstorable(finish, error))])
+            ((reprocessed, finish),) = tries
+            ends = await self._database.write(_settle, [(reprocessed, unstorable(finish, error))])
         return ends
 
 
-def _held(row: Row[Any]) -> Held:
-    return Held(
+def _held(row: Row[Any]) -> QuarantinedItem:
+    return QuarantinedItem(
         id=row.id,
         job=row.job_id,
         item=Item(row.key, row.url, row.priority, row.data),
@@ -236,7 +244,7 @@ def _begin(connection: Connection, job: str, at: float, count: int) -> bool:
     state, reason, is_discovered = connection.execute(query).one()
     if state not in _ENDED or not is_discovered or _has(connection, job, _UNFINISHED):
         return False
-    if reason != UNENDED:
+    if reason != REPLAY_UNFINISHED:
         append_events(connection, [event_row(job, at, "job.reopened", items=count, replayed=True)])
     return True
 
@@ -244,7 +252,9 @@ def _begin(connection: Connection, job: str, at: float, count: int) -> bool:
 def _leave_unended(connection: Connection, job: str) -> None:
     # Nothing is called complete before its records were judged as a whole.
     state = JobState.PARTIAL if _has(connection, job, _GOOD) else JobState.FAILED
-    connection.execute(update(jobs).where(jobs.c.id == job).values(state=state, reason=UNENDED))
+    connection.execute(
+        update(jobs).where(jobs.c.id == job).values(state=state, reason=REPLAY_UNFINISHED)
+    )
 
 
 def _end(
@@ -264,10 +274,10 @@ def _end(
     finish_job(connection, job, at, ending)
 
 
-def _finish(mended: Mended, at: float) -> Completion:
-    held = mended.held
+def _finish(reprocessed: ReprocessedItem, at: float) -> Completion:
+    held = reprocessed.held
     lease = Lease(held.id, held.job, held.item, held.token + 1, held.tries)
-    return Completion(lease, mended.outcome, at)
+    return Completion(lease, reprocessed.outcome, at)
 
 
 _CURRENT = (
@@ -303,11 +313,11 @@ _RESTORE = BulkUpdate(
 
 
 def _settle(
-    connection: Connection, tries: list[tuple[Mended, Completion]]
+    connection: Connection, tries: list[tuple[ReprocessedItem, Completion]]
 ) -> list[ItemState | LeaseLost]:
-    asked = {"b_ids": [mended.held.id for mended, _ in tries]}
+    asked = {"b_ids": [reprocessed.held.id for reprocessed, _ in tries]}
     current = {row.id: row for row in connection.execute(_LOCKED, asked)}
-    ours = [finish for mended, finish in tries if _is_as_it_was(mended.held, current)]
+    ours = [finish for reprocessed, finish in tries if _is_as_it_was(reprocessed.held, current)]
     leases = [one.lease for one in ours]
     sizes = Counter(lease.job for lease in leases)
     anew = [job for job, count in sizes.items() if _begin(connection, job, ours[0].at, count)]
@@ -326,7 +336,7 @@ def _settle(
             for one in leases
         ],
     )
-    met = list(_met(connection, [mended for mended, _ in tries]))
+    met = list(_met(connection, [reprocessed for reprocessed, _ in tries]))
     later = _superseded(met)
     kept = [_skipped(one) if one.lease.id in later else one for one in ours]
     ends = dict(zip((one.lease.id for one in kept), complete_all(connection, kept), strict=True))
@@ -341,7 +351,7 @@ def _settle(
             for one in kept
         ],
     )
-    made = [mended for mended, _ in tries if ends.get(mended.held.id) in _RECORDED]
+    made = [reprocessed for reprocessed, _ in tries if ends.get(reprocessed.held.id) in _RECORDED]
     date_back(connection, _sightings(made, met))
     for job in anew:
         _leave_unended(connection, job)
@@ -351,7 +361,7 @@ def _settle(
     ]
 
 
-def _sightings(made: Iterable[Mended], met: Sequence[_Meeting]) -> Iterator[Sighting]:
+def _sightings(made: Iterable[ReprocessedItem], met: Sequence[_Meeting]) -> Iterator[Sighting]:
     """Yield when the site was seen as these records say: never earlier than is known already."""
     before = {held.id: row.seen_at for held, _, row in met}
     for one in made:
@@ -375,13 +385,13 @@ def _restored(row: Any, at: float, *, is_as_old: bool) -> dict[str, Any]:
     }
 
 
-def _is_as_it_was(held: Held, current: Mapping[int, Any]) -> bool:
+def _is_as_it_was(held: QuarantinedItem, current: Mapping[int, Any]) -> bool:
     row = current.get(held.id)
     return row is not None and (row.state, row.lease_token) == (held.state, held.token)
 
 
-def _foresee(connection: Connection, mended: Sequence[Mended]) -> list[ItemState]:
-    met = list(_met(connection, mended))
+def _foresee(connection: Connection, reprocessed: Sequence[ReprocessedItem]) -> list[ItemState]:
+    met = list(_met(connection, reprocessed))
     later = _superseded(met)
     same = {held.id for held, record, row in met if row.fingerprint == record.fingerprint}
     return [
@@ -390,7 +400,7 @@ def _foresee(connection: Connection, mended: Sequence[Mended]) -> list[ItemState
         else ItemState.UNCHANGED
         if one.held.id in same
         else _STATE_OF.get(one.outcome.action, ItemState.FAILED)
-        for one in mended
+        for one in reprocessed
     ]
 
 
@@ -401,9 +411,9 @@ def _superseded(met: Sequence[_Meeting]) -> set[int]:
     }
 
 
-def _met(connection: Connection, mended: Sequence[Mended]) -> Iterator[_Meeting]:
+def _met(connection: Connection, reprocessed: Sequence[ReprocessedItem]) -> Iterator[_Meeting]:
     """Yield the items whose records are known already, with these as they are stored."""
-    made = [(one.held, one.outcome.record) for one in mended if one.outcome.record is not None]
+    made = [(one.held, one.outcome.record) for one in reprocessed if one.outcome.record is not None]
     columns = (records.c.key, records.c.job_id, records.c.seen_at, records.c.fingerprint)
     for source in {record.source for _, record in made}:
         keys = [record.key for _, record in made if record.source == source]

@@ -31,7 +31,7 @@ from longline.core.clock import SystemClock
 from longline.core.errors import FailureKind
 from longline.core.output import sanitize
 from longline.pipeline.material import unpack_material
-from longline.storage.queue.quarantine import Group, Held
+from longline.storage.queue.quarantine import Group, QuarantinedItem
 from longline.storage.store import Store
 from longline.wiring import open_archive
 
@@ -82,7 +82,7 @@ def list_groups(
 def show_item(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
     """Show a quarantined item: its problems and the data of its layers."""
 
-    async def held(store: Store) -> Held:
+    async def held(store: Store) -> QuarantinedItem:
         return await store.quarantine.get((await store.jobs.get(job)).id, key)
 
     item = _item_json(with_store(home, held))
@@ -145,7 +145,7 @@ def replay_items(
     sys.exit(result.exit_code)
 
 
-def _item_json(held: Held) -> dict[str, Any]:
+def _item_json(held: QuarantinedItem) -> dict[str, Any]:
     material = unpack_material(held.raw)
     return {
         "job": held.job,
