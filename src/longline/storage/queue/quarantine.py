@@ -41,7 +41,7 @@ from longline.storage.schema import items, jobs, records
 REPLAY_UNFINISHED = (
     "a replay of its quarantined items has not ended; if it was cut off, run it again"
 )
-"""The reason of a job while items of it are replayed, and after somebody was killed at that."""
+"""The reason of a job while its items are replayed, and after a replay was killed."""
 _ENDED = (JobState.COMPLETE, JobState.PARTIAL, JobState.FAILED)
 _BAD = (ItemState.QUARANTINED, ItemState.FAILED)
 _GOOD = (ItemState.STORED, ItemState.UNCHANGED, ItemState.SKIPPED)
