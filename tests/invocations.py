@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import errno
 import fcntl
-import importlib
 import io
 import json
 import os
@@ -123,10 +122,10 @@ def _serve(lines: Iterable[str]) -> None:
 
 
 def _warm() -> None:
-    from longline.cli.main import COMMANDS, module_of  # noqa: PLC0415  # only the server needs it
+    from longline.cli.main import COMMANDS, load_command  # noqa: PLC0415  # only the server needs it
 
     for name in COMMANDS:
-        importlib.import_module(module_of(name))
+        load_command(name)
 
 
 def _run(one: Invocation) -> Result:

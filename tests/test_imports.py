@@ -28,7 +28,6 @@ PACKAGES = [  # a package imports only from those above it
     "distributed",
     "services",
     "running",
-    "results",
     "orchestrator",
     "sync",
     "scraper",
@@ -39,7 +38,7 @@ PACKAGES = [  # a package imports only from those above it
 ]
 PRACTICE_WEB_MAY = {"core", "sandbox"}
 BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be imported
-    "boto3": "src/longline/export/destinations/s3",
+    "boto3": "src/longline/export/s3",
     "celery": "src/longline/distributed/",
     "kombu": "src/longline/distributed/",
     "redis": (
@@ -47,18 +46,18 @@ BACKENDS: dict[str, str | tuple[str, ...]] = {  # where alone each may be import
         "src/longline/distributed/",
         "src/longline/services/",
     ),
-    "botocore": "src/longline/export/destinations/s3",
-    "duckdb": "src/longline/export/formats/duckdb",
+    "botocore": "src/longline/export/s3",
+    "duckdb": "src/longline/export/arrow",
     "keyring": "src/longline/config/secrets",
     "playwright": "src/longline/http/transports/browser/",
-    "psycopg": ("src/longline/export/destinations/postgres", "src/longline/services/"),
-    "pyarrow": "src/longline/export/",
+    "psycopg": ("src/longline/export/postgres", "src/longline/services/"),
+    "pyarrow": "src/longline/export/arrow",
     "requests": (
         "src/longline/sources/adapters/requests_session",
         "src/longline/sources/catalogue/n8n/transcripts",
     ),
     "scrapy": "src/longline/sources/adapters/scrapy",
-    "xlsxwriter": "src/longline/export/formats/excel",
+    "xlsxwriter": "src/longline/export/excel",
     "youtube_transcript_api": "src/longline/sources/catalogue/n8n/transcripts",
 }
 OPTIONAL = {
@@ -184,7 +183,7 @@ def test_an_optional_library_is_imported_by_its_backend_alone() -> None:
 
 def test_the_core_does_without_optional_libraries() -> None:
     block = "; ".join(f"sys.modules[{name!r}] = None" for name in sorted(OPTIONAL))
-    commands = "longline.cli.commands.run.run, longline.cli.commands.sources.plugins"
+    commands = "longline.cli.commands.run, longline.cli.commands.sources"
     core = f"longline.wiring, longline.scraper, {commands}"
 
     subprocess.run([sys.executable, "-c", f"import sys; {block}; import {core}"], check=True)

@@ -16,11 +16,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from longline.config.job_spec import JobSpec, make_spec
 from longline.config.settings import Settings, load_settings, prepare_home
-from longline.core.clock import Clock, SystemClock
+from longline.core.clock import Clock, SystemClock, utc_datetime
 from longline.core.errors import (
     BadFile,
     BadOption,
@@ -29,6 +29,7 @@ from longline.core.errors import (
     LonglineError,
     Unexpected,
 )
+from longline.core.html import html_table
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
 from longline.engine.checkpoints import Checkpoints
 from longline.engine.extractor import Extraction
@@ -39,7 +40,6 @@ from longline.engine.sites import SiteProgress, is_over, progress_of
 from longline.engine.tasks import exported, order_export, wish_for
 from longline.engine.watch import OnProgress
 from longline.http.middleware.base import Middleware
-from longline.results import JOB_COLUMNS, RecordRow, Table, record_columns
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
 from longline.sources.job_files import merge_spec
@@ -53,7 +53,13 @@ from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
 
+T = TypeVar("T")
+Columns = Mapping[str, Callable[[T], Any]]
+RecordRow = dict[str, Any]
 EngineName = Literal["local", "celery"]
+_MAX_COLUMNS = 8  # that a notebook shows
+_MAX_ROWS = 50
+_MAX_CELL = 80  # characters
 _POLL_INTERVAL = 0.5  # seconds between two reads of jobs that run without Redis
 
 
@@ -646,3 +652,65 @@ def _from_key(items: list[Item], key: str | None) -> list[Item]:
     if key not in keys:
         raise BadOption("resume_from", f"there is no item {key!r} in the batch")
     return items[keys.index(key) :]
+
+
+# ---------------- Tables of jobs and records, for programs and notebooks
+
+
+class Table(Sequence[T], Generic[T]):
+    """Rows of one kind; `columns` say what a notebook shows of each."""
+
+    def __init__(self, rows: Iterable[T], columns: Columns[T]) -> None:
+        self._rows = list(rows)
+        self._columns = columns
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Table[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Table[T]:
+        if isinstance(index, slice):
+            return Table(self._rows[index], self._columns)
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        shown = "\n".join("  ".join(row) for row in self._cells())
+        return f"{len(self)} rows\n{'  '.join(self._columns)}\n{shown}"
+
+    def _repr_html_(self) -> str:
+        more = len(self) - _MAX_ROWS
+        below = f"<p>{more:,} more rows</p>" if more > 0 else ""
+        return html_table(list(self._columns), self._cells()) + below
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [_cell(read(row)) for read in self._columns.values()] for row in self._rows[:_MAX_ROWS]
+        ]
+
+
+JOB_COLUMNS: Columns[Job] = {
+    "job": lambda job: job.id,
+    "source": lambda job: job.source,
+    "state": lambda job: job.state.value,
+    "created": lambda job: f"{utc_datetime(job.created_at):%F %T}",
+    "reason": lambda job: job.reason,
+}
+
+
+def record_columns(rows: Iterable[RecordRow]) -> Columns[RecordRow]:
+    """Return the columns of these records: their key, and the first fields of their data."""
+    names = dict.fromkeys(name for row in rows for name in row["data"])
+    shown = list(names)[: _MAX_COLUMNS - 1]
+    return {"key": lambda row: row["key"], **{name: _field(name) for name in shown}}
+
+
+def _field(name: str) -> Callable[[RecordRow], Any]:
+    return lambda row: row["data"].get(name)
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else " ".join(str(value).split())
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"

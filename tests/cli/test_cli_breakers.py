@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from longline.cli.commands.sites.breakers import command
+from longline.cli.commands.sites import breakers_command
 from longline.config.settings import load_settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
@@ -36,9 +36,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def ask(home: Path, *words: str) -> Result:
-    assert isinstance(command, click.Group)
+    assert isinstance(breakers_command, click.Group)
     runner = CliRunner(env={"COLUMNS": "200"})
-    answer = runner.invoke(command, [*words, "--home", str(home)], standalone_mode=False)
+    answer = runner.invoke(breakers_command, [*words, "--home", str(home)], standalone_mode=False)
     if answer.exception is not None:
         raise answer.exception
     return answer

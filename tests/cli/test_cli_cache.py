@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from longline.cli.commands.sites.cache import command
+from longline.cli.commands.sites import cache_command
 from longline.config.errors import HomeUnwritable
 from longline.http.cache.policy import CacheEntry
 from longline.http.cache.storage import HttpCache
@@ -29,7 +29,9 @@ def filled(tmp_path: Path) -> Path:
 
 
 def run(home: Path, *words: str) -> str:
-    result = CliRunner().invoke(command, [*words, "--home", str(home)], catch_exceptions=False)
+    result = CliRunner().invoke(
+        cache_command, [*words, "--home", str(home)], catch_exceptions=False
+    )
     assert result.exit_code == 0
     return result.output
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from longline.cli.commands.inspect.drift import command
+from longline.cli.commands.jobs import drift_command
 from longline.core.errors import BadOption
 from longline.storage.errors import UnknownJob
 from tests.cli.terminal import Terminal
@@ -57,7 +57,7 @@ def drifted(longline: Terminal, tmp_path: Path) -> str:
 
 def ask(*words: str) -> Result:
     runner = CliRunner(env={"COLUMNS": "200"})
-    answer = runner.invoke(command, [*words], standalone_mode=False)
+    answer = runner.invoke(drift_command, [*words], standalone_mode=False)
     if answer.exception is not None:
         raise answer.exception
     return answer

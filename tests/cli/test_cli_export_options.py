@@ -15,7 +15,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from longline.core.errors import BadOption
-from longline.export.request import ExportRequest
+from longline.export.export import ExportRequest
 from longline.export.tasks import prepare_for_task
 from tests.cli.terminal import SHOP, Terminal
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from longline.cli.commands.inspect.top import short_names
+from longline.cli.commands.top import short_names
+from longline.cli.output import TextTable
 from longline.cli.progress import SiteRow, sites_table
-from longline.cli.table import TextTable
 from longline.storage.events import event_row
 from longline.storage.store import open_store
 from tests.cli.terminal import Terminal

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.run.plan import command
+from longline.cli.commands.run import plan_command
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served
 
@@ -28,7 +28,7 @@ def arguments(web: PracticeWeb, home: Path, *more: str) -> list[str]:
 
 
 def test_a_plan_says_how_much_how_fast_and_how_long(web: PracticeWeb, tmp_path: Path) -> None:
-    answer = CliRunner().invoke(command, arguments(web, tmp_path))
+    answer = CliRunner().invoke(plan_command, arguments(web, tmp_path))
 
     assert answer.exit_code == 0, answer.output
     numbers = set(re.findall(r"\d+", answer.output))
@@ -37,7 +37,7 @@ def test_a_plan_says_how_much_how_fast_and_how_long(web: PracticeWeb, tmp_path: 
 
 
 def test_a_plan_can_be_read_by_a_program(web: PracticeWeb, tmp_path: Path) -> None:
-    answer = CliRunner().invoke(command, arguments(web, tmp_path, "--limit", "10", "--json"))
+    answer = CliRunner().invoke(plan_command, arguments(web, tmp_path, "--limit", "10", "--json"))
 
     told = json.loads(answer.output)
     assert (told["items"], told["requests"], told["certainty"]) == (10, 13, "known")

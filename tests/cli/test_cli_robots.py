@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner, Result
 
-from longline.cli.commands.sites.robots import command
+from longline.cli.commands.sites import robots_command
 from longline.core.errors import BadOption
 
 TEXT = """User-agent: *
@@ -66,7 +66,7 @@ def web() -> Iterator[Site]:
 
 
 def robots(home: Path, *words: str) -> Result:
-    return CliRunner().invoke(command, [*words, "--home", str(home)])
+    return CliRunner().invoke(robots_command, [*words, "--home", str(home)])
 
 
 def test_a_refusal_names_rule_line_and_group(tmp_path: Path, web: Site) -> None:

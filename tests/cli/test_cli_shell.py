@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.sources.shell import command
+from longline.cli.commands.shell import shell_command
 from longline.config.job_spec import make_spec
 from longline.config.settings import load_settings
 from longline.devtools.session import NO_SOURCE
@@ -32,7 +32,7 @@ def web() -> Iterator[PracticeWeb]:
 
 
 def asked(url: str, home: Path, code: str) -> str:
-    answer = CliRunner().invoke(command, [url, "-c", code, "--home", str(home)])
+    answer = CliRunner().invoke(shell_command, [url, "-c", code, "--home", str(home)])
     assert answer.exit_code == 0, answer.output
     return answer.output
 
@@ -64,7 +64,7 @@ def test_a_prompt_knows_the_page(
     monkeypatch.setattr("sys.stdin", io.StringIO())
 
     answer = CliRunner().invoke(
-        command,
+        shell_command,
         [f"{web.url}/generated/3/", "--home", str(tmp_path)],
         input="print(len(css('h1')))\n",
     )
@@ -91,7 +91,7 @@ def test_a_page_is_shown_as_it_was_received(web: PracticeWeb, tmp_path: Path) ->
 def test_robots_txt_is_obeyed_by_the_shell(tmp_path: Path) -> None:
     with served(items=1, disallow=True) as web:
         answer = CliRunner().invoke(
-            command, [f"{web.api_url}/health", "-c", "page", "--home", str(tmp_path)]
+            shell_command, [f"{web.api_url}/health", "-c", "page", "--home", str(tmp_path)]
         )
 
     assert answer.exit_code == 1

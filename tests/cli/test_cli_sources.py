@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.sources.sources import command
+from longline.cli.commands.sources import sources_command
 from longline.core.errors import BadOption
 from longline.sandbox.web import PracticeWeb
 from tests.cli.served import served
@@ -56,7 +56,7 @@ def test_each_field_can_be_renamed_or_dropped(tmp_path: Path, web: PracticeWeb) 
     words = ["1", "99=oops", "1=headline -2 -3 -4 -5"]
     arguments = ["new", f"{web.url}/generated/3/", "-o", str(path), "--home", str(tmp_path / "h")]
 
-    answer = CliRunner().invoke(command, arguments, input="\n".join(words) + "\n")
+    answer = CliRunner().invoke(sources_command, arguments, input="\n".join(words) + "\n")
 
     assert answer.exit_code == 0, answer.output
     lines = path.read_text().partition("fields:\n")[2].splitlines()

@@ -18,7 +18,7 @@ from longline.config.secrets import SecretRef
 from longline.core.model import Job, JobState
 from longline.distributed.client import have_written
 from longline.engine.owner import process_of
-from longline.export.request import ExportRequest
+from longline.export.export import ExportRequest
 from longline.export.tasks import export_task
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered

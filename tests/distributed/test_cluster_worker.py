@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.cluster.worker import command
+from longline.cli.commands.cluster import worker_command
 from longline.core.model import JobState
 from tests.distributed.cluster_home import GatedSite, Home, home_running, until
 from tests.servers import RedisServer
@@ -45,7 +45,7 @@ async def test_a_worker_waits_for_a_redis_that_is_away_and_reports_it(
 
 
 def test_a_worker_without_a_redis_says_what_to_do(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, ["--home", str(tmp_path)])
+    result = CliRunner().invoke(worker_command, ["--home", str(tmp_path)])
 
     assert "longline up" in str(result.exception)
 
@@ -55,14 +55,14 @@ def test_a_worker_with_a_wrong_password_ends_with_an_error_that_hides_it(
 ) -> None:
     monkeypatch.setenv("LONGLINE_REDIS_URL", guarded_redis.url.replace("//", "//:wrong@"))
 
-    result = CliRunner().invoke(command, ["--home", str(tmp_path)])
+    result = CliRunner().invoke(worker_command, ["--home", str(tmp_path)])
 
     assert "password" in str(result.exception)
     assert "wrong" not in str(result.exception)
 
 
 def test_an_unknown_queue_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, ["--home", str(tmp_path), "--queues", "fetch,mail"])
+    result = CliRunner().invoke(worker_command, ["--home", str(tmp_path), "--queues", "fetch,mail"])
 
     assert result.exit_code == 2
     assert "'mail'" in result.output

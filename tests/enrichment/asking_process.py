@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from longline.cli.commands.data.enrich import command
+from longline.cli.commands.enrich import enrich_command
 
 if __name__ == "__main__":
     home, task = map(Path, sys.argv[1:])
-    command(["run", str(task), "--home", str(home), "--json"])
+    enrich_command(["run", str(task), "--home", str(home), "--json"])

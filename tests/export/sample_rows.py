@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from longline.export.export import export
-from longline.export.request import ExportRequest, ExportResult
-from longline.export.rows import Row, Rows
+from longline.export.columns import Row, Rows
+from longline.export.export import ExportRequest, ExportResult, export
 from tests.virtual import EPOCH
 
 

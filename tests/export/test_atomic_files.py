@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from longline.export.atomic_files import atomic_write, temporary_sibling, working_folder
-from longline.export.export import export
-from longline.export.request import ExportRequest
+from longline.export.export import ExportRequest, export
 from tests.export.sample_rows import rows
 
 

@@ -14,11 +14,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from longline.core.errors import BadOption
-from longline.export.export import export
-from longline.export.incremental import IncrementalRows
+from longline.export.columns import Rows
+from longline.export.export import ExportRequest, ExportResult, IncrementalRows, export
 from longline.export.redaction import Redactor
-from longline.export.request import ExportRequest, ExportResult
-from longline.export.rows import Rows
 from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from tests.export.sample_answers import answered, asked

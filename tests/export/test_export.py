@@ -17,10 +17,9 @@ import pytest
 
 from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
 from longline.export.atomic_files import DestinationFull, atomic_write
-from longline.export.export import export, export_stream
-from longline.export.formats.registry import FORMATS
-from longline.export.request import ExportRequest, ExportResult
-from longline.export.rows import Row
+from longline.export.columns import Row
+from longline.export.export import ExportRequest, ExportResult, export, export_stream
+from longline.export.formats import FORMATS
 from tests.export.sample_rows import Tap, export_to, rows
 
 _NOBODY = 65534

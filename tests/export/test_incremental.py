@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longline.export.export import export
-from longline.export.incremental import IncrementalRows
-from longline.export.request import ExportRequest
-from longline.export.rows import Rows
+from longline.export.columns import Rows
+from longline.export.export import ExportRequest, IncrementalRows, export
 from longline.storage.database import Database, open_database
 from longline.storage.records.export_cursors import ExportCursors
 from longline.storage.records.query import RecordQuery

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from longline.core.errors import BadOption, DestinationUnwritable
-from longline.export.export import export
+from longline.export.export import ExportRequest, export
 from longline.export.partitions import folder_name
-from longline.export.request import ExportRequest
 from tests.export.sample_rows import Tap, rows
 
 CITIES: list[dict[str, Any]] = [

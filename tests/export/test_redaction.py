@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from longline.export.columns import export_row
 from longline.export.redaction import Redactor
-from longline.export.rows import export_row
 from tests.export.sample_rows import row
 
 

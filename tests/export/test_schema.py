@@ -10,8 +10,7 @@ import jsonschema
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from longline.export.export import export
-from longline.export.request import ExportRequest
+from longline.export.export import ExportRequest, export
 from tests.export.sample_rows import rows
 from tests.export.sample_values import UNLIKE
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.run.run import command as run_command
+from longline.cli.commands.run import run_command
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, ServerFailed
@@ -95,8 +95,8 @@ def test_the_command_line_counts_retries_and_the_job_attempts(
         await start({})
         return 0
 
-    monkeypatch.setattr("longline.cli.commands.run.run.Orchestrator", Recorder)
-    monkeypatch.setattr("longline.cli.commands.run.run.run_job", run_job)
+    monkeypatch.setattr("longline.cli.commands.run.Orchestrator", Recorder)
+    monkeypatch.setattr("longline.cli.commands.run.run_job", run_job)
 
     CliRunner().invoke(run_command, ["plain", "--retries", "4", "--home", str(tmp_path)])
 

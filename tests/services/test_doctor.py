@@ -17,7 +17,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from longline.cli.commands.tools.doctor import command as doctor_command
+from longline.cli.commands.tools import doctor_command
 from longline.config.settings import Settings
 from longline.core.model import Item
 from longline.engine.owner import this_host

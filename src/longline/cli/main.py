@@ -14,64 +14,68 @@ from longline.cli.exit_codes import ExitCode, explain_error
 from longline.cli.log_options import log_options
 from longline.core.output import OutputFailed, discard_stdout, protected_output, sanitize
 
-GROUPS = {  # the folder of each group in commands/, and the first sentence of each command's help
+GROUPS = {  # of each command: its module in commands/, and the first sentence of its help
     "run": {
-        "run": "Run SOURCE, or resume its unfinished job.",
-        "resume": "Resume an unfinished job.",
-        "retry": "Requeue failed items of JOB and run it.",
-        "pause": "Pause JOB on all workers.",
-        "cancel": "Cancel JOB on all workers.",
-        "plan": "Estimate the requests and the duration of a run of SOURCE.",
+        "run": ("run", "Run SOURCE, or resume its unfinished job."),
+        "resume": ("run", "Resume an unfinished job."),
+        "retry": ("run", "Requeue failed items of JOB and run it."),
+        "pause": ("run", "Pause JOB on all workers."),
+        "cancel": ("run", "Cancel JOB on all workers."),
+        "plan": ("run", "Estimate the requests and the duration of a run of SOURCE."),
     },
     "inspect": {
-        "jobs": "List jobs, or show one with its settings, counts and events.",
-        "failures": "List failed items of JOB, with failure kinds and attempts.",
-        "checkpoints": "List checkpoint documents.",
-        "report": "Report on the performance and checks of a job.",
-        "top": "Show live progress of all jobs and workers.",
-        "drift": "Show changes in the fields of sources, and accept them.",
+        "jobs": ("jobs", "List jobs, or show one with its settings, counts and events."),
+        "failures": ("jobs", "List failed items of JOB, with failure kinds and attempts."),
+        "checkpoints": ("jobs", "List checkpoint documents."),
+        "report": ("jobs", "Report on the performance and checks of a job."),
+        "top": ("top", "Show live progress of all jobs and workers."),
+        "drift": ("jobs", "Show changes in the fields of sources, and accept them."),
     },
     "data": {
-        "records": "Query records, their history and their quality.",
-        "export": "Export records to a file, a database or an S3 bucket.",
-        "quarantine": "Inspect quarantined items and reprocess them offline.",
-        "duplicates": "Find records of different sites that describe the same thing.",
-        "enrich": "Enrich records with a language model or a local enricher.",
-        "reextract": "Extract the items of JOB again from archived responses.",
+        "records": ("records", "Query records, their history and their quality."),
+        "export": ("export", "Export records to a file, a database or an S3 bucket."),
+        "quarantine": ("quarantine", "Inspect quarantined items and reprocess them offline."),
+        "duplicates": (
+            "duplicates",
+            "Find records of different sites that describe the same thing.",
+        ),
+        "enrich": ("enrich", "Enrich records with a language model or a local enricher."),
+        "reextract": ("quarantine", "Extract the items of JOB again from archived responses."),
     },
     "sources": {
-        "sources": "List, show, check and create sources.",
-        "shell": "Fetch URL and open a Python prompt with the page.",
-        "config": "Show, validate and edit settings, manifests and job files.",
-        "plugins": "List installed plugins.",
+        "sources": ("sources", "List, show, check and create sources."),
+        "shell": ("shell", "Fetch URL and open a Python prompt with the page."),
+        "config": ("config", "Show, validate and edit settings, manifests and job files."),
+        "plugins": ("sources", "List installed plugins."),
     },
     "sites": {
-        "robots": "Explain whether robots.txt allows URL.",
-        "limits": "List the rate limits of domains; pin or forget one.",
-        "breakers": "List circuit breakers and reset them.",
-        "cache": "Inspect or clear the HTTP cache.",
-        "archive": "Inspect and verify archived responses.",
+        "robots": ("sites", "Explain whether robots.txt allows URL."),
+        "limits": ("sites", "List the rate limits of domains; pin or forget one."),
+        "breakers": ("sites", "List circuit breakers and reset them."),
+        "cache": ("sites", "Inspect or clear the HTTP cache."),
+        "archive": ("sites", "Inspect and verify archived responses."),
     },
     "cluster": {
-        "worker": "Run a cluster worker.",
-        "up": "Start Redis, PostgreSQL and workers on this machine.",
-        "down": "Stop what `longline up` started.",
-        "status": "Show the services of this home and their health.",
-        "db": "Inspect the database, or copy it to another one.",
+        "worker": ("cluster", "Run a cluster worker."),
+        "up": ("cluster", "Start Redis, PostgreSQL and workers on this machine."),
+        "down": ("cluster", "Stop what `longline up` started."),
+        "status": ("cluster", "Show the services of this home and their health."),
+        "db": ("cluster", "Inspect the database, or copy it to another one."),
     },
     "tools": {
-        "demo": "Scrape 500 templates from a local practice web with faults.",
-        "sandbox": "Serve the practice web.",
-        "doctor": "Check this installation and suggest fixes.",
+        "demo": ("tools", "Scrape 500 templates from a local practice web with faults."),
+        "sandbox": ("tools", "Serve the practice web."),
+        "doctor": ("tools", "Check this installation and suggest fixes."),
     },
 }
-COMMANDS = {name: purpose for group in GROUPS.values() for name, purpose in group.items()}
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
-def module_of(command: str) -> str:
-    """Return the name of the module that defines a command."""
-    group = next(group for group, names in GROUPS.items() if command in names)
-    return f"longline.cli.commands.{group}.{command}"
+def load_command(name: str) -> click.Command:
+    """Import a command: `resume` is `resume_command` of its module."""
+    module = importlib.import_module(f"longline.cli.commands.{COMMANDS[name][0]}")
+    command: click.Command = getattr(module, f"{name}_command")
+    return command
 
 
 class _LazyGroup(click.Group):
@@ -83,11 +87,7 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(module_of(cmd_name))
-        command: click.Command = module.command
-        return command
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -106,7 +106,7 @@ class _LazyGroup(click.Group):
         del ctx
         for group, commands in GROUPS.items():
             with formatter.section(group.capitalize()):
-                formatter.write_dl(list(commands.items()))
+                formatter.write_dl([(name, purpose) for name, (_, purpose) in commands.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

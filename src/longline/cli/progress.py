@@ -17,12 +17,12 @@ from rich.text import Text
 
 from longline.cli.output import (
     SafeLive,
+    TextTable,
     duration_text,
     print_json,
     stderr_console,
     stdout_console,
 )
-from longline.cli.table import TextTable
 from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, Job, JobState
 from longline.core.threads import use_daemon_threads

@@ -15,7 +15,7 @@ from longline.engine.errors import TookTooLong
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
 from longline.engine.owner import dead_among
 from longline.engine.report import JobReport
-from longline.export.request import ExportRequest
+from longline.export.export import ExportRequest
 from longline.export.tasks import export_job, export_task, prepare_for_task
 from longline.sources.base import Source
 from longline.storage.columns import sanitize_text

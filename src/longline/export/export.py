@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import re
+import struct
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import orjson
 
+from longline.config.secrets import SecretRef
+from longline.core.errors import BadOption
+from longline.export import postgres, s3
 from longline.export.atomic_files import atomic_write, destination_error
-from longline.export.columns import Column, parse_columns
-from longline.export.destinations.postgres import PostgresTable
-from longline.export.destinations.s3 import S3Object
-from longline.export.formats.registry import (
+from longline.export.columns import (
+    Column,
+    Row,
+    Rows,
+    export_enrichments,
+    export_row,
+    parse_columns,
+    version_mark,
+)
+from longline.export.formats import (
+    COMPRESSIONS,
+    OUTPUT,
     FileFormat,
     WriteResult,
     parse_format,
@@ -22,17 +37,144 @@ from longline.export.formats.registry import (
     write_rows,
 )
 from longline.export.partitions import SCHEMA_FILE, atomic_folder, write_partitions
+from longline.export.postgres import PostgresTable
 from longline.export.redaction import Redactor
-from longline.export.request import (
-    STDOUT,
-    ExportRequest,
-    ExportResult,
-    check_request,
-    find_destination,
-)
-from longline.export.rows import Row, Rows, export_enrichments, export_row
+from longline.export.s3 import S3Object
 from longline.export.table import FieldSurvey, open_table
+from longline.storage.records.export_cursors import ExportCursors, Version
 from longline.storage.records.records import ENRICHMENTS
+
+# ---------------- What an export is to write, and where
+
+TABLE = "longline_export"
+STDOUT = "-"
+Destination = Path | S3Object | PostgresTable
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """The options of an export.
+
+    Args:
+        output: a file, a folder (with `partition`), s3://bucket/name.ending or postgresql://….
+        format: the name of a format; None: by the ending of the file.
+        columns: the columns to write; empty: all.
+        partition: the field whose values become folders.
+        table: the table in PostgreSQL.
+        secret: the login of a storage, or the password of a server.
+        endpoint: the address of an S3-compatible storage.
+        redactor: replaces personal data.
+        has_schema: write a JSON Schema next to the records.
+        is_numbered: add the next free number to the name, and replace nothing.
+        tasks: the enrichment tasks to include; None: none, and no column for them.
+        makes_folder: create missing folders above a file.
+    """
+
+    output: str
+    format: str | None = None
+    columns: tuple[str, ...] = ()
+    partition: str | None = None
+    table: str | None = None
+    secret: SecretRef | None = None
+    endpoint: str | None = None
+    redactor: Redactor | None = None
+    has_schema: bool = True
+    is_numbered: bool = False
+    tasks: tuple[str, ...] | None = None
+    makes_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written. `redacted` counts replacements; None without a redactor."""
+
+    path: str
+    format: str
+    records: int
+    parts: int = 1
+    schema: str | None = None
+    notes: tuple[str, ...] = ()
+    redacted: dict[str, int] | None = None
+
+
+def find_destination(request: ExportRequest) -> Destination:
+    """Return the destination of an export, numbered if requested.
+
+    Raises:
+        BadOption: the address is malformed, or an option does not apply to it.
+        UnknownSecret: the login cannot be read.
+        DestinationUnwritable: the existing names cannot be listed.
+    """
+    scheme = check_request(request)
+    secret = request.secret.read().get_secret_value() if request.secret else None
+    if scheme in postgres.SCHEMES:
+        table = PostgresTable(request.output, request.table or TABLE, secret)
+        return table.numbered() if request.is_numbered else table
+    if scheme == s3.SCHEME:
+        target = S3Object(request.output, login=secret, endpoint=request.endpoint)
+        if not request.is_numbered:
+            return target
+        beginning, _ = _split_ending(target.name)
+        return target.renamed(_numbered_name(target.name, target.neighbours(f"{beginning}-")))
+    path = Path(request.output)
+    if not request.is_numbered:
+        return path
+    taken = (one.name for one in path.parent.iterdir()) if path.parent.is_dir() else ()
+    return path.with_name(_numbered_name(path.name, taken))
+
+
+def check_request(request: ExportRequest, *, option: str = OUTPUT) -> str:
+    """Check that all options apply to the destination; return its scheme, '' for a file.
+
+    `option` is the name of the option with the destination.
+
+    Raises:
+        BadOption: an option does not apply, or the destination is malformed.
+    """
+    scheme = _scheme(request.output, option)
+    if scheme not in ("", s3.SCHEME, *postgres.SCHEMES):
+        raise BadOption(option, f"{scheme}://… is neither a file nor s3:// nor postgresql://")
+    is_stdout = request.output == STDOUT
+    refused: tuple[tuple[str, Any, bool], ...] = (
+        ("--table", request.table, scheme not in postgres.SCHEMES),
+        ("--format", request.format, scheme in postgres.SCHEMES),
+        ("--endpoint", request.endpoint, scheme != s3.SCHEME),
+        ("--secret", request.secret, scheme == ""),
+        # Several objects or tables cannot be replaced atomically.
+        ("--partition", request.partition, scheme != "" or is_stdout),
+    )
+    for name, value, is_refused in refused:
+        if value is not None and is_refused:
+            place = "standard output" if is_stdout else scheme or "a file"
+            raise BadOption(name, f"does not apply to {place}")
+    return scheme
+
+
+def _scheme(output: str, option: str) -> str:
+    if "://" not in output:
+        return ""
+    try:
+        return urlsplit(output).scheme
+    except ValueError:
+        shown = output.partition("://")[0]  # the rest may contain a password
+        raise BadOption(option, f"{shown}://… is not an address") from None
+
+
+def _numbered_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name with the number after those that are taken: a.csv, a-0001.csv."""
+    beginning, ending = _split_ending(name)
+    pattern = re.compile(rf"{re.escape(beginning)}-(\d{{4,}}){re.escape(ending)}", re.ASCII)
+    numbers = [int(found[1]) for one in taken if (found := pattern.fullmatch(one))]
+    return f"{beginning}-{max(numbers, default=0) + 1:04}{ending}"
+
+
+def _split_ending(name: str) -> tuple[str, str]:
+    path = Path(name)
+    ending = path.suffix
+    if ending.lstrip(".").lower() in COMPRESSIONS:
+        ending = Path(path.stem).suffix + ending
+    return name.removesuffix(ending) if ending else name, ending
+
 
 NO_RECORDS = "no records match; the output is empty"
 _POSTGRES = "postgresql"
@@ -176,3 +318,64 @@ def _schema_name(name: str) -> str:
 
 def _schema_bytes(schema: dict[str, Any]) -> bytes:
     return orjson.dumps(schema, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+# ---------------- Incremental exports: only records that are new or changed since the last one of
+
+_PAIR = struct.Struct("<qq")
+_IN_MEMORY = 1_000_000  # bytes
+
+
+class IncrementalRows:
+    """Records that an export has not written yet; remembers which of them it yielded.
+
+    Once they are written, pass `yielded` to the cursors. An export that is killed in between writes
+    the same records again: some may be exported twice, none is left out. A new answer of one of
+    `tasks` makes a record new, too.
+    """
+
+    def __init__(
+        self,
+        cursors: ExportCursors,
+        name: str,
+        rows: Rows,
+        *,
+        limit: int | None = None,
+        tasks: Sequence[str] = (),
+    ) -> None:
+        self._cursors = cursors
+        self._name = name
+        self._rows = rows
+        self._limit = limit
+        self._tasks = tasks
+        self._yielded = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # see `close`
+
+    def __call__(self) -> Iterator[Row]:
+        """Read them from the start; `yielded` is about the last reading."""
+        self._yielded.seek(0)
+        self._yielded.truncate()
+        for row, mark in self._unwritten():
+            self._yielded.write(_PAIR.pack(row["id"], mark))
+            yield row
+
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to write."""
+        return next(self._unwritten(), None) is None
+
+    def yielded(self) -> Iterator[Version]:
+        """Yield the ids of the records and their `version_mark`."""
+        self._yielded.seek(0)
+        while pair := self._yielded.read(_PAIR.size):
+            yield _PAIR.unpack(pair)
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._yielded.close()
+
+    def _unwritten(self) -> Iterator[tuple[Row, int]]:
+        marked = (
+            {"id": row["id"], "version": version_mark(row, self._tasks), "row": row}
+            for row in self._rows()
+        )
+        unwritten = islice(self._cursors.unwritten(self._name, marked), self._limit)
+        return ((one["row"], one["version"]) for one in unwritten)

@@ -19,8 +19,8 @@ from longline.export.atomic_files import (
     destination_error,
     temporary_sibling,
 )
-from longline.export.columns import Column, ColumnType
-from longline.export.formats.registry import (
+from longline.export.columns import Column, ColumnType, Row, Rows
+from longline.export.formats import (
     TABLES,
     FileFormat,
     WriteResult,
@@ -29,9 +29,14 @@ from longline.export.formats.registry import (
     select_columns,
     survey_notes,
 )
-from longline.export.rows import Row, Rows
-from longline.export.schema import document_schema, table_schema
-from longline.export.table import FieldSurvey, Spool, SpoolPart, Table
+from longline.export.table import (
+    FieldSurvey,
+    Spool,
+    SpoolPart,
+    Table,
+    document_schema,
+    table_schema,
+)
 
 ABSENT = "__HIVE_DEFAULT_PARTITION__"  # null, for readers of such folders
 SCHEMA_FILE = "_schema.json"  # such readers ignore names that begin with an underscore

@@ -20,7 +20,7 @@ from longline.config.settings import Settings
 from longline.core.errors import MissingExtra
 from longline.core.model import Job
 from longline.export.atomic_files import temporary_sibling
-from longline.export.rows import Row
+from longline.export.columns import Row
 from longline.sources.library import yaml_files
 
 # ---------------- Patterns of secrets, e-mail addresses and telephone numbers

@@ -14,10 +14,9 @@ from longline.core.errors import BadOption, LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.export.atomic_files import check_parent_folder
 from longline.export.columns import parse_columns
-from longline.export.destinations.postgres import SCHEMES
-from longline.export.export import export
-from longline.export.formats.registry import parse_format
-from longline.export.request import STDOUT, ExportRequest, check_request
+from longline.export.export import STDOUT, ExportRequest, check_request, export
+from longline.export.formats import parse_format
+from longline.export.postgres import SCHEMES
 from longline.storage.events import EventRow, event_row
 from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.records.query import RecordQuery

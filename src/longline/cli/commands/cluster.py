@@ -1,0 +1,374 @@
+"""longline up, down, status, worker, db: the services of a home."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from longline.cli.exit_codes import ExitCode
+from longline.cli.log_options import log_options, log_options_of
+from longline.cli.options import UP_TO_1000, Number, home_option, json_option, settings_of
+from longline.cli.output import (
+    MISSING,
+    TextTable,
+    count_text,
+    duration_text,
+    number_text,
+    print_json,
+    size_text,
+    value_text,
+)
+from longline.config.settings import Settings, prepare_home
+from longline.core.errors import MissingExtra
+from longline.core.logging import configure_logging, log_context
+from longline.core.output import closed_stdout_ignored, sanitize
+from longline.engine.owner import this_host
+from longline.services.base import OnStep, ServiceStatus, check_extra, has_cluster, sqlite_status
+from longline.services.database_copy import CopiedHome, copy_home
+from longline.storage.database import describe, open_database
+
+
+@click.command("up")
+@click.option(
+    "--workers",
+    type=Number(int, 0, 1000),
+    show_default="as before, or 1",
+    help="Number of workers; 0 starts only the servers. Running workers are never stopped.",
+)
+@click.option(
+    "--processes",
+    type=UP_TO_1000,
+    show_default="as before, or one per core",
+    help="Processes of each worker that is started.",
+)
+@click.option(
+    "--postgres",
+    "with_postgres",
+    is_flag=True,
+    help="Store jobs and records in a PostgreSQL server managed by this home (remembered).",
+)
+@home_option
+@json_option
+def up_command(
+    *,
+    workers: int | None,
+    processes: int | None,
+    with_postgres: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Start Redis, PostgreSQL and workers on this machine.
+
+    Healthy services are not restarted. If a service fails to start, or on Ctrl-C, everything that
+    this command started is stopped again. Servers that the settings name are used, but never
+    started or stopped.
+    """
+    check_extra("longline up")
+    # Needs optional packages.
+    from longline.services.cluster import ClusterOptions, status, up  # noqa: PLC0415
+
+    settings = settings_of(home)
+    options = ClusterOptions(workers, processes, with_postgres)
+    started = up(settings, options, step_printer(is_quiet=as_json))
+    parts = [asdict(one) for one in status(settings)] if as_json else []
+    with closed_stdout_ignored():
+        if as_json:
+            print_json({"started": [one.name for one in started.processes], "parts": parts})
+        elif started.workers:
+            click.echo("Ready. Run: longline run SOURCE --engine celery")
+        else:
+            click.echo("The servers are ready. Start a worker with: longline up --workers 1")
+
+
+def step_printer(*, is_quiet: bool) -> OnStep:
+    """Return what prints each step of `up` and `down`; nothing when it is quiet."""
+
+    def print_step(service: str, step: str) -> None:
+        if not is_quiet:
+            with closed_stdout_ignored():
+                click.echo(f"{service:10} {step}")
+
+    return print_step
+
+
+# ---------------- longline down: stop what `longline up` started
+
+
+@click.command("down")
+@home_option
+@json_option
+def down_command(*, home: Path | None, as_json: bool) -> None:
+    """Stop what `longline up` started.
+
+    Workers drain first, then PostgreSQL and Redis stop. No data is removed.
+    """
+    check_extra("longline down")
+    from longline.services.cluster import down  # noqa: PLC0415  # needs optional packages
+
+    stopped = down(settings_of(home), step_printer(is_quiet=as_json))
+    with closed_stdout_ignored():
+        if as_json:
+            print_json({"stopped": [one.name for one in stopped]})
+        elif not stopped:
+            click.echo("no service of this home was running")
+
+
+# ---------------- longline status: the services of a home
+
+_LOCAL = "This home has no cluster: jobs run in the process that starts them. See `longline up`."
+
+
+@click.command("status")
+@home_option
+@json_option
+def status_command(*, home: Path | None, as_json: bool) -> None:
+    """Show the services of this home and their health.
+
+    Exits with 1 if a service is not healthy. A home without a cluster has only its database.
+    """
+    settings = settings_of(home)
+    is_local = not has_cluster(settings)
+    file = sqlite_status(settings) if is_local else None
+    services = [file] if file is not None else _services(settings)
+    if as_json:
+        print_json([asdict(one) for one in services])
+    else:
+        _print_services(services)
+        if is_local:
+            click.echo(_LOCAL)
+    is_healthy = all(one.is_healthy for one in services)
+    sys.exit(ExitCode.OK if is_healthy else ExitCode.FAILED)
+
+
+def _services(settings: Settings) -> list[ServiceStatus]:
+    check_extra("longline status")
+    from longline.services.cluster import status  # noqa: PLC0415  # needs optional packages
+
+    return [
+        one
+        if one.is_healthy or not one.is_ours or one.note
+        else replace(one, note="run `longline up`")
+        for one in status(settings)
+    ]
+
+
+def _print_services(services: list[ServiceStatus]) -> None:
+    table = TextTable(
+        "service",
+        "state",
+        "up for",
+        "pid",
+        "port",
+        "version",
+        "memory",
+        "note",
+        right=("memory",),
+        drop=("version", "pid", "port", "memory"),
+        note="note",
+    )
+    for one in services:
+        health = "healthy" if one.is_healthy else "not healthy"
+        table.add(
+            one.name,
+            health if one.is_ours else f"{health}, external",
+            _ago(one.since),
+            value_text(one.pid),
+            value_text(one.port),
+            value_text(one.version),
+            MISSING if one.memory_bytes is None else size_text(one.memory_bytes),
+            one.note or _activity(one.doing) or (one.address if one.port is None else ""),
+        )
+    table.print()
+
+
+def _activity(worker: dict[str, str] | None) -> str:
+    if worker is None:
+        return ""
+    taken = worker.get("last_taken_at")
+    last = f", last {_ago(float(taken))} ago" if taken else ""
+    processes = count_text(int(worker.get("processes", "0")), "process", "processes")
+    return f"{processes}, {count_text(int(worker.get('chunks', '0')), 'chunk')}{last}"
+
+
+def _ago(at: float | None) -> str:
+    return MISSING if at is None else duration_text(max(0.0, time.time() - at))
+
+
+# ---------------- longline worker: run a cluster worker
+
+_QUEUES = ("fetch", "process", "output")
+
+
+class _QueueNames(click.ParamType[tuple[str, ...]]):
+    """Names of queues, separated by commas."""
+
+    name = "NAMES"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(name.strip() for name in str(value).split(",")))
+        for name in names:
+            if name not in _QUEUES:
+                self.fail(f"{name!r} is not a queue; queues: {', '.join(_QUEUES)}", param, ctx)
+        return names
+
+
+@click.command("worker")
+@click.option(
+    "-n",
+    "--processes",
+    type=UP_TO_1000,
+    default=lambda: os.cpu_count() or 1,
+    show_default="one per core",
+    help="Number of child processes.",
+)
+@click.option(
+    "--queues",
+    type=_QueueNames(),
+    default=",".join(_QUEUES),
+    show_default=True,
+    help="Queues to serve: fetch (items), process (finished jobs), output (exports).",
+)
+@click.option(
+    "--items",
+    type=UP_TO_1000,
+    show_default="LONGLINE_CONCURRENCY",
+    help="Concurrent items per process, for jobs that do not set it.",
+)
+@click.option("--name", metavar="NAME", show_default="host and process id", help="Worker name.")
+@log_options
+@home_option
+def worker_command(
+    *,
+    processes: int,
+    queues: tuple[str, ...],
+    items: int | None,
+    name: str | None,
+    home: Path | None,
+) -> None:
+    """Run a cluster worker.
+
+    The worker executes jobs submitted with `longline run --engine celery`, together with other
+    workers on any machine that shares the database and Redis. The first Ctrl-C finishes items in
+    flight and releases the others; a second one exits immediately, which loses no data.
+    """
+    try:
+        from longline.distributed.processes import WorkerOptions  # noqa: PLC0415  # an optional part
+        from longline.distributed.supervisor import run_worker  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingExtra("cluster", "a worker") from error
+    settings = settings_of(home)
+    if items is not None:
+        settings = settings.model_copy(update={"concurrency": items})
+    prepare_home(settings)
+    log = log_options_of(click.get_current_context())
+    name = name or f"{this_host()}-{os.getpid()}"
+    options = WorkerOptions(name, processes, queues, log)
+    # A worker always logs its start and its end.
+    configure_logging(replace(log, verbosity=max(1, log.verbosity)))
+    with log_context(worker=name):
+        sys.exit(asyncio.run(run_worker(settings, options)))
+
+
+# ---------------- longline db: the database, and copying it to another one
+
+
+@click.group("db")
+def db_command() -> None:
+    """Inspect the database, or copy it to another one."""
+
+
+@db_command.command("copy")
+@click.argument("target")
+@click.option(
+    "--from",
+    "source",
+    metavar="ADDRESS",
+    show_default="the database of this home",
+    help="Database to copy.",
+)
+@click.option("--force", is_flag=True, help="Copy even if jobs are running.")
+@click.option(
+    "--replace-nul",
+    is_flag=True,
+    help="Replace NUL characters by U+FFFD: PostgreSQL cannot store them.",
+)
+@home_option
+@json_option
+def copy(
+    target: str,
+    *,
+    source: str | None,
+    force: bool,
+    replace_nul: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Copy all data including history to TARGET, which must be empty.
+
+    TARGET is an address (postgresql://user@host/name, sqlite:////path/file), `postgres` for the
+    server that longline runs in this home, or `sqlite` for the file there. The copy is atomic: an
+    interrupted copy can be run again. The source is not changed.
+    """
+    copied = asyncio.run(
+        copy_home(settings_of(home), target, source, force=force, replace_nul=replace_nul)
+    )
+    if as_json:
+        state = {"is_in_use": copied.is_in_use, "is_behind": copied.is_behind}
+        print_json({**asdict(copied.copied), **state})
+    else:
+        _print_copied(copied)
+    if copied.is_behind:
+        click.echo(
+            f"{sanitize(copied.copied.source)} was changed during the copy, so the copy is "
+            "incomplete. Stop all jobs and copy it again to an empty database.",
+            err=True,
+        )
+        sys.exit(ExitCode.OK if force else ExitCode.FAILED)
+
+
+@db_command.command("info")
+@home_option
+@json_option
+def info(*, home: Path | None, as_json: bool) -> None:
+    """Show the database of this home, its size and its tables."""
+    settings = settings_of(home)
+    prepare_home(settings)
+    with closing(open_database(settings.database)) as database:
+        address, found = database.address, asyncio.run(database.read(describe))
+    if as_json:
+        print_json({"address": address, **asdict(found)})
+        return
+    click.echo(f"address   {sanitize(address)}")
+    click.echo(f"kind      {found.kind} {found.version}")
+    click.echo(f"schema    version {found.tables_version}")
+    click.echo(f"size      {size_text(found.size_bytes)}")
+    table = TextTable("table", "rows", right=("rows",))
+    for name, rows in found.rows.items():
+        table.add(name, number_text(rows))
+    table.print()
+
+
+def _print_copied(copied: CopiedHome) -> None:
+    table = TextTable("table", "rows", "checksum", right=("rows",))
+    for one in copied.copied.tables:
+        table.add(one.name, number_text(one.rows), one.checksum)
+    table.print()
+    target = sanitize(copied.copied.target)
+    rows = number_text(sum(one.rows for one in copied.copied.tables))
+    click.echo(f"Copied {rows} rows; counts and checksums match.")
+    if copied.is_in_use:
+        click.echo(f"This home now uses {target}.")
+    else:
+        click.echo(
+            f"To use it, set LONGLINE_DATABASE_URL={target} or database_url in longline.yaml, "
+            "with the password in place of ***."
+        )

@@ -1,1 +1,0 @@
-"""Commands for a cluster: worker, up, down, status, db."""

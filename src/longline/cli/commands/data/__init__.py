@@ -1,1 +1,0 @@
-"""Commands for records: records, export, quarantine, duplicates, enrich, reextract."""

@@ -1,1 +1,0 @@
-"""Commands that show jobs: jobs, failures, checkpoints, report, top, drift."""

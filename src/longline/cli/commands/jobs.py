@@ -1,0 +1,426 @@
+"""longline jobs, failures, checkpoints, report, drift: inspect jobs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longline.analysis.job_report import JobReport, as_markdown, build_report
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import COUNT, JOB, home_option, json_option, settings_of
+from longline.cli.output import (
+    TextTable,
+    count_text,
+    iso_time,
+    one_line,
+    print_json,
+    stdout_console,
+    time_text,
+)
+from longline.cli.queries import with_store
+from longline.core.clock import SystemClock
+from longline.core.errors import FailureKind, NoJobsYet
+from longline.core.json_text import as_text
+from longline.core.model import OPEN_STATES, ItemState, Job
+from longline.core.output import sanitize
+from longline.drift.monitor import accept_profile
+from longline.drift.report import drift_of, sources_watched
+from longline.engine.checkpoints import Checkpoints
+from longline.engine.owner import in_words, is_abandoned
+from longline.engine.progress import ProgressTracker
+from longline.engine.tasks import holder_of
+from longline.export.atomic_files import atomic_write
+from longline.storage.queue.failures import FailedItem, FailureQuery
+from longline.storage.queue.tasks import Task, TaskKind
+from longline.storage.store import Store
+
+_SHOWN_EVENTS = (
+    "job.",
+    "lease",
+    "checkpoint.",
+    "export.",
+    "source.",
+    "discovery.",
+)  # not those of items
+_ABANDONED = "no process runs this job; resume it"
+
+
+@click.command("jobs")
+@click.argument("job", type=JOB, required=False)
+@click.option("--limit", type=COUNT, default=20, show_default=True, help="Maximum number of jobs.")
+@home_option
+@json_option
+def jobs_command(job: str | None, *, limit: int, home: Path | None, as_json: bool) -> None:
+    """List jobs, or show one with its settings, counts and events.
+
+    Pending tasks of the job, such as exports, are shown with it.
+    """
+    if job is None:
+        rows = with_store(home, lambda store: _list_jobs(store, limit))
+        _print_jobs(rows, as_json=as_json)
+        return
+    found = with_store(home, lambda store: _job(store, job))
+    if as_json:
+        print_json(found)
+        return
+    note = f" ({_ABANDONED})" if found["is_abandoned"] else ""
+    shown = found | {"state": f"{shown_state(found)}{note}"}
+    for name, value in shown.items():
+        if name not in {"events", "is_abandoned", "tasks"}:
+            text = value if isinstance(value, str) else as_text(value)
+            click.echo(sanitize(f"{name:12} {text}", is_line=True))
+    for event in found["events"]:
+        data = sanitize(as_text(event["data"]), is_line=True)
+        click.echo(f"  {time_text(event['at'], seconds=True)}  {event['kind']}  {data}")
+    _print_tasks(found["tasks"])
+
+
+async def _list_jobs(store: Store, limit: int) -> list[dict[str, Any]]:
+    return [await _job_row(store, job) for job in await store.jobs.list(limit=limit)]
+
+
+async def _job_row(store: Store, job: Job) -> dict[str, Any]:
+    counts = await store.queue.counts(job.id)
+    return {
+        "job": job.id,
+        "source": job.source,
+        "state": job.state.value,
+        "is_abandoned": await is_abandoned(store, job, SystemClock().now()),
+        "created_at": iso_time(job.created_at),
+        "discovered": sum(counts.values()),
+        **{state.value: counts[state] for state in ItemState},
+        "reason": job.reason,
+    }
+
+
+async def _job(store: Store, name: str) -> dict[str, Any]:
+    job = await store.jobs.get(name)
+    events = await store.events.list(job.id, with_items=False)
+    now = await store.now()
+    return {
+        **await _job_row(store, job),
+        **(await store.jobs.caveats(job.id)).as_dict(),
+        "settings": dict(job.settings),
+        "statistics": await store.events.statistics(job.id),
+        "tasks": [_task_json(task, job, now) for task in await store.tasks.of(job.id)],
+        "events": [asdict(event) for event in events if event.kind.startswith(_SHOWN_EVENTS)],
+    }
+
+
+def _task_json(task: Task, job: Job, now: float) -> dict[str, Any]:
+    held_by = holder_of(task, now)
+    is_early = task.is_after_end and job.state in OPEN_STATES
+    return {
+        "task": task.name,
+        "kind": task.kind.value,
+        "output": task.what.get("output"),
+        "placed_at": iso_time(task.placed_at),
+        "held_by": held_by,
+        "waits_for": None if held_by else "the end of the job" if is_early else "a worker",
+    }
+
+
+def _print_tasks(tasks: Sequence[Mapping[str, Any]]) -> None:
+    if tasks:
+        click.echo("pending tasks")
+    for task in tasks:
+        is_export = task["kind"] == TaskKind.EXPORT
+        what = f"export to {task['output']}" if is_export else "call Source.finished"
+        held_by = task["held_by"]
+        state = f"held by {in_words(held_by)}" if held_by else f"waits for {task['waits_for']}"
+        click.echo(f"  {task['placed_at'][:19].replace('T', ' ')}  {one_line(f'{what}: {state}')}")
+
+
+def shown_state(row: dict[str, Any]) -> str:
+    """Return the state of a job as people see it: `abandoned` if its process was killed."""
+    return "abandoned" if row["is_abandoned"] else str(row["state"])
+
+
+def _print_jobs(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        click.echo("no jobs yet; try: longline demo")
+        return
+    numbers = ("items", "ok", "failed")
+    table = TextTable(
+        "job",
+        "state",
+        "created (UTC)",
+        *numbers,
+        "reason",
+        right=numbers,
+        drop=("created (UTC)", "ok", "items", "failed"),
+        note="reason",
+        wrap=("job",),
+    )
+    for row in rows:
+        table.add(
+            row["job"],
+            shown_state(row),
+            row["created_at"][:16],
+            row["discovered"],
+            row["stored"] + row["unchanged"],
+            row["failed"] + row["quarantined"],
+            row["reason"] or (_ABANDONED if row["is_abandoned"] else ""),
+        )
+    table.print()
+
+
+# ---------------- longline failures: failed items of a job, attempt by attempt
+
+_FAILURE_KINDS = [kind.value for kind in FailureKind]
+_STATES = ["failed", "quarantined", "skipped", "queued"]
+
+
+@click.command("failures")
+@click.argument("job", type=JOB)
+@click.option("--kind", type=click.Choice(_FAILURE_KINDS), help="Only this kind of failure.")
+@click.option("--state", type=click.Choice(_STATES), help="Only items in this state.")
+@click.option("--key", metavar="KEY", help="Only this item.")
+@click.option("--limit", type=COUNT, default=50, show_default=True, help="Maximum number of items.")
+@click.option("--attempts", is_flag=True, help="Show every attempt with its time and status.")
+@home_option
+@json_option
+def failures_command(
+    job: str,
+    *,
+    kind: str | None,
+    state: str | None,
+    key: str | None,
+    limit: int,
+    attempts: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """List failed items of JOB, with failure kinds and attempts.
+
+    After fixing the cause, attempt them again with `longline retry JOB --kind KIND`.
+    """
+    wanted = {
+        "kind": FailureKind(kind) if kind else None,
+        "state": ItemState(state) if state else None,
+        "key": key,
+        "limit": limit,
+    }
+    found = with_store(home, lambda store: _failures(store, job, wanted))
+    if as_json:
+        print_json({**found, "items": [asdict(one) for one in found["items"]]})
+        return
+    _print_kinds(found["kinds"])
+    _print_failed_items(found["items"], has_attempts=attempts)
+
+
+async def _failures(store: Store, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    job = (await store.jobs.get(name)).id
+    return {
+        "job": job,
+        "kinds": await store.failures.by_kind(job),
+        "items": await store.failures.unlucky(FailureQuery(job, **wanted)),
+    }
+
+
+def _print_kinds(kinds: dict[str, dict[str, int]]) -> None:
+    if not kinds:
+        click.echo("no failures in this job")
+        return
+    columns = ("attempts", *_STATES)
+    table = TextTable("kind", *columns, right=columns)
+    for kind, counts in kinds.items():
+        table.add(kind, *(counts.get(name, 0) or "" for name in columns))
+    table.print()
+
+
+def _print_failed_items(items: list[FailedItem], *, has_attempts: bool) -> None:
+    console = stdout_console()
+    for one in items:
+        status = f", last status {one.status}" if one.status else ""
+        attempts = f"{count_text(one.tries, 'attempt')}, {count_text(one.requests, 'request')}"
+        console.print(sanitize(one.key, is_line=True), style="bold", end=" ", soft_wrap=True)
+        console.print(f"{one.state}, {one.kind}, {attempts}{status}", soft_wrap=True)
+        console.print(f"  {sanitize(one.reason or '', is_line=True)}")
+        for attempt in one.attempts if has_attempts else ():
+            console.print(
+                f"    {time_text(attempt['at'], seconds=True)}  {attempt['kind']}  "
+                f"{attempt['status'] or 'no response'}  {attempt['seconds']:.2f} s  "
+                f"{attempt['step']}: {attempt['reason']}",
+            )
+
+
+# ---------------- longline checkpoints: list checkpoint documents
+
+
+@click.command("checkpoints")
+@click.argument("job", type=JOB, required=False)
+@home_option
+@json_option
+def checkpoints_command(job: str | None, *, home: Path | None, as_json: bool) -> None:
+    """List checkpoint documents.
+
+    With JOB, only those of one job.
+    """
+    documents = Checkpoints(settings_of(home).checkpoints).list()
+    if job is not None:  # the beginning of its id is enough
+        documents = [one for one in documents if one["job"].startswith(job)]
+    if as_json:
+        print_json(documents)
+        return
+    for one in documents:
+        click.echo(
+            f"{one['checkpoint_id']}  {one['job']}  {one['state']}  "
+            f"{one['processed']} of {one['total']} processed, {one['failed']} failed"
+        )
+    if not documents:
+        click.echo("no checkpoints yet")
+
+
+# ---------------- longline report: the performance and validation of a job
+
+
+@click.command("report")
+@click.argument("job", type=JOB, required=False)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report to a Markdown file.",
+)
+@home_option
+@json_option
+def report_command(
+    job: str | None, *, output: Path | None, home: Path | None, as_json: bool
+) -> None:
+    """Report on the performance and checks of a job.
+
+    JOB defaults to the newest. Exits with 3 when a check fails.
+    """
+    result = with_store(home, lambda store: _audit(store, job))
+    if output:
+        with atomic_write(output) as target:
+            target.write(as_markdown(result, SystemClock().now()).encode())
+    if as_json:
+        print_json(result.as_dict())
+    elif output:
+        click.echo(f"wrote the report of {result.job} to {output}")
+    else:
+        click.echo(as_markdown(result, SystemClock().now()), nl=False)
+    sys.exit(ExitCode.OK if result.is_good else ExitCode.PARTIAL)
+
+
+async def _audit(store: Store, name: str | None) -> JobReport:
+    newest = await store.jobs.list(limit=1)
+    if name is None and not newest:
+        raise NoJobsYet
+    job = newest[0] if name is None else await store.jobs.get(name)
+    progress = await ProgressTracker(store, job.id).snapshot()
+    findings = await store.jobs.findings(job.id, job.source)
+    caveats = await store.jobs.caveats(job.id)
+    return build_report(progress, findings, reason=job.reason, caveats=caveats)
+
+
+# ---------------- longline drift: changes in the fields of sources
+
+_TYPICAL = ("typical value before", "typical value now")
+_KIND_NAMES = {"flag": "boolean"}  # stored profiles keep the short name
+_UNITS = {"text": " characters", "list": " entries"}
+
+
+class _ShowByDefault(click.Group):
+    """Takes the name of a source in place of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, "-h", "--help"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("drift", cls=_ShowByDefault)
+def drift_command() -> None:
+    """Show changes in the fields of sources, and accept them.
+
+    `longline drift` lists sources, `longline drift SOURCE` shows the fields of one.
+    """
+
+
+@drift_command.command("show")
+@click.argument("source", required=False)
+@home_option
+@json_option
+def show_drift(source: str | None, *, home: Path | None, as_json: bool) -> None:
+    """Show the fields of SOURCE in its last run and before.
+
+    Without SOURCE, list the last run of every source.
+    """
+    if source is None:
+        _print_watched_sources(home, as_json=as_json)
+        return
+    seen = with_store(home, lambda store: drift_of(store, source))
+    if as_json:
+        print_json({**seen, "at": iso_time(seen["at"])})
+        return
+    _print_drift(seen)
+
+
+@drift_command.command("accept")
+@click.argument("job", type=JOB)
+@home_option
+@json_option
+def accept_job(job: str, *, home: Path | None, as_json: bool) -> None:
+    """Use the records of JOB as the baseline of later runs."""
+    kept = with_store(home, lambda store: accept_profile(store, job, SystemClock().now()))
+    if as_json:
+        print_json({"job": kept.job, "source": kept.source, "is_accepted": True})
+        return
+    click.echo(f"{kept.job} is now the baseline of {kept.source}")
+
+
+def _print_watched_sources(home: Path | None, *, as_json: bool) -> None:
+    rows = with_store(home, sources_watched)
+    if as_json:
+        print_json([{**row, "at": iso_time(row["at"])} for row in rows])
+        return
+    if not rows:
+        click.echo("no run has ended yet; try: longline demo")
+        return
+    table = TextTable(
+        "source", "last run", "ended (UTC)", "records", "drift", wrap=("source", "drift")
+    )
+    for row in rows:
+        table.add(row["source"], row["job"], time_text(row["at"]), row["records"], _drift(row))
+    table.print()
+
+
+def _print_drift(seen: dict[str, Any]) -> None:
+    baseline = seen["baseline"]
+    click.echo(f"{seen['source']}: last run {seen['job']}, {seen['records']} records")
+    click.echo(f"baseline: {baseline['runs']} earlier runs, {baseline['records']} records")
+    columns = ("filled before", "filled now", "type before", "type now", *_TYPICAL)
+    table = TextTable("field", *columns, keep_end="field")
+    for row in seen["fields"]:
+        before, now = _cells(row["before"]), _cells(row["now"])
+        table.add(row["field"], *(cell for pair in zip(before, now, strict=True) for cell in pair))
+    table.print()
+    click.echo(f"drift: {one_line(_drift(seen))}")
+
+
+def _drift(row: dict[str, Any]) -> str:
+    if row["is_accepted"]:
+        return "accepted"
+    if row["is_sound"]:
+        return "none"
+    return ", ".join(row["drift"]) or str(row["reason"])
+
+
+def _cells(field: dict[str, Any] | None) -> tuple[str, str, str]:
+    if field is None:
+        return "", "", ""
+    kind, middle = field["kind"] or "", field["middle"]
+    size = "" if middle is None else f"{middle:g}{_UNITS.get(kind, '')}"
+    return f"{field['filled']:.0%}", _KIND_NAMES.get(kind, kind), size

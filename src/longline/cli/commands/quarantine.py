@@ -1,0 +1,322 @@
+"""longline quarantine and reextract: process stored items again, without requests."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.table import Table as Grid
+from rich.text import Text
+
+from longline.analysis.reextract import (
+    Reextraction,
+    ReextractStatus,
+    copy_notice,
+    reextract,
+    source_for,
+)
+from longline.analysis.replay import Replay, replay, source_now
+from longline.cli.options import COUNT, JOB, home_option, json_option, set_option, settings_of
+from longline.cli.output import (
+    TextTable,
+    count_text,
+    iso_time,
+    print_json,
+    print_line,
+    print_note,
+    stdout_console,
+    value_text,
+)
+from longline.cli.queries import with_store
+from longline.core.clock import SystemClock
+from longline.core.errors import FailureKind
+from longline.core.json_diff import FieldDiff
+from longline.core.output import sanitize
+from longline.pipeline.material import unpack_material
+from longline.storage.queue.quarantine import Group, QuarantinedItem
+from longline.storage.store import Store
+from longline.wiring import open_archive
+
+_KINDS = [FailureKind.INVALID.value, FailureKind.BUG.value]
+_SHOWN_ITEMS = 20  # items; --json has all
+
+
+@click.group("quarantine")
+def quarantine_command() -> None:
+    """Inspect quarantined items and reprocess them offline."""
+
+
+@quarantine_command.command("list")
+@click.argument("job", type=JOB, required=False)
+@click.option("--kind", type=click.Choice(_KINDS), help="Only items with this kind of failure.")
+@click.option("--reason", default="", metavar="TEXT", help="Only reasons that contain TEXT.")
+@home_option
+@json_option
+def list_groups(
+    job: str | None, *, kind: str | None, reason: str, home: Path | None, as_json: bool
+) -> None:
+    """List the reasons for quarantine, of JOB or of all jobs."""
+
+    async def reasons(store: Store) -> list[Group]:
+        name = (await store.jobs.get(job)).id if job else None
+        chosen = FailureKind(kind) if kind else None
+        return await store.quarantine.groups(name, kind=chosen, text=reason)
+
+    groups = with_store(home, reasons)
+    if as_json:
+        print_json([asdict(group) for group in groups])
+        return
+    if not groups:
+        click.echo("no quarantined items")
+        return
+    wrap = ("reason", "examples")
+    table = TextTable("items", "job", *wrap, right=("items",), wrap=wrap)
+    for one in groups:
+        table.add(one.count, one.job, one.reason, ", ".join(one.keys))
+    table.print()
+
+
+@quarantine_command.command("show")
+@click.argument("job", type=JOB)
+@click.argument("key")
+@home_option
+@json_option
+def show_item(job: str, key: str, *, home: Path | None, as_json: bool) -> None:
+    """Show a quarantined item: its problems and the data of its layers."""
+
+    async def held(store: Store) -> QuarantinedItem:
+        return await store.quarantine.get((await store.jobs.get(job)).id, key)
+
+    item = _item_json(with_store(home, held))
+    if as_json:
+        # Escapes can show characters that UTF-8 cannot.
+        click.echo(orjson.dumps(item).decode())
+        return
+    _print_item(item)
+
+
+@quarantine_command.command("replay")
+@click.argument("job", type=JOB)
+@click.option(
+    "--source",
+    metavar="SOURCE",
+    help="The corrected source: FILE.yaml, FILE.py, a name, or module:Class.",
+)
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this item. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Print the result without storing it.")
+@home_option
+@json_option
+def replay_items(
+    job: str,
+    *,
+    source: str | None,
+    keys: tuple[str, ...],
+    dry_run: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Reprocess the quarantined items of JOB.
+
+    Uses the source as it is now and sends no requests. If JOB was run with --archive, a manifest
+    is applied again to the archived pages, including discovery. Otherwise compose and pipeline run
+    again on the stored results of the layers, and items that a changed manifest would extract
+    differently stay in quarantine.
+
+    Exits as a run of JOB would: 0 complete, 3 partial, 1 failed. With --dry-run, 3 if an item
+    would stay in quarantine.
+    """
+
+    async def replayed(store: Store) -> Replay:
+        found = await store.jobs.get(job)
+        if source is None and (notice := copy_notice(found)):
+            print_note(notice)
+        made, settings = source_now(found, source), settings_of(home)
+        async with AsyncExitStack() as stack:
+            archive = None
+            if settings.archive.is_dir():
+                archive = await stack.enter_async_context(open_archive(settings))
+            return await replay(
+                store, found, made, SystemClock(), archive=archive, keys=keys, dry_run=dry_run
+            )
+
+    result = with_store(home, replayed)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _print_replay(result)
+    sys.exit(result.exit_code)
+
+
+def _item_json(held: QuarantinedItem) -> dict[str, Any]:
+    material = unpack_material(held.raw)
+    return {
+        "job": held.job,
+        "key": held.item.key,
+        "url": held.item.url,
+        "kind": held.kind,
+        "reason": held.reason,
+        "problems": list(material.problems) or [held.reason],
+        "at": iso_time(held.finished_at),
+        "layers": dict(material.layers),
+        "notes": [asdict(one) for one in material.notes],
+        "raw": _as_json_value(material.results),
+    }
+
+
+def _as_json_value(value: Any) -> Any:
+    """Return a value that JSON can hold: half a surrogate pair as its escape."""
+    if isinstance(value, dict):
+        return {_as_json_value(name): _as_json_value(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_as_json_value(one) for one in value]
+    if isinstance(value, int) and value.bit_length() > 63:  # noqa: PLR2004  # orjson's largest
+        return str(value)
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _print_item(item: dict[str, Any]) -> None:
+    console = stdout_console()
+    console.print(sanitize(f"{item['job']} {item['key']}"), style="bold", end=" ", soft_wrap=True)
+    console.print(sanitize(item["url"]), soft_wrap=True)
+    for problem in item["problems"]:
+        console.print(f"  {sanitize(problem)}", soft_wrap=True)
+    for layer, fields in item["raw"].items():
+        console.print(f"\nlayer {sanitize(layer)}", style="bold")
+        grid = Grid.grid(padding=(0, 2))
+        for name, value in fields.items():
+            grid.add_row(Text(f"  {sanitize(name)}"), Text(sanitize(value_text(value))))
+        console.print(grid)
+    for one in item["notes"]:
+        console.print(sanitize(f"  note on {one['field']}: {one['text']}"), soft_wrap=True)
+
+
+def _print_replay(result: Replay) -> None:
+    would = "would be " if result.is_dry else ""
+    parts = [f"{count} {would}{state}" for state, count in result.ends.items()]
+    parts += [f"{result.others} replayed by another process"] if result.others else []
+    counts = ", ".join(parts) or "nothing to do"
+    click.echo(f"{count_text(result.items, 'item')} of {result.job}: {counts}")
+    for key, reason in [*result.still.items(), *result.left.items()][:_SHOWN_ITEMS]:
+        print_line(f"still in quarantine {key}: {reason}")
+    if (more := len(result.still) + len(result.left) - _SHOWN_ITEMS) > 0:
+        click.echo(f"and {more} more; --json shows all")
+    if not result.is_dry:
+        click.echo(f"the job is {result.as_dict()['state']}")
+
+
+# ---------------- longline reextract: run layers and pipeline again on archived responses
+
+_SHOWN_ITEMS = 20  # items of each kind; --json has all
+_VALUE = 60  # characters
+_WORDS = {ReextractStatus.NEW: "newly extracted", ReextractStatus.REMOVED: "no longer discovered"}
+
+
+@click.command("reextract")
+@click.argument("job", type=JOB)
+@click.option(
+    "--source",
+    metavar="SOURCE",
+    help="Extract with another source: a name, FILE.py, FILE.yaml, or module:Class.",
+)
+@set_option
+@click.option("--limit", type=COUNT, help="Maximum number of items.")
+@click.option("--write", is_flag=True, help="Store new and changed records as new versions.")
+@home_option
+@json_option
+def reextract_command(
+    job: str,
+    *,
+    source: str | None,
+    options: tuple[tuple[str, str], ...],
+    limit: int | None,
+    write: bool,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Extract the items of JOB again from archived responses.
+
+    Compares the result with the stored records. Sends no requests; JOB must have been run with
+    --archive. Without --source, a manifest is read again from its file. Discovery is repeated on
+    the archived pages. Exits with 3 if an item could not be extracted or compared, or is no longer
+    discovered.
+    """
+
+    async def extracted(store: Store) -> Reextraction:
+        found = await store.jobs.get(job)
+        if source is None and (notice := copy_notice(found)):
+            print_note(notice)
+        made = source_for(found, source, dict(options))
+        async with open_archive(settings_of(home)) as archive:
+            return await reextract(
+                store, archive, found, made, SystemClock(), limit=limit, write=write
+            )
+
+    result = with_store(home, extracted)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _print_result(result, is_written=write)
+    sys.exit(result.exit_code)
+
+
+def _print_result(result: Reextraction, *, is_written: bool) -> None:
+    counts = result.as_dict()  # they add up to the number of items
+    parts = ", ".join(
+        f"{counts[one.value]} {_WORDS.get(one, one.value)}" for one in ReextractStatus
+    )
+    click.echo(f"{counts['items']} items of {result.job}: {parts}; {counts['requests']} requests")
+    _print_notices(result, counts)
+    _print_changes(result)
+    for finding in (ReextractStatus.FAILED, ReextractStatus.REMOVED):
+        for one in result.of(finding)[:_SHOWN_ITEMS]:
+            print_line(f"{finding.value} {one.key}: {one.reason}")
+        if (more := len(result.of(finding)) - _SHOWN_ITEMS) > 0:
+            click.echo(f"and {more} more {finding.value}; --json shows all")
+    if is_written:
+        click.echo(f"{result.written} records written")
+    elif counts["changed"] or counts["new"]:
+        click.echo("nothing was written; --write stores new and changed records")
+
+
+def _print_notices(result: Reextraction, counts: dict[str, Any]) -> None:
+    if counts["superseded"]:
+        click.echo(f"{counts['superseded']} were updated by a later job and are not replaced")
+    if result.unfinished:
+        click.echo(f"{result.unfinished} items were never finished and are not compared")
+    if not result.is_discovery_repeated:
+        click.echo("discovery was not repeated: new and removed items are unknown")
+    if result.discovery_problem:
+        print_line(f"discovery is incomplete: {result.discovery_problem}")
+    if counts["renamed"]:
+        click.echo(
+            f"{len(counts['renamed'])} items have a new key; records under old keys are kept"
+        )
+
+
+def _print_changes(result: Reextraction) -> None:
+    changed = result.of(ReextractStatus.CHANGED)
+    if not changed:
+        return
+    table = TextTable("item", "field", "before", "after", wrap=("item", "field", "before", "after"))
+    for one in changed[:_SHOWN_ITEMS]:
+        if one.new_key:
+            table.add(one.key, "(key)", one.key, one.new_key)
+        for change in one.changes:
+            table.add(
+                one.key, change.field, _change_side(change, "old"), _change_side(change, "new")
+            )
+    table.print()
+    if len(changed) > _SHOWN_ITEMS:
+        click.echo(f"and {len(changed) - _SHOWN_ITEMS} more items; --json shows all")
+
+
+def _change_side(change: FieldDiff, side: str) -> str:
+    if side not in change.values:
+        return "(no such field)"
+    text = value_text(change.values[side])
+    return text if len(text) <= _VALUE else f"{text[:_VALUE]}…"

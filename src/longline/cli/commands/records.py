@@ -1,0 +1,633 @@
+"""longline records: query records, their history and their quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.table import Table as Grid
+from rich.text import Text
+
+from longline.analysis.changes import ChangeKind, RecordChange, RunChanges, compare_runs
+from longline.analysis.statistics import (
+    DatasetStatistics,
+    FieldStatistics,
+    QualityStatistics,
+    dataset_statistics,
+    quality_statistics,
+)
+from longline.cli.options import COUNT, home_option, json_option, key_options
+from longline.cli.output import (
+    MISSING,
+    SafeConsole,
+    TextTable,
+    bar,
+    iso_time,
+    number_text,
+    one_line,
+    print_json,
+    print_note,
+    sparkline,
+    stdout_console,
+    time_text,
+    value_text,
+)
+from longline.cli.queries import (
+    TIME_FORMS,
+    check_source,
+    checked_query,
+    filter_options,
+    find_record,
+    parse_time,
+    query_of,
+    query_options,
+    with_store,
+)
+from longline.core.errors import BadOption
+from longline.core.json_diff import FieldDiff, value_at
+from longline.core.json_text import as_text
+from longline.core.output import sanitize
+from longline.export.columns import export_row
+from longline.storage.records.fields import path_of
+from longline.storage.records.history import FieldValue, VersionDiff
+from longline.storage.records.query import OWN_FIELDS, RecordQuery
+from longline.storage.store import Store
+
+T = TypeVar("T")
+_LISTED = 20  # records, unless --limit says otherwise
+_SHOWN_CHANGES = 20  # of each kind
+_SHOWN_REASONS = 15
+_LINE = 100  # characters of a value of `show`
+_VALUE = 60  # characters of a value in a table
+_BAR = 30  # characters
+
+
+@click.group("records")
+def records_command() -> None:
+    """Query records, their history and their quality.
+
+    With --json, each command prints one value; `list`, `search` and `changes --since` print one
+    object per line (JSON Lines).
+    """
+
+
+# ---------------- list, search, count
+
+_columns_option = click.option(
+    "--columns",
+    metavar="A,B.C",
+    help="Fields to show, separated by commas; @score is a built-in column.",
+)
+
+
+@records_command.command("list")
+@_columns_option
+@partial(query_options, limit=_LISTED)
+@home_option
+@json_option
+def list_records(*, columns: str | None, home: Path | None, as_json: bool, **filters: Any) -> None:
+    """List records, optionally filtered."""
+    _list(columns, home, filters, as_json=as_json)
+
+
+@records_command.command("search")
+@click.argument("text")
+@_columns_option
+@partial(filter_options, limit=_LISTED)
+@home_option
+@json_option
+def search(
+    text: str, *, columns: str | None, home: Path | None, as_json: bool, **filters: Any
+) -> None:
+    """List records that contain TEXT in their data, key or URL."""
+    _list(columns, home, {**filters, "text": text}, as_json=as_json)
+
+
+def _list(
+    columns: str | None, home: Path | None, filters: dict[str, Any], *, as_json: bool
+) -> None:
+    query = query_of({**filters, "limit": filters["limit"] or _LISTED})
+    names = _parse_columns(columns)
+
+    async def matching(store: Store) -> list[dict[str, Any]]:
+        return await store.records.list(await checked_query(store, query, names))
+
+    rows = with_store(home, matching)
+    if as_json:
+        for row in rows:
+            print_json(_picked(row, names) if names else export_row(row))
+    elif rows:
+        (_columns_table(rows, names) if names else _records_table(rows)).print()
+    else:
+        click.echo("no records match")
+
+
+def _records_table(rows: list[dict[str, Any]]) -> TextTable:
+    table = TextTable("key", "title", "score", "grade", "version", "changed", wrap=("key",))
+    for row in rows:
+        shown = export_row(row)
+        data, score = shown["data"], shown["score"]
+        title = str(data.get("title") or data.get("name") or shown["url"])
+        table.add(
+            f"{shown['source']}/{shown['key']}",
+            one_line(title, _VALUE),
+            "" if score is None else f"{score:.1f}",
+            shown["grade"] or "",
+            shown["version"],
+            shown["changed_at"][:16],
+        )
+    return table
+
+
+def _columns_table(rows: list[dict[str, Any]], names: tuple[str, ...]) -> TextTable:
+    table = TextTable("key", *names)
+    for row in rows:
+        values = (one_line(value_text(_value_of(row, name)), _VALUE) for name in names)
+        table.add(f"{row['source']}/{row['key']}", *values)
+    return table
+
+
+def _parse_columns(text: str | None) -> tuple[str, ...]:
+    """Return the fields of a list such as `title,address.city,@score`.
+
+    Raises:
+        BadOption: one of them is not a field.
+    """
+    if text is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name.startswith("@") and name[1:] not in OWN_FIELDS:
+            known = ", ".join(f"@{own}" for own in OWN_FIELDS)
+            raise BadOption("--columns", f"there is no column {name}; known columns: {known}")
+        path_of(name)
+    return names
+
+
+def _value_of(row: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a field of a record, or of a built-in column such as `@score`."""
+    if not name.startswith("@"):
+        return value_at(row["data"], path_of(name))
+    value = row[name[1:]]
+    return iso_time(value) if name.endswith("_at") else value
+
+
+def _picked(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    own = {"source": row["source"], "key": row["key"]}
+    return own | {name: _value_of(row, name) for name in names}
+
+
+@records_command.command("count")
+@query_options
+@home_option
+@json_option
+def count(*, home: Path | None, as_json: bool, **filters: Any) -> None:
+    """Count records, optionally filtered."""
+    query = query_of(filters)
+
+    async def counted(store: Store) -> int:
+        return await store.records.count(await checked_query(store, query))
+
+    found = with_store(home, counted)
+    if as_json:
+        print_json({"records": found})
+    else:
+        click.echo(found)
+
+
+# ---------------- show, versions
+
+
+@records_command.command("show")
+@key_options
+@click.option("--as-of", metavar="TIME", help=f"The record as it was at TIME, {TIME_FORMS}.")
+@home_option
+@json_option
+def show_record(
+    key: str, *, source: str | None, as_of: str | None, home: Path | None, as_json: bool
+) -> None:
+    """Show a record with its quality and enrichments."""
+    at = parse_time(as_of, "--as-of")
+
+    async def found(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        row = await find_record(store, key, source, as_of=at)
+        enrichments = (await store.questions.of_records([row["id"]])).get(row["id"], [])
+        # Current is what belongs to the version shown, which may be an old one.
+        return row, [
+            one | {"is_current": one["record_version"] == row["version"]} for one in enrichments
+        ]
+
+    row, enrichments = with_store(home, found)
+    if as_json:
+        added = {"quality": row["about"].get("quality"), "enrichments": enrichments}
+        print_json(export_row(row) | added)
+        return
+    _print_record(row)
+    _print_enrichments(enrichments)
+
+
+def _print_record(row: dict[str, Any]) -> None:
+    shown = export_row(row)
+    console = stdout_console()
+    name = sanitize(f"{shown['source']}/{shown['key']}", is_line=True)
+    console.print(name, style="bold", end=" ", soft_wrap=True)
+    console.print(sanitize(shown["url"], is_line=True), soft_wrap=True)
+    grid = Grid.grid(padding=(0, 2))
+    for field, value in shown["data"].items():
+        grid.add_row(Text(sanitize(field, is_line=True)), Text(_cut_value(_shown_value(value))))
+    console.print(grid)
+    if quality := row["about"].get("quality"):
+        _print_quality_parts(console, quality)
+    fields_by_origin: dict[str, list[str]] = {}
+    for field, origin in shown["provenance"].items():
+        fields_by_origin.setdefault(origin, []).append(field)
+    if fields_by_origin:
+        console.print("\norigin of the fields", style="bold")
+    for origin, fields in fields_by_origin.items():
+        console.print(f"  {origin}: {', '.join(fields)}", soft_wrap=True)
+    for note in shown["notes"]:
+        console.print(f"  note on {note['field']}: {note['text']}", soft_wrap=True)
+
+
+def _shown_value(value: Any) -> str:
+    return value if isinstance(value, str) else as_text(value)
+
+
+def _print_quality_parts(console: SafeConsole, quality: Mapping[str, Any]) -> None:
+    console.print(f"\nquality {quality['score']:.1f} ({quality['grade']})", style="bold")
+    for part in quality["parts"]:
+        reasons = "; ".join(part["reasons"])
+        console.print(
+            f"  {part['name']:<12} {part['earned']:.1f} of {part['weight']:.1f}  {reasons}"
+        )
+    for conflict in quality["conflicts"]:
+        console.print(f"  conflict: {conflict}", soft_wrap=True)
+
+
+def _print_enrichments(enrichments: Sequence[dict[str, Any]]) -> None:
+    if not enrichments:
+        return
+    console = stdout_console()
+    console.print("\nenrichments (machine-made, not collected)", style="bold")
+    for one in enrichments:
+        old = "" if one["is_current"] else f", for version {one['record_version']} of the record"
+        at = f", {time_text(one['answered_at'])}" if one["answered_at"] is not None else ""
+        origin = f"{one['model']}, prompt version {one['prompt_version']}{at}"
+        heading = f"{one['task']}: {one['state']}{old} ({origin})"
+        console.print(f"  {sanitize(heading, is_line=True)}", soft_wrap=True)
+        if one["reason"]:
+            console.print(f"    {_cut_value(one['reason'])}", soft_wrap=True)
+        answer = one["answer"] if isinstance(one["answer"], dict) else {"answer": one["answer"]}
+        for name, value in answer.items() if one["answer"] is not None else ():
+            console.print(f"    {name}: {_cut_value(value_text(value))}", soft_wrap=True)
+
+
+def _cut_value(text: str) -> str:
+    text = sanitize(text)
+    return text if len(text) <= _LINE else f"{text[:_LINE]} … ({len(text)} characters)"
+
+
+@records_command.command("versions")
+@key_options
+@home_option
+@json_option
+def versions(key: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+    """List the earlier versions of a record."""
+
+    async def earlier(store: Store) -> list[dict[str, Any]]:
+        row = await find_record(store, key, source)
+        return await store.records.versions(row["key"], source=row["source"])
+
+    rows = with_store(home, earlier)
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        job = f"  job {row['job_id']}" if row["job_id"] else ""
+        click.echo(f"version {row['version']}  {row['fingerprint']}{job}")
+    if not rows:
+        click.echo("the record has never changed")
+
+
+# ---------------- diff, history, changes
+
+
+@records_command.command("diff")
+@key_options
+@click.option("--from", "older", type=COUNT, metavar="VERSION", help="First version to compare.")
+@click.option("--to", "newer", type=COUNT, metavar="VERSION", help="Last version to compare.")
+@home_option
+@json_option
+def diff(
+    key: str,
+    *,
+    older: int | None,
+    newer: int | None,
+    source: str | None,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what changed in a record between versions, field by field."""
+
+    async def compared(store: Store) -> list[VersionDiff]:
+        row = await find_record(store, key, source)
+        history = store.history
+        return await history.diff(row["key"], source=row["source"], older=older, newer=newer)
+
+    steps = with_store(home, compared)
+    if as_json:
+        print_json([step.as_dict() for step in steps])
+        return
+    for step in steps:
+        _print_step(step)
+    if not steps:
+        click.echo("the record has never changed")
+
+
+@records_command.command("history")
+@key_options
+@click.argument("field")
+@home_option
+@json_option
+def history(key: str, field: str, *, source: str | None, home: Path | None, as_json: bool) -> None:
+    """Show the values of a field over time, such as prices."""
+
+    async def values(store: Store) -> list[FieldValue]:
+        row = await find_record(store, key, source)
+        return await store.history.timeline(row["key"], field, source=row["source"])
+
+    points = with_store(home, values)
+    if all(point.value is None for point in points):
+        print_note(f"no version of {key} has a value in {field}")
+    if as_json:
+        print_json([asdict(point) for point in points])
+    else:
+        _timeline_table(field, points).print()
+
+
+@records_command.command("changes")
+@click.argument("source", required=False)
+@click.option("--from", "older", metavar="JOB", help="Run to compare with.")
+@click.option("--to", "newer", metavar="JOB", help="Run to compare.")
+@click.option(
+    "--since", metavar="TIME", help=f"All changes since TIME, over all runs; TIME is {TIME_FORMS}."
+)
+@click.option("--limit", type=COUNT, help="Maximum number of records of each kind of change.")
+@home_option
+@json_option
+def changes(
+    source: str | None,
+    *,
+    older: str | None,
+    newer: str | None,
+    since: str | None,
+    limit: int | None,
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Show records that appeared, changed or disappeared.
+
+    Compares two runs, by default the last two of SOURCE.
+    """
+    if since is not None:
+        if older or newer:
+            raise click.UsageError("--since cannot be combined with --from and --to.")
+        start = parse_time(since, "--since") or 0.0
+        query = RecordQuery(source=source, limit=limit)
+        with_store(home, lambda store: _print_since(store, start, query, as_json=as_json))
+        return
+    most = limit if as_json else limit or _SHOWN_CHANGES
+    found = with_store(home, lambda store: compare_runs(store, source, older, newer, most=most))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print_changes(found)
+
+
+async def _print_since(store: Store, start: float, query: RecordQuery, *, as_json: bool) -> None:
+    await check_source(store, query.source)
+    found = False
+    for step in store.history.since(start, query):
+        found = True
+        if as_json:
+            print_json(step.as_dict())
+        else:
+            _print_step(step)
+    if not found and not as_json:
+        click.echo("no changes")
+
+
+def _print_step(step: VersionDiff) -> None:
+    name = one_line(f"{step.source}/{step.key}", _VALUE)
+    versions = "new" if step.older is None else f"version {step.older} to {step.newer}"
+    job = f"  job {step.job}" if step.job else ""
+    line = f"{name}  {versions}  {time_text(step.at)}{job}"
+    stdout_console().print(line, style="bold", soft_wrap=True)
+    if step.older is None:
+        return
+    if not step.differences:
+        click.echo("  same data")
+        return
+    table = TextTable("field", "before", "after", compare=("before", "after"), cell_length=_VALUE)
+    for one in step.differences:
+        table.add(one.field, _difference_side(one, "old"), _difference_side(one, "new"))
+    table.print()
+
+
+def _difference_side(one: FieldDiff, side: str) -> str:
+    return value_text(one.values[side]) if side in one.values else "(no such field)"
+
+
+def _timeline_table(field: str, points: list[FieldValue]) -> TextTable:
+    table = TextTable("since", "version", field, "change", "", right=("version", field, "change"))
+    highest = max((abs(point.value) for point in points if _is_numeric(point.value)), default=0)
+    before = None
+    for point in points:
+        value, change, share = point.value, "", 0.0
+        if _is_numeric(value):
+            share = abs(value) / highest if highest else 0.0
+            if _is_numeric(before) and before:
+                change = f"{(value - before) / abs(before):+.1%}"
+        shown = one_line(value_text(value), _VALUE)
+        table.add(time_text(point.since), point.version, shown, change, bar(share, _BAR))
+        before = value
+    return table
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _print_changes(found: RunChanges) -> None:
+    console = stdout_console()
+    before = f"compared with {found.older}" if found.older else "the first run"
+    console.print(f"{found.newer}, {before}", style="bold", soft_wrap=True)
+    counts = ", ".join(f"{found.counts[fate]:,} {fate.value}" for fate in ChangeKind)
+    console.print(f"  {counts}", soft_wrap=True)
+    for caveat in found.caveats:
+        console.print(f"  note: {one_line(caveat)}", soft_wrap=True)
+    for fate in (
+        ChangeKind.APPEARED,
+        ChangeKind.CHANGED,
+        ChangeKind.DISAPPEARED,
+        ChangeKind.UNKNOWN,
+    ):
+        shown = found.of(fate)
+        if not shown:
+            continue
+        console.print(f"\n{fate.value}", style="bold")
+        if fate is ChangeKind.CHANGED:
+            _changed_table(shown).print()
+        else:
+            for change in shown:
+                reason = f"  {one_line(change.reason, 200)}" if change.reason else ""
+                console.print(f"  {one_line(change.key, _VALUE)}{reason}", soft_wrap=True)
+        if (left := found.counts[fate] - len(shown)) > 0:
+            console.print(f"  … and {left:,} more; use --limit or --json")
+
+
+def _changed_table(changed: Iterable[RecordChange]) -> TextTable:
+    table = TextTable(
+        "key", "field", "before", "after", compare=("before", "after"), cell_length=_VALUE
+    )
+    for change in changed:
+        for place, one in enumerate(change.differences):
+            key = "" if place else change.key
+            table.add(key, one.field, _difference_side(one, "old"), _difference_side(one, "new"))
+    return table
+
+
+# ---------------- stats, quality
+
+
+@records_command.command("stats")
+@click.argument("name", metavar="[SOURCE]", required=False)
+@query_options
+@home_option
+@json_option
+def field_statistics(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
+    """Show statistics of every field of SOURCE.
+
+    Without SOURCE and filters, show the number of records of each source.
+    """
+    if name is None and not any(filters.values()):
+        _print_sources(with_store(home, lambda store: store.records.statistics()), as_json=as_json)
+        return
+    source, found = _statistics(home, name, filters, dataset_statistics)
+    if as_json:
+        print_json({"source": source} | found.as_dict())
+    else:
+        _print_fields(found)
+
+
+@records_command.command("quality")
+@click.argument("name", metavar="[SOURCE]", required=False)
+@query_options
+@home_option
+@json_option
+def quality(name: str | None, *, home: Path | None, as_json: bool, **filters: Any) -> None:
+    """Show quality scores of records, and why they lose points."""
+    source, found = _statistics(home, name, filters, quality_statistics)
+    if as_json:
+        print_json({"source": source} | found.as_dict())
+    else:
+        _print_quality(found)
+
+
+def _statistics(
+    home: Path | None,
+    name: str | None,
+    filters: dict[str, Any],
+    compute: Callable[[Iterable[dict[str, Any]]], T],
+) -> tuple[str | None, T]:
+    query = query_of(filters | {"source": name or filters["source"]})
+
+    async def computed(store: Store) -> T:
+        return compute(store.records.stream(await checked_query(store, query)))
+
+    return query.source, with_store(home, computed)
+
+
+def _print_sources(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        click.echo("no records yet; try: longline demo")
+        return
+    table = TextTable("source", "records", "mean score", "grades", right=("records", "mean score"))
+    for row in rows:
+        grades = ", ".join(f"{name} {count}" for name, count in sorted(row["grades"].items()))
+        mean = "" if row["mean_score"] is None else f"{row['mean_score']:.1f}"
+        table.add(row["source"], row["records"], mean, grades)
+    table.print()
+
+
+def _print_fields(found: DatasetStatistics) -> None:
+    if not found.records:
+        click.echo("no records match")
+        return
+    click.echo(f"{found.records:,} records")
+    columns = ("field", "filled", "types", "distinct", "min", "median", "max", "distribution")
+    right = ("filled", "distinct", "min", "median", "max")
+    table = TextTable(*columns, right=right, keep_end="field")
+    is_sampled = False
+    for one in found.fields:
+        spread = one.numbers or one.lengths
+        distinct = f"{one.distinct:,}{'+' if one.is_distinct_capped else ''}"
+        cells = ("", "", "", "")
+        if spread is not None:
+            is_sampled = is_sampled or spread.is_sampled
+            median = f"{'~' if spread.is_sampled else ''}{number_text(spread.median)}"
+            low, high = number_text(spread.smallest), number_text(spread.largest)
+            cells = (low, median, high, sparkline(spread.histogram))
+        table.add(one.field, _share(one.share), _types(one), distinct, *cells)
+    table.print()
+    click.echo("min to distribution: values of numbers, lengths of texts and lists")
+    if is_sampled:
+        click.echo("~: estimated from a sample; min and max cover all values")
+    if found.is_cut:
+        click.echo(f"only the first {len(found.fields)} fields are shown")
+
+
+def _types(one: FieldStatistics) -> str:
+    if len(one.types) == 1:
+        return next(iter(one.types))
+    return ", ".join(f"{name} {count:,}" for name, count in one.types.items()) or MISSING
+
+
+def _share(share: float) -> str:
+    """Return a share as a percentage; only a whole share is 100 %."""
+    shown = f"{share:.1%}"
+    if shown == "100.0%":
+        return "100%" if share == 1 else ">99.9%"
+    return shown
+
+
+def _print_quality(found: QualityStatistics) -> None:
+    if not found.records:
+        click.echo("no records match")
+        return
+    mean = "no scores" if found.mean is None else f"mean score {found.mean:.1f}"
+    click.echo(f"{found.records:,} records, {mean}")
+    table = TextTable("score", "records", "", right=("score", "records"))
+    highest, width = max(found.histogram), 100 // len(found.histogram)
+    for place, count in reversed(list(enumerate(found.histogram))):
+        share = count / highest if highest else 0.0
+        table.add(f"{place * width} to {(place + 1) * width}", f"{count:,}", bar(share, _BAR))
+    table.print()
+    click.echo("grades: " + ", ".join(f"{name} {count:,}" for name, count in found.grades.items()))
+    if found.lost:
+        parts = ", ".join(f"{name} {points:.1f}" for name, points in found.lost.items())
+        click.echo(f"mean points lost: {parts}")
+    if found.reasons:
+        reasons = TextTable("records", "part", "reason", right=("records",))
+        for reason in found.reasons[:_SHOWN_REASONS]:
+            reasons.add(f"{reason.records:,}", reason.part, reason.reason)
+        reasons.print()
+    if found.other_reasons:
+        click.echo(f"and {found.other_reasons:,} more reasons")

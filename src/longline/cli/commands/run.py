@@ -1,0 +1,497 @@
+"""longline run, plan, resume, retry, pause, cancel: run jobs and control them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longline.cli.exit_codes import ExitCode, worst_exit_code
+from longline.cli.log_options import log_options
+from longline.cli.options import (
+    COUNT,
+    JOB,
+    SECONDS,
+    Number,
+    Size,
+    engine_option,
+    given_values,
+    home_option,
+    ignore_robots_option,
+    job_ignore_robots_option,
+    json_option,
+    settings_of,
+    source_options,
+    typed_values,
+)
+from longline.cli.output import duration_text, print_json, print_line
+from longline.cli.progress import (
+    STOPPED,
+    STOPPING,
+    SiteRow,
+    SitesDisplay,
+    run_job,
+    short_source,
+    sites_table,
+    with_source,
+)
+from longline.config.job_spec import JobSpec
+from longline.config.settings import Settings
+from longline.core.clock import SystemClock
+from longline.core.errors import BadOption, FailureKind, LonglineError, Unexpected
+from longline.core.model import ItemState, Job
+from longline.core.threads import use_daemon_threads
+from longline.devtools.plan import MAX_SAMPLES, REQUESTS, Certainty, Plan, make_plan
+from longline.devtools.session import open_session, session_spec
+from longline.orchestrator import EngineName, NotStarted, Orchestrator, SiteEnd
+from longline.sources.library import nothing_in
+
+
+@click.command("run")
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Run every manifest and job file in the folders of the setting `sources`.",
+)
+@click.option(
+    "--parallel/--sequential",
+    default=None,
+    help="Run sources in parallel (default) or one after another.",
+)
+@click.option("--limit", type=COUNT, help="Maximum number of items.")
+@source_options
+@click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Response timeout in seconds.")
+@click.option(
+    "--retries",
+    type=Number(int, 0, 99),
+    help="Retries of a failed request, besides the first attempt.",
+)
+@click.option("--cache/--no-cache", default=None, help="Use the HTTP cache.")
+@click.option(
+    "--archive/--no-archive",
+    default=None,
+    help="Archive every response (WARC), for `longline reextract`.",
+)
+@click.option(
+    "--max-requests",
+    type=COUNT,
+    help="Budget of requests; when exhausted, the job ends as partial.",
+)
+@click.option("--max-bytes", type=Size(), help="Maximum bytes to receive, for example 50MB.")
+@click.option("--max-seconds", type=float, metavar="SECONDS", help="Maximum duration in seconds.")
+@engine_option("setting `engine`, or local")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Submit the job to workers and exit (requires --engine celery).",
+)
+@click.option(
+    "--export",
+    metavar="FILE",
+    help="Export the records of the job when it ends; on a cluster, a worker writes FILE.",
+)
+@job_ignore_robots_option
+@click.option("--fresh", is_flag=True, help="Start a new job even if an unfinished one exists.")
+@log_options
+@home_option
+@json_option
+def run_command(
+    sources: tuple[str, ...],
+    *,
+    is_all: bool,
+    parallel: bool | None,
+    engine: EngineName | None,
+    detach: bool,
+    export: str | None,
+    fresh: bool,
+    home: Path | None,
+    as_json: bool,
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+    **given: Any,
+) -> None:
+    """Run SOURCE, or resume its unfinished job.
+
+    SOURCE is a name (see `longline sources`), a manifest or job file (YAML), a Python file with a
+    Source class, or a class, function or Scrapy spider: package.module:Name or file.py:name.
+
+    Several sources run in parallel. Each has its own limits, and the failure of one does not
+    affect the others.
+    """
+    if is_all == bool(sources):
+        raise click.UsageError("Name at least one SOURCE, or use --all.")
+    if export is not None and (is_all or len(sources) > 1):
+        raise click.UsageError("--export requires a single SOURCE.")
+    values = _job_values(given, options, params)
+    settings = settings_of(home)
+    orchestrator = Orchestrator(settings=settings)
+    is_on_workers = (engine or settings.engine) == "celery"
+    names = list(sources) or None
+    how: dict[str, Any]
+    if detach:
+        if not is_on_workers:
+            raise click.UsageError("--detach requires --engine celery.")
+        how = {"fresh": fresh, "export": export}
+        running = _submit(orchestrator, names, values, how, as_json=as_json)
+    elif is_all or len(sources) > 1:
+        how = {"params": values, "fresh": fresh, "engine": engine, "parallel": parallel}
+        running = _run_sites(orchestrator, names, how, as_json=as_json)
+    else:
+        running = run_job(
+            orchestrator,
+            lambda hooks: orchestrator.execute(
+                sources[0], values, fresh=fresh, engine=engine, export=export, **hooks
+            ),
+            as_json=as_json,
+            is_on_workers=is_on_workers,
+        )
+    sys.exit(asyncio.run(running))
+
+
+def _job_values(
+    given: dict[str, Any],
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+) -> dict[str, Any]:
+    """Return the fields of JobSpec that the options set."""
+    values = given_values(given)
+    budget = {name: values.pop(f"max_{name}", None) for name in ("requests", "bytes", "seconds")}
+    if any(budget.values()):
+        values["budget"] = {name: value for name, value in budget.items() if value is not None}
+    if (retries := values.pop("retries", None)) is not None:
+        values["retry"] = {"attempts": retries + 1}
+    if options:
+        values["set"] = dict(options)  # as text: the source's own model knows the types
+    if params:
+        values["params"] = typed_values(params)
+    return values
+
+
+async def _run_sites(
+    orchestrator: Orchestrator,
+    sources: Sequence[str] | None,
+    how: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Run several sources with live progress; return the exit code. None: all known sources."""
+    use_daemon_threads()
+    names = orchestrator.known_sites() if sources is None else sources
+    display = SitesDisplay(names, is_quiet=as_json)
+    for end in orchestrator.broken_sites() if sources is None else ():
+        display.warn(str(end.error))
+    try:
+        async with orchestrator:
+            with orchestrator.handling_signals(lambda: display.say(STOPPING)), display:
+                ends = await orchestrator.scrape_all_sites(
+                    sources, hooks_of=display.hooks_of, **how
+                )
+    except asyncio.CancelledError:
+        click.echo(STOPPED, err=True)
+        return ExitCode.INTERRUPTED
+    code = worst_exit_code(end.exit_code for end in ends)
+    if as_json:
+        print_json({"sites": [_site_json(end) for end in ends], "exit_code": code})
+    else:
+        _print_sites(ends)
+    return code
+
+
+async def _submit(
+    orchestrator: Orchestrator,
+    sources: Sequence[str] | None,
+    values: Mapping[str, Any],
+    how: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Submit sources to workers; return the exit code. None: all known sources."""
+    names = orchestrator.known_sites() if sources is None else sources
+    failed = orchestrator.broken_sites() if sources is None else []
+    if not names and not failed:
+        raise BadOption("--all", nothing_in(orchestrator.settings.sources))
+    submitted: list[dict[str, Any]] = []
+    async with orchestrator:
+        for source in names:
+            try:
+                job = await orchestrator.submit(source, values, **how)
+            except LonglineError as error:
+                failed.append(SiteEnd(source, error=error))
+            except Exception as error:  # noqa: BLE001  # the code of a source may raise anything
+                failed.append(SiteEnd(source, error=Unexpected(repr(error))))
+            else:
+                submitted.append({"job": job.id, "source": job.source, "state": job.state.value})
+    if as_json:
+        rows = submitted + [_site_json(end) for end in failed]
+        print_json(rows[0] if len(rows) == 1 else {"sites": rows})
+    else:
+        for row in submitted:
+            click.echo(f"submitted {row['job']}")
+        for end in failed:
+            click.echo(f"longline: {end.error}", err=True)
+        if submitted:
+            click.echo("Watch progress with: longline top")
+    return worst_exit_code(end.exit_code for end in failed)
+
+
+def _site_json(end: SiteEnd) -> dict[str, Any]:
+    if end.report is not None:
+        return end.report.as_dict()
+    return {"source": short_source(end.source), "state": "failed", "error": str(end.error)}
+
+
+def _print_sites(ends: Sequence[SiteEnd]) -> None:
+    problems: dict[str, list[str]] = {}
+    rows = []
+    for end in ends:
+        name = short_source(end.source)
+        if end.report is None and not isinstance(end.error, NotStarted):
+            rows.append(SiteRow(name, "failed"))
+        else:
+            rows.append(SiteRow.of_run(name, end.report.progress if end.report else None))
+        if problem := end.error or (end.report and end.report.reason):
+            problems.setdefault(str(problem), []).append(name)
+    sites_table(rows).print()
+    for problem, names in problems.items():
+        is_one = len(names) == 1
+        print_line(with_source(names[0], problem) if is_one else f"{', '.join(names)}: {problem}")
+
+
+# ---------------- longline plan: estimate a run before it starts
+
+_ERROR_SHOWN = 0.01
+
+
+@click.command("plan")
+@click.argument("source")
+@click.option("--limit", type=COUNT, help="Maximum number of items to plan for.")
+@source_options
+@click.option(
+    "--requests",
+    type=COUNT,
+    default=REQUESTS,
+    show_default=True,
+    help="Maximum number of requests for discovery.",
+)
+@click.option(
+    "--samples",
+    type=COUNT,
+    default=MAX_SAMPLES,
+    show_default=True,
+    help="Maximum number of items to fetch as a sample.",
+)
+@ignore_robots_option
+@home_option
+@json_option
+def plan_command(
+    source: str,
+    *,
+    requests: int,
+    samples: int,
+    home: Path | None,
+    as_json: bool,
+    options: tuple[tuple[str, str], ...],
+    params: tuple[tuple[str, str], ...],
+    **given: Any,
+) -> None:
+    """Estimate the requests and the duration of a run of SOURCE.
+
+    Sends a few requests to discover items (sitemap or first pages) and fetches a sample of them,
+    until the cost of an item is known to within 8% or half of the items were fetched. Stores
+    nothing.
+    """
+    values = {"set": dict(options), "params": typed_values(params)}
+    spec = session_spec(source, {**given_values(given), **values})
+    plan = asyncio.run(_plan(settings_of(home), spec, requests, samples))
+    if as_json:
+        print_json(plan.as_dict())
+    else:
+        _print_plan(plan)
+
+
+async def _plan(settings: Settings, spec: JobSpec, requests: int, samples: int) -> Plan:
+    clock = SystemClock()
+    async with open_session(settings, spec, clock) as bench:
+        return await make_plan(bench, settings, clock, requests=requests, samples=samples)
+
+
+def _print_plan(plan: Plan) -> None:
+    bound = "" if plan.certainty is Certainty.KNOWN else f"{plan.certainty.value} "
+    error = f" ± {plan.error:.0%}" if plan.error >= _ERROR_SHOWN else ""
+    each = f"{plan.requests_per_item:.3g} per item in a sample of {plan.samples}"
+    if plan.fewest_per_item != plan.most_per_item:
+        each += f" ({plan.fewest_per_item} to {plan.most_per_item})"
+    click.echo(f"{plan.source}: estimated {bound}{duration_text(plan.seconds)}{error}")
+    click.echo(f"  items     {bound}{plan.items:,}")
+    click.echo(
+        f"  requests  {bound}{plan.requests:,}: {plan.discovery_requests:,} for discovery, {each}"
+    )
+    for one in plan.domains:
+        limit = "" if one.rate is None else f"{one.rate:.3g} per second, burst {one.burst}, "
+        click.echo(f"  rate      {one.domain}: {limit}{one.rate_origin}")
+    click.echo(f"  limited by {plan.bound}")
+    click.echo(f"  this plan sent {plan.spent} requests")
+    for note in plan.notes:
+        print_line(f"  note: {note}")
+
+
+# ---------------- longline resume: continue an unfinished job
+
+
+@click.command("resume")
+@click.argument("job", type=JOB, required=False)
+@click.option("--checkpoint", metavar="ID", help="Resume the job of a checkpoint, or 'latest'.")
+@click.option("--from-key", metavar="KEY", help="Skip unfinished items discovered before KEY.")
+@engine_option("as in its last run")
+@job_ignore_robots_option
+@log_options
+@home_option
+@json_option
+def resume_command(
+    job: str | None,
+    *,
+    checkpoint: str | None,
+    from_key: str | None,
+    engine: EngineName | None,
+    ignore_robots: tuple[str, ...],
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Resume an unfinished job.
+
+    JOB is a job id or the beginning of one; by default the newest unfinished job.
+    """
+    orchestrator = Orchestrator(settings=settings_of(home))
+    sys.exit(
+        asyncio.run(
+            run_job(
+                orchestrator,
+                lambda hooks: orchestrator.resume(
+                    job,
+                    checkpoint=checkpoint,
+                    from_key=from_key,
+                    engine=engine,
+                    ignore_robots=ignore_robots,
+                    **hooks,
+                ),
+                as_json=as_json,
+            )
+        )
+    )
+
+
+# ---------------- longline retry: attempt failed items of a job again
+
+_FAILURE_KINDS = [kind.value for kind in FailureKind]
+
+
+@click.command("retry")
+@click.argument("job", type=JOB)
+@click.option(
+    "--kind", type=click.Choice(_FAILURE_KINDS), help="Only items with this kind of failure."
+)
+@click.option(
+    "--state",
+    type=click.Choice(["failed", "quarantined", "skipped"]),
+    help="Only items in this state.",
+)
+@click.option("--key", metavar="KEY", help="Only this item.")
+@engine_option("as in its last run")
+@job_ignore_robots_option
+@log_options
+@home_option
+@json_option
+def retry_command(
+    job: str,
+    *,
+    kind: str | None,
+    state: str | None,
+    key: str | None,
+    engine: EngineName | None,
+    ignore_robots: tuple[str, ...],
+    home: Path | None,
+    as_json: bool,
+) -> None:
+    """Requeue failed items of JOB and run it.
+
+    Without --kind, --state and --key, all failed and quarantined items are requeued, and those
+    that were skipped because of a failure.
+    """
+    orchestrator = Orchestrator(settings=settings_of(home))
+    sys.exit(
+        asyncio.run(
+            run_job(
+                orchestrator,
+                lambda hooks: orchestrator.retry(
+                    job,
+                    kind=FailureKind(kind) if kind else None,
+                    state=ItemState(state) if state else None,
+                    key=key,
+                    engine=engine,
+                    ignore_robots=ignore_robots,
+                    **hooks,
+                ),
+                as_json=as_json,
+            )
+        )
+    )
+
+
+# ---------------- longline pause: pause a job on all workers
+
+
+@click.command("pause")
+@click.argument("job", type=JOB)
+@home_option
+@json_option
+def pause_command(job: str, *, home: Path | None, as_json: bool) -> None:
+    """Pause JOB on all workers.
+
+    Requests in flight are finished and committed. On a cluster they have up to a minute; items
+    that take longer are attempted again. `longline resume JOB` continues the job.
+    """
+    stop_job(home, Orchestrator.pause, job, as_json=as_json)
+
+
+def stop_job(
+    home: Path | None,
+    stop: Callable[[Orchestrator, str], Awaitable[Job]],
+    name: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Pause or cancel a job, and print its new state."""
+
+    async def stopped() -> tuple[Job, Job]:
+        async with Orchestrator(settings=settings_of(home)) as orchestrator:
+            return await orchestrator.store.jobs.get(name), await stop(orchestrator, name)
+
+    before, job = asyncio.run(stopped())
+    if as_json:
+        print_json({"job": job.id, "state": job.state.value, "reason": job.reason})
+    else:
+        already = "already " if job.state is before.state else ""
+        click.echo(f"{job.id} is {already}{job.state.value}")
+
+
+# ---------------- longline cancel: end a job permanently
+
+
+@click.command("cancel")
+@click.argument("job", type=JOB)
+@home_option
+@json_option
+def cancel_command(job: str, *, home: Path | None, as_json: bool) -> None:
+    """Cancel JOB on all workers.
+
+    Records stay; items that are not finished are never collected. Requests in flight are finished
+    and committed; on a cluster they have up to a minute. A cancelled job cannot be resumed: the
+    same `longline run` starts a new one.
+    """
+    stop_job(home, Orchestrator.cancel, job, as_json=as_json)

@@ -1,1 +1,0 @@
-"""Commands that run jobs: run, resume, retry, pause, cancel, plan."""

@@ -1,1 +1,0 @@
-"""Commands for sites: robots, limits, breakers, cache, archive."""

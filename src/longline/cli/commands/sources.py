@@ -1,0 +1,578 @@
+"""longline sources and plugins: list, show, check, record and create sources."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+from rich.padding import Padding
+from rich.text import Text
+
+from longline.cli.exit_codes import ExitCode
+from longline.cli.options import (
+    COUNT,
+    home_option,
+    ignore_robots_option,
+    json_option,
+    param_option,
+    profile_option,
+    set_option,
+    settings_of,
+    typed_values,
+)
+from longline.cli.output import (
+    TextTable,
+    count_text,
+    one_line,
+    print_json,
+    print_line,
+    stderr_console,
+    stdout_console,
+    value_text,
+)
+from longline.config.job_spec import JobSpec, make_spec
+from longline.config.plugins import GROUPS, SOURCES, list_plugins, plugin_names
+from longline.config.settings import Settings
+from longline.core.clock import SystemClock
+from longline.core.errors import BadOption, ConfigError, DestinationUnwritable
+from longline.core.model import Item, OutcomeAction
+from longline.devtools.cases import CaseResult, cases_in, record_case, replay_case
+from longline.devtools.check import Check, Checks, check_source
+from longline.devtools.propose.fields import ProposedField
+from longline.devtools.propose.proposal import (
+    Candidate,
+    ItemKind,
+    Proposal,
+    manifest_text,
+    shortened,
+)
+from longline.devtools.propose.proposer import PageSurvey, Proposer, Transport
+from longline.devtools.session import (
+    NO_SOURCE,
+    Exchange,
+    open_page_chain,
+    open_session,
+    session_spec,
+)
+from longline.http.messages import Page
+from longline.sources.base import Source
+from longline.sources.library import survey
+from longline.sources.loader import BUILT_IN, as_source, load_source
+from longline.sources.manifest import Manifest
+
+_VALUE = 100  # characters
+_WAIT_SHOWN = 0.01  # seconds, which two decimals show
+_OUTCOMES = {
+    OutcomeAction.STORE: "would be stored as a record",
+    OutcomeAction.SKIP: "skipped",
+    OutcomeAction.FAIL: "failed",
+    OutcomeAction.QUARANTINE: "quarantined",
+    OutcomeAction.DEFER: "deferred",
+}
+
+
+class _ShowByDefault(click.Group):
+    """Takes a source in place of a command, and shows it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            return "show", self.commands["show"], args
+        return super().resolve_command(ctx, args)
+
+
+@click.group("sources", cls=_ShowByDefault, invoke_without_command=True)
+@profile_option
+@json_option
+@click.pass_context
+def sources_command(context: click.Context, *, as_json: bool) -> None:
+    """List, show, check and create sources.
+
+    `longline sources` lists all sources, `longline sources SOURCE` shows one.
+    """
+    context.obj = as_json
+    if context.invoked_subcommand is None:
+        _print_sources(list(_known_sources()), as_json=as_json)
+
+
+@sources_command.command("show")
+@click.argument("source")
+@json_option
+@click.pass_obj
+def show_source(outer: bool, *, source: str, as_json: bool) -> None:  # noqa: FBT001  # click's own call
+    """Show the options, limits and layers of SOURCE."""
+    described = _source_json(load_source(source))
+    _print_sources([described], as_json=as_json or outer, has_details=True)
+
+
+def _known_sources() -> Iterator[dict[str, Any]]:
+    """Yield every source that has a name; a broken one with its problem."""
+    found = survey(settings_of())
+    manifests = [
+        str(one.document.path) for one in found.entries.values() if isinstance(one.model, Manifest)
+    ]
+    for reference in (*sorted({*BUILT_IN, *plugin_names(SOURCES)}), *manifests):
+        try:
+            yield {**_source_json(load_source(reference)), "reference": reference}
+        except ConfigError as error:
+            yield {"name": reference, "about": f"broken: {error}"}
+    for problem in found.problems:
+        yield {"name": getattr(problem, "path", ""), "about": f"broken: {problem}"}
+
+
+def _source_json(kind: type[Source]) -> dict[str, Any]:
+    return {
+        "name": kind.name,
+        "version": kind.version,
+        "about": (inspect.getdoc(kind) or "").partition("\n")[0],
+        "rate": kind.rate,
+        "burst": kind.burst,
+        "layers": [
+            {"name": one.name, "needs": one.needs, "optional": one.is_optional}
+            for one in kind.layers()
+        ],
+        "settings": {
+            name: {
+                "default": None if field.is_required() else field.get_default(),
+                "required": field.is_required(),
+                "about": None if field.description is None else " ".join(field.description.split()),
+            }
+            for name, field in kind.Options.model_fields.items()
+        },
+    }
+
+
+def _print_sources(
+    sources: list[dict[str, Any]], *, as_json: bool, has_details: bool = False
+) -> None:
+    if as_json:
+        print_json(sources)
+        return
+    for one in sources:
+        click.echo(f"{one.get('reference', one['name']):12} {one['about']}")
+        if has_details:
+            _print_details(one)
+
+
+def _print_details(one: dict[str, Any]) -> None:
+    rate = "unlimited" if one["rate"] is None else one["rate"]
+    rate = rate if isinstance(rate, str) else f"{rate:g} requests per second"
+    click.echo(f"  rate      {rate}, burst {one['burst']}")
+    layers = (f"{row['name']}{' (optional)' if row['optional'] else ''}" for row in one["layers"])
+    click.echo(f"  layers    {', '.join(layers)}")
+    for name, setting in one["settings"].items():
+        value = "…  (required)" if setting["required"] else setting["default"]
+        click.echo(f"  --set {name}={value}  {setting['about'] or ''}".rstrip())
+
+
+# ---------------- check, test
+
+
+@sources_command.command("check")
+@click.argument("source")
+@click.option("--url", metavar="URL", help="Page of one item.  [default: the first discovered]")
+@click.option("--key", metavar="KEY", help="Key of that item.  [default: its URL]")
+@set_option
+@param_option
+@click.option("--items", type=COUNT, default=1, show_default=True, help="Number of items.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Save responses and record in FOLDER, as a test case for `sources test`.",
+)
+@ignore_robots_option
+@home_option
+@json_option
+def check(*, record: Path | None, home: Path | None, as_json: bool, **given: Any) -> None:
+    """Run every layer of SOURCE on one item; store nothing.
+
+    Shows each field with its value, its origin, and why it is empty. Exits with 0 for a record, 3
+    if required fields are missing, 1 for a failure.
+    """
+    values: dict[str, Any] = {"set": dict(given["options"])}
+    values["params"] = typed_values(given["params"])
+    if given["ignore_robots"]:  # otherwise the job file decides
+        values["ignore_robots"] = given["ignore_robots"]
+    spec = session_spec(given["source"], values)
+    url = given["url"]
+    item = Item(given["key"] or url, url) if url else None
+    checks = asyncio.run(_check(settings_of(home), spec, given["items"], item, record))
+    if as_json:
+        print_json(checks.as_dict())
+    else:
+        _print_checks(checks)
+        if record:
+            click.echo(f"\nrecorded in {record}; replay with: longline sources test {record}")
+    sys.exit(checks.exit_code)
+
+
+@sources_command.command("test")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--source", metavar="SOURCE", help="Use another source than the recorded one.")
+@json_option
+def test(*, folder: Path, source: str | None, as_json: bool) -> None:
+    """Replay the test cases in FOLDER.
+
+    `longline sources check --record` saves them. Sends no requests; exits with 1 if a result
+    differs.
+    """
+
+    async def replayed() -> list[CaseResult]:
+        return [await replay_case(case, source) for case in cases_in(folder)]
+
+    results = asyncio.run(replayed())
+    if as_json:
+        print_json(
+            [{"case": str(one.folder), "differences": list(one.differences)} for one in results]
+        )
+    else:
+        for one in results:
+            click.echo(f"{one.folder}: {'same' if one.is_same else 'differs'}")
+            for difference in one.differences:
+                print_line(f"  {difference}")
+    sys.exit(ExitCode.OK if all(one.is_same for one in results) else ExitCode.FAILED)
+
+
+async def _check(
+    settings: Settings, spec: JobSpec, items: int, item: Item | None, folder: Path | None
+) -> Checks:
+    clock = SystemClock()
+    async with open_session(settings, spec, clock) as bench:
+        started = clock.now()
+        checks = await check_source(bench, clock, items=items, only=item)
+    if folder is not None:
+        is_one = len(checks.items) == 1
+        for number, one in enumerate(checks.items, start=1):
+            record_case(folder if is_one else folder / f"{number:02}", spec, one, started)
+    return checks
+
+
+def _print_checks(checks: Checks) -> None:
+    print_line(f"{checks.source}, version {checks.version}")
+    if checks.discovery:
+        click.echo(f"\ndiscovery, {checks.seconds:.2f} s")
+        _print_exchanges(checks.discovery)
+    for note in checks.notes:
+        print_line(f"  note: {note.field}: {note.text}")
+    for one in checks.items:
+        _print_check(one)
+
+
+def _print_check(check: Check) -> None:
+    click.echo()
+    print_line(f"item {check.item.key}, {check.item.url}")
+    for layer in check.layers:
+        took = "" if layer.seconds is None else f"{layer.seconds:.2f} s"
+        print_line(f"  layer {layer.name:14} {took:>8}  {layer.end}")
+    click.echo("\nfields")
+    width = max((len(one.name) for one in check.fields), default=0)
+    for field in check.fields:
+        value = "(empty)" if field.value is None else one_line(value_text(field.value), _VALUE)
+        print_line(f"  {field.name:{width}}  {value}")
+        if field.origin:
+            print_line(f"  {'':{width}}    from {field.origin}")
+        for note in field.notes:
+            print_line(f"  {'':{width}}    note: {note}")
+    click.echo("\nrequests")
+    _print_exchanges(check.exchanges)
+    reason = f": {check.reason}" if check.reason else ""
+    click.echo()
+    print_line(f"{_OUTCOMES[check.action]}{reason}")
+    if check.found:
+        click.echo(f"discovered {count_text(check.found, 'more item')} on its page")
+    if check.quality:
+        click.echo(f"quality {check.quality.score:g} of 100, {check.quality.grade}")
+        for part in check.quality.parts:
+            for text in part.reasons:
+                print_line(f"  {part.name}: {text}")
+
+
+def _print_exchanges(exchanges: Sequence[Exchange]) -> None:
+    if not exchanges:
+        click.echo("  none")
+    for one in exchanges:
+        print_line(f"  {one.request.method} {one.request.url}")
+        print_line(f"      {', '.join(_exchange_facts(one))}")
+
+
+def _exchange_facts(exchange: Exchange) -> Iterable[str]:
+    if isinstance(exchange.result, Page):
+        yield f"status {exchange.result.status}"
+        yield f"{len(exchange.result.body):,} bytes"
+    else:
+        yield str(exchange.result)
+    yield f"{exchange.seconds:.2f} s"
+    if exchange.waited >= _WAIT_SHOWN:
+        yield f"{exchange.waited:.2f} s of it waiting for limits"
+    if exchange.requests > 1:
+        yield f"{exchange.requests} requests including redirects, retries and robots.txt"
+    if exchange.is_cached:
+        yield "cached"
+
+
+# ---------------- new
+
+_FIELD_NAME = re.compile(r"[^\W\d][\w-]*")
+_CANDIDATE_KINDS = {
+    ItemKind.PAGES: "{count} elements {selector}, each with its own page ({link})",
+    ItemKind.ELEMENTS: "{count} elements {selector}",
+    ItemKind.RECORDS: "{count} objects at {selector} in the JSON of {url}",
+    ItemKind.SCRIPT: "{count} objects at {selector} in a script of the page",
+    ItemKind.PAGE: "the page itself",
+}
+
+
+@sources_command.command("new")
+@click.argument("url")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    show_default="NAME.yaml",
+    help="Manifest to write.",
+)
+@click.option(
+    "--name", metavar="NAME", show_default="derived from the URL", help="Name of the source."
+)
+@click.option("--yes", is_flag=True, help="Do not prompt: use the best candidate and all fields.")
+@click.option(
+    "--candidate", type=COUNT, help="Use the candidate with this number, without a prompt."
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["http", "browser"]),
+    default="http",
+    show_default=True,
+    help="How to fetch pages: `browser` for pages rendered by JavaScript.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the manifest instead of writing it.")
+@ignore_robots_option
+@home_option
+@json_option
+def new(*, url: str, output: Path | None, yes: bool, as_json: bool, **given: Any) -> None:
+    """Propose a manifest for the list at URL.
+
+    It has the items, the pagination and the fields. Candidates for the items are ranked and
+    explained. The manifest is tested on the second page of the list and on several items before it
+    is written. Exits with 0 if it works, 3 if it works with warnings, 1 if no manifest was found.
+    """
+    if not url.startswith(("http://", "https://")) or not _has_host(url):
+        raise BadOption("URL", f"must be a full URL like https://example.org/a, not {url!r}")
+    if output is not None and output.exists():
+        raise BadOption("-o", f"{output} already exists; choose another file")
+    dialog = _Dialog(has_prompts=not (yes or as_json), is_quiet=as_json)
+    settings = settings_of(given["home"])
+    survey, proposal = asyncio.run(_propose(settings, url, dialog, given))
+    path = None if given["dry_run"] else output or Path(f"{proposal.name}.yaml")
+    if path is not None and path.exists():
+        raise BadOption("-o", f"{path} already exists; choose another file")
+    if path is not None:
+        _write_manifest(path, manifest_text(proposal))
+    if as_json:
+        print_json(
+            {
+                "candidates": [one.as_dict() for one in survey.candidates],
+                "proposal": proposal.as_dict(),
+                "path": str(path) if path else None,
+            }
+        )
+    else:
+        _print_written(proposal, path)
+    sys.exit(ExitCode.PARTIAL if proposal.warnings else ExitCode.OK)
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:  # an incomplete IPv6 address
+        return False
+
+
+async def _propose(
+    settings: Settings, url: str, dialog: _Dialog, given: dict[str, Any]
+) -> tuple[PageSurvey, Proposal]:
+    spec = make_spec({"source": NO_SOURCE, "ignore_robots": given["ignore_robots"]})
+    transport: Transport = given["transport"]
+    clock = SystemClock()
+    async with open_page_chain(settings, spec, clock, transport=transport) as link:
+        proposer = Proposer(link, url, given["name"], clock=clock, transport=transport)
+        survey = await proposer.survey()
+        dialog.show_candidates(survey.candidates)
+        number = given["candidate"] or dialog.chosen(survey.candidates)
+        if number is None:
+            proposal = await proposer.best(survey)
+        else:
+            proposal = await proposer.propose(survey, _numbered(survey, number))
+    dialog.show_proposal(proposal, survey)
+    return survey, dialog.edited(proposal)
+
+
+def _numbered(survey: PageSurvey, number: int) -> Candidate:
+    if number > len(survey.candidates):
+        count = len(survey.candidates)
+        raise BadOption("--candidate", f"there are only {count} candidates")
+    return survey.candidates[number - 1]
+
+
+class _Dialog:
+    """Shows candidates and fields, and prompts for choices; quiet with `--json`."""
+
+    def __init__(self, *, has_prompts: bool, is_quiet: bool) -> None:
+        self._has_prompts = has_prompts
+        self._is_quiet = is_quiet
+
+    def show_candidates(self, candidates: Sequence[Candidate]) -> None:
+        """Print the candidates with examples and reasons."""
+        if self._is_quiet:
+            return
+        screen = stdout_console()
+        room = screen.width - 5
+        screen.print("Candidates for the items, most likely first:\n")
+        for number, one in enumerate(candidates, start=1):
+            screen.print(Text(f"{number:3}  {shortened(described(one), room)}", "bold"))
+            for text in one.samples[:2] if one.kind is not ItemKind.PAGE else ():
+                screen.print(f"     {shortened(text, room)}")
+            score = [f"score {one.score:.0f}"] if one.score else []
+            reasons = Text("; ".join([*score, *one.reasons]), "dim")
+            screen.print(Padding(reasons, (0, 0, 0, 5)))
+        screen.print()
+
+    def chosen(self, candidates: Sequence[Candidate]) -> int | None:
+        """Return the number that the user chose; None uses the best one."""
+        if not self._has_prompts or len(candidates) == 1:
+            return None
+        number: int = click.prompt(
+            "Which are the items?", type=click.IntRange(1, len(candidates)), default=1
+        )
+        click.echo()
+        return number
+
+    def show_proposal(self, proposal: Proposal, survey: PageSurvey) -> None:
+        """Print the fields, the pagination and the warnings."""
+        if self._is_quiet:
+            return
+        screen = stdout_console()
+        number = survey.candidates.index(proposal.candidate) + 1
+        screen.print(Text(f"Candidate {number}: {described(proposal.candidate)}", "bold"))
+        if proposal.candidate.kind is not ItemKind.PAGE:
+            pages = proposal.pages or {}
+            how = ", ".join(f"{name} {value}" for name, value in pages.items())
+            screen.print(f"Pagination: {how or 'none found'}")
+        tested = count_text(len(proposal.tried), "page")
+        screen.print(f"Tested on {tested}: {count_text(len(proposal.records), 'record')}\n")
+        table = TextTable("#", "field", "type", "filled", "example", drop=["filled", "type"])
+        for place, one in enumerate(proposal.all_fields, start=1):
+            sample = shortened(one.samples[0], max(20, screen.width - 46)) if one.samples else ""
+            table.add(place, one.name, one.kind or "text", f"{one.filled:.0%}", sample)
+        screen.print(table)
+        for note in proposal.notes:
+            screen.print(f"note: {note}")
+        for warning in proposal.warnings:
+            stderr_console().print(Text(f"warning: {warning.text}", "yellow"))
+
+    def edited(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with the fields that the user keeps and renames."""
+        if not self._has_prompts:
+            return proposal
+        click.echo("\nPress Enter to keep all fields. -3 drops field 3, 2=author renames field 2.")
+        while True:
+            answer = click.prompt("Fields", default="", show_default=False)
+            try:
+                return with_edits(proposal, answer.split())
+            except BadOption as error:
+                click.echo(str(error), err=True)
+
+
+def described(candidate: Candidate) -> str:
+    """Describe a candidate in one line."""
+    return _CANDIDATE_KINDS[candidate.kind].format(
+        count=candidate.count,
+        selector=candidate.selector,
+        link=candidate.link or "the element",
+        url=candidate.url,
+    )
+
+
+def with_edits(proposal: Proposal, edits: Sequence[str]) -> Proposal:
+    """Return a proposal with fields dropped (`-3`) and renamed (`2=author`).
+
+    Raises:
+        BadOption: an edit is malformed, or no field remains.
+    """
+    fields: list[ProposedField | None] = list(proposal.all_fields)
+    for edit in edits:
+        number, name = _edit(edit, len(fields))
+        field = fields[number - 1]
+        fields[number - 1] = field.named(name) if field is not None and name else None
+    names = [one.name for one in fields if one is not None]
+    if len(set(names)) < len(names):
+        raise BadOption("fields", "two fields have the same name")
+    count = len(proposal.fields)
+    own = [one for one in fields[:count] if one is not None]
+    if not own:
+        raise BadOption("fields", "a manifest needs at least one field")
+    listed = [one for one in fields[count:] if one is not None]
+    return proposal.having(fields=own, list_fields=listed)
+
+
+def _edit(text: str, count: int) -> tuple[int, str | None]:
+    number, _, name = text.removeprefix("-").partition("=")
+    is_drop = text.startswith("-") and not name
+    if not number.isdecimal() or not 1 <= int(number) <= count:
+        raise BadOption("fields", f"{text!r} does not start with a field number")
+    if not is_drop and not _FIELD_NAME.fullmatch(name):
+        raise BadOption("fields", f"{text!r} is neither -{number} nor {number}=name")
+    return int(number), None if is_drop else name
+
+
+def _print_written(proposal: Proposal, path: Path | None) -> None:
+    if path is None:
+        click.echo(f"\n{manifest_text(proposal)}")
+        return
+    click.echo(f"\nwrote {path}: {count_text(len(proposal.all_fields), 'field')}")
+    click.echo(f"  check one item:  longline sources check {path}")
+    click.echo(f"  plan the run:    longline plan {path}")
+    click.echo(f"  run it:          longline run {path}")
+
+
+def _write_manifest(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise DestinationUnwritable(str(path), error.strerror or str(error)) from error
+
+
+# ---------------- longline plugins: installed plugins
+
+
+@click.command("plugins")
+@json_option
+def plugins_command(*, as_json: bool) -> None:
+    """List installed plugins.
+
+    A plugin is a package with entry points for sources, middlewares, pipeline stages, enrichers
+    or exporters.
+    """
+    plugins = list_plugins({SOURCES: as_source})
+    if as_json:
+        print_json([one.as_dict() for one in plugins])
+        return
+    if not plugins:
+        click.echo(f"no plugins are installed (entry point groups: {', '.join(GROUPS)})")
+        return
+    table = TextTable("kind", "name", "package", "target", "state", wrap=("target", "state"))
+    for one in plugins:
+        kind = one.group.partition(".")[2].removesuffix("s")
+        state = "ok" if one.problem is None else f"broken: {one.problem}"
+        table.add(kind, one.name, f"{one.distribution} {one.version}", one.target, state)
+    table.print()

@@ -1,1 +1,0 @@
-"""Commands for sources and settings: sources, shell, config, plugins."""

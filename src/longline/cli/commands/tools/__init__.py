@@ -1,1 +1,0 @@
-"""Further commands: demo, sandbox, doctor."""

@@ -1,0 +1,232 @@
+"""longline top: all jobs and workers, live."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from longline.cli.options import Number, home_option, json_option, settings_of
+from longline.cli.output import (
+    SafeConsole,
+    SafeLive,
+    TextTable,
+    duration_text,
+    one_line,
+    print_json,
+    stdout_console,
+    time_text,
+)
+from longline.cli.progress import SiteRow, sites_table
+from longline.config.settings import Settings
+from longline.core.clock import SystemClock
+from longline.core.errors import LonglineError
+from longline.engine.owner import is_abandoned
+from longline.engine.progress import rest_after
+from longline.engine.sites import SiteProgress, progress_of
+from longline.storage.database import open_database
+from longline.storage.errors import StoreGone
+from longline.storage.store import Store, open_store
+
+_RECENT = 5  # ended jobs that are shown at most
+_RECENT_SECONDS = 3600.0
+_PATIENCE = 2.0  # seconds for a stopped server, before the display says so
+_HOST_ID = re.compile(r"~[0-9a-f]{8}(?![0-9a-f])")  # part of a host name, see engine/owner.py
+
+
+@click.command("top")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print one snapshot and exit (default when stdout is not a terminal).",
+)
+@click.option(
+    "--every",
+    type=Number(float, 0.2),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Refresh interval in seconds.",
+)
+@home_option
+@json_option
+def top_command(*, once: bool, every: float, home: Path | None, as_json: bool) -> None:
+    """Show live progress of all jobs and workers.
+
+    Ctrl-C ends the display; jobs continue. --json prints one snapshot.
+    """
+    settings = settings_of(home)
+    console = stdout_console()
+    if as_json:
+        print_json(asyncio.run(_read_snapshot(settings)).as_dict())
+    elif once or not console.is_terminal:
+        console.print(snapshot_view(asyncio.run(_read_snapshot(settings))))
+    else:
+        try:
+            asyncio.run(_watch(settings, console, every))
+        except KeyboardInterrupt:
+            sys.exit(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Jobs and workers at one time; `speeds` are items per minute by job."""
+
+    at: float
+    jobs: Sequence[SiteProgress]
+    workers: Sequence[Any]
+    trouble: str | None
+    speeds: dict[str, float]
+    abandoned: frozenset[str] = frozenset()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the snapshot for JSON."""
+        return {
+            "jobs": [
+                job.as_dict() | {"is_abandoned": job.job in self.abandoned} for job in self.jobs
+            ],
+            "workers": [asdict(worker) for worker in self.workers],
+            "trouble": self.trouble,
+        }
+
+
+async def _read_snapshot(settings: Settings) -> Snapshot:
+    with open_store(settings.database) as store:
+        return await take_snapshot(settings, store)
+
+
+async def _watch(settings: Settings, console: SafeConsole, every: float) -> None:
+    last: Snapshot | None = None
+    with (
+        Store(open_database(settings.database, timeout=_PATIENCE)) as store,
+        SafeLive(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            started, pause = time.monotonic(), every
+            try:
+                last = await take_snapshot(settings, store, last)
+                pause = rest_after(time.monotonic() - started, every=every)
+                live.update(snapshot_view(last), refresh=True)
+            except StoreGone as error:
+                live.update(_disconnected_view(error, last), refresh=True)
+            await asyncio.sleep(pause)
+
+
+def _disconnected_view(error: StoreGone, last: Snapshot | None) -> RenderableType:
+    problem = one_line(f"The database does not respond ({error.problem}). Reconnecting.")
+    trouble = Text(problem, style="red")
+    return Group(snapshot_view(last), Text(""), trouble) if last else trouble
+
+
+async def take_snapshot(settings: Settings, store: Store, last: Snapshot | None = None) -> Snapshot:
+    """Return all open jobs, those that ended recently, and the workers."""
+    now = SystemClock().now()
+    unfinished = await store.jobs.list(limit=None, is_open=True)
+    ended = [
+        job
+        for job in await store.jobs.list(limit=_RECENT)
+        if job.finished_at is not None and job.finished_at > now - _RECENT_SECONDS
+    ]
+    jobs = [await progress_of(store, job) for job in [*unfinished, *ended]]
+    workers, trouble = await _workers(settings)
+    abandoned = [job.id for job in unfinished if await is_abandoned(store, job, now)]
+    return Snapshot(now, jobs, workers, trouble, _speeds(jobs, now, last), frozenset(abandoned))
+
+
+async def _workers(settings: Settings) -> tuple[Sequence[Any], str | None]:
+    if settings.broker is None:
+        return (), None
+    from longline.distributed.registry import Presences  # noqa: PLC0415  # an optional part
+
+    try:
+        async with Presences.open(settings) as presences:
+            return await presences.all(), None
+    except LonglineError as error:
+        return (), str(error)
+
+
+def _speeds(jobs: Sequence[SiteProgress], now: float, last: Snapshot | None) -> dict[str, float]:
+    if last is None or now <= last.at:
+        return {}
+    before = {job.job: job.completed_items for job in last.jobs}
+    return {
+        job.job: (job.completed_items - before[job.job]) * 60 / (now - last.at)
+        for job in jobs
+        if job.job in before
+    }
+
+
+def snapshot_view(snapshot: Snapshot) -> RenderableType:
+    """Return a snapshot as people see it."""
+    parts: list[RenderableType] = [
+        Text(f"longline, {time_text(snapshot.at, seconds=True)} UTC", style="bold"),
+        Text(""),
+    ]
+    if snapshot.jobs:
+        rows = [
+            SiteRow.of_job(
+                job, snapshot.speeds.get(job.job), is_abandoned=job.job in snapshot.abandoned
+            )
+            for job in snapshot.jobs
+        ]
+        parts.append(sites_table(rows, first="job"))
+        parts += [
+            Text(one_line(f"{job.job}: {job.reason}"), style="yellow")
+            for job in snapshot.jobs
+            if job.reason
+        ]
+    else:
+        parts.append(Text("no open jobs, and none ended within the last hour"))
+    if snapshot.trouble:
+        parts += [Text(""), Text(snapshot.trouble, style="red")]
+    if snapshot.workers:
+        parts += [Text(""), _worker_table(snapshot)]
+    return Group(*parts)
+
+
+def _worker_table(snapshot: Snapshot) -> TextTable:
+    table = TextTable(
+        "worker",
+        "host",
+        "pid",
+        "processes",
+        "queues",
+        "chunks",
+        "last chunk",
+        "up for",
+        right=("pid", "processes", "chunks"),
+        drop=("host", "queues", "pid", "up for", "processes"),
+        wrap=("worker",),
+    )
+    names = short_names(worker.name for worker in snapshot.workers)
+    hosts = short_names(worker.host for worker in snapshot.workers)
+    for worker in snapshot.workers:
+        last = worker.last_taken_at
+        table.add(
+            names[worker.name],
+            hosts[worker.host],
+            worker.pid,
+            worker.processes,
+            ", ".join(worker.queues),
+            f"{worker.chunks:,}",
+            "none yet" if last is None else f"{duration_text(max(0.0, snapshot.at - last))} ago",
+            duration_text(max(0.0, snapshot.at - worker.started_at)),
+        )
+    return table
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names without the id of their host, unless two would be the same then."""
+    short = {name: _HOST_ID.sub("", name) for name in names}
+    counts = Counter(short.values())
+    return {name: one if counts[one] == 1 else name for name, one in short.items()}

@@ -1,1 +1,0 @@
-"""Export destinations other than files: S3 and PostgreSQL."""

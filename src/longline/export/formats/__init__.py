@@ -1,1 +1,0 @@
-"""The export formats, one module each."""

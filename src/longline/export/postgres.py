@@ -1,0 +1,135 @@
+"""PostgreSQL: replace a table in one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from longline.core.errors import BadOption, DestinationUnwritable, MissingExtra
+from longline.core.redaction import redact_server_url
+from longline.export.columns import ColumnType, distinct_names, quote_identifier
+from longline.export.table import Table, check_width
+
+SCHEMES = ("postgresql", "postgres")
+_MAX_COLUMNS = 1_600
+_MAX_NAME = 63
+_TIMEOUT = 15  # seconds to connect, and to wait for locks on the table
+_COMMENT = "written by longline export"
+_TYPES = {
+    ColumnType.BOOLEAN: "boolean",
+    ColumnType.INTEGER: "bigint",
+    ColumnType.NUMBER: "double precision",
+    ColumnType.TEXT: "text",
+    ColumnType.TIMESTAMP: "timestamptz",
+    ColumnType.JSON: "json",  # unchanged; jsonb refuses some texts
+}
+
+
+class PostgresTable:
+    """A table on a server. `password` is used when the address has none."""
+
+    def __init__(self, address: str, name: str, password: str | None = None) -> None:
+        self._address = address
+        self._schema, self._name = _split_name(name)
+        self._password = password
+        self.shown = f"{redact_server_url(address)} table {name}"
+
+    def numbered(self) -> PostgresTable:
+        """Return the table with the next free number."""
+        with self._connect() as connection:
+            number = 1
+            while self._comment_of(connection, f"{self._name}_{number:04}") is not None:
+                number += 1
+        return PostgresTable(
+            self._address, self._full_name(f"{self._name}_{number:04}"), self._password
+        )
+
+    def fill(self, table: Table, *, may_replace: bool = True) -> list[str]:
+        """Write all lines, and replace the table of an earlier export.
+
+        Raises:
+            DestinationUnwritable: the server refuses, or another program made the table.
+            MissingExtra: psycopg is not installed.
+        """
+        check_width(table, _MAX_COLUMNS)
+        with self._connect() as connection:
+            known = (None, _COMMENT) if may_replace else (None,)
+            if self._comment_of(connection, self._name) not in known:
+                raise DestinationUnwritable(
+                    self.shown, "a table of this name exists, and is not an export"
+                )
+            return self._replace_table(connection, table)
+
+    def _replace_table(self, connection: Any, table: Table) -> list[str]:
+        temporary = f"longline_{secrets.token_hex(6)}"
+        names = distinct_names(table.names, max_bytes=_MAX_NAME)
+        columns = zip(names, table.columns, strict=True)
+        definitions = ", ".join(
+            f"{quote_identifier(name)} {_TYPES[column.type]}" for name, column in columns
+        )
+        place = self._quoted(temporary)
+        changed = 0
+        # One transaction: readers see the old table until it is committed.
+        connection.execute(f"CREATE TABLE {place} ({definitions})")
+        with connection.cursor().copy(f"COPY {place} FROM STDIN") as copy:
+            for line in table.lines():
+                values = [_without_nul(value) for value in line]
+                changed += values != line
+                copy.write_row(values)
+        connection.execute(f"DROP TABLE IF EXISTS {self._quoted(self._name)}")
+        connection.execute(f"ALTER TABLE {place} RENAME TO {quote_identifier(self._name)}")
+        connection.execute(f"COMMENT ON TABLE {self._quoted(self._name)} IS '{_COMMENT}'")
+        return [f"NUL characters were replaced in {changed} records"] if changed else []
+
+    def _comment_of(self, connection: Any, name: str) -> str | None:
+        """Return the comment of a table, '' without one; None when it does not exist."""
+        found = connection.execute(
+            "SELECT coalesce(obj_description(c, 'pg_class'), '') FROM to_regclass(%s) AS c "
+            "WHERE c IS NOT NULL",
+            [self._quoted(name)],
+        ).fetchone()
+        return None if found is None else str(found[0])
+
+    def _full_name(self, name: str) -> str:
+        return f"{self._schema}.{name}" if self._schema else name
+
+    def _quoted(self, name: str) -> str:
+        return (
+            f"{quote_identifier(self._schema)}.{quote_identifier(name)}"
+            if self._schema
+            else quote_identifier(name)
+        )
+
+    @contextmanager
+    def _connect(self) -> Iterator[Any]:
+        try:
+            import psycopg  # noqa: PLC0415  # an extra
+        except ImportError as error:
+            raise MissingExtra("postgres", "PostgreSQL") from error
+        login: dict[str, Any] = {} if self._password is None else {"password": self._password}
+        try:
+            with psycopg.connect(self._address, connect_timeout=_TIMEOUT, **login) as connection:
+                connection.execute(f"SET lock_timeout = '{_TIMEOUT}s'")
+                yield connection
+        except psycopg.Error as error:
+            raise DestinationUnwritable(self.shown, self._redacted(error)) from error
+
+    def _redacted(self, error: Exception) -> str:
+        text = " ".join(str(error).split()).replace(self._address, redact_server_url(self._address))
+        secret = self._password or urlsplit(self._address).password
+        return text.replace(secret, "***") if secret else text
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    schema, _, table = name.rpartition(".")
+    max_bytes = _MAX_NAME - len("_0001")
+    if not table or len(table.encode()) > max_bytes or "\x00" in name:
+        raise BadOption("--table", f"{name!r} is not the name of a table, such as listings")
+    return schema, table
+
+
+def _without_nul(value: Any) -> Any:
+    return value.replace("\x00", "\ufffd") if isinstance(value, str) and "\x00" in value else value
