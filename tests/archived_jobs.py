@@ -10,8 +10,7 @@ from longline.core.clock import Clock
 from longline.core.model import Job
 from longline.engine.extractor import Collector
 from longline.engine.local import LocalEngine
-from longline.engine.options import RunOptions
-from longline.engine.runtime import Runtime
+from longline.engine.runtime import RunOptions, Runtime
 from longline.http.archive.base import Archive
 from longline.http.middleware.archive import ArchiveMiddleware
 from longline.http.middleware.redirects import RedirectMiddleware

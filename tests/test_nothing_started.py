@@ -11,7 +11,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import BadOption, ConfigError, LonglineError
 from longline.core.model import JobState
-from longline.distributed.errors import BrokerUnusable
+from longline.distributed.registry import BrokerUnusable
 from longline.limits.errors import RedisUnreachable
 from longline.orchestrator import Orchestrator
 from tests.servers import RedisServer, free_port

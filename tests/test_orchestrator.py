@@ -12,7 +12,7 @@ from longline.cli.main import cli
 from longline.config.settings import Settings
 from longline.core.errors import BadOption
 from longline.core.model import JobState
-from longline.engine.sites import SiteStatus
+from longline.engine.progress import SiteStatus
 from longline.orchestrator import Orchestrator
 from longline.storage.errors import UnknownJob
 from longline.sync import SyncOrchestrator

@@ -12,9 +12,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` do
     from longline.config.settings import Settings
     from longline.core.errors import LonglineError, SkipItem
     from longline.core.model import Cursor, Item, JobState, Record
-    from longline.engine.progress import Progress, ProgressTracker
+    from longline.engine.progress import Progress, ProgressTracker, SiteProgress, SiteStatus
     from longline.engine.report import BatchResult, ItemResult, JobReport
-    from longline.engine.sites import SiteProgress, SiteStatus
     from longline.http.messages import Page, Request
     from longline.limits.breaker import CircuitBreaker
     from longline.limits.decorator import resilient
@@ -50,8 +49,8 @@ _HOMES = {
     "Scraper": "longline.scraper",
     "Settings": "longline.config.settings",
     "SiteEnd": "longline.orchestrator",
-    "SiteProgress": "longline.engine.sites",
-    "SiteStatus": "longline.engine.sites",
+    "SiteProgress": "longline.engine.progress",
+    "SiteStatus": "longline.engine.progress",
     "SkipItem": "longline.core.errors",
     "Source": "longline.sources.base",
     "SyncOrchestrator": "longline.sync",

@@ -31,14 +31,19 @@ from longline.core.errors import (
 )
 from longline.core.html import html_table
 from longline.core.model import OPEN_STATES, Item, ItemState, Job, JobState
-from longline.engine.checkpoints import Checkpoints
 from longline.engine.extractor import Extraction
-from longline.engine.owner import handling_signals
-from longline.engine.report import BatchResult, ItemResult, JobReport, batch_result
-from longline.engine.runtime import Runtime
-from longline.engine.sites import SiteProgress, is_over, progress_of
-from longline.engine.tasks import exported, order_export, wish_for
-from longline.engine.watch import OnProgress
+from longline.engine.progress import SiteProgress, is_over, progress_of
+from longline.engine.report import (
+    BatchResult,
+    ItemResult,
+    JobReport,
+    batch_result,
+    exported,
+    order_export,
+    wish_for,
+)
+from longline.engine.runtime import Runtime, handling_signals
+from longline.engine.watch import Checkpoints, OnProgress
 from longline.http.middleware.base import Middleware
 from longline.running import JobRun, RunContext, check_ground
 from longline.sources.base import Source
@@ -48,7 +53,7 @@ from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.queue.leases import BY_HAND
+from longline.storage.queue.queue import BY_HAND
 from longline.storage.records.query import RecordQuery
 from longline.storage.store import Store, open_store
 from longline.wiring import SharedHttp, open_collector, open_shared_http, usable
@@ -481,7 +486,7 @@ class Orchestrator:
         """
         if self._settings.redis is None:
             return await progress_of(self.store, await self.store.jobs.get(job))
-        from longline.distributed.sites import Sites  # noqa: PLC0415  # an optional part
+        from longline.distributed.client import Sites  # noqa: PLC0415  # an optional part
 
         async with Sites.open(self._settings, self.store, self._clock) as sites:
             return await sites.progress(job)
@@ -502,7 +507,7 @@ class Orchestrator:
             jobs = [job.id for job in await self.store.jobs.list(limit=None, is_open=True)]
         if self._settings.redis is None:
             return await self._watched(list(jobs), seconds)
-        from longline.distributed.sites import Sites  # noqa: PLC0415  # an optional part
+        from longline.distributed.client import Sites  # noqa: PLC0415  # an optional part
 
         async with Sites.open(self._settings, self.store, self._clock) as sites:
             return await sites.wait(jobs, seconds=seconds)

@@ -15,14 +15,12 @@ from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.logging import log_context
 from longline.core.model import OPEN_STATES, Job, JobState
-from longline.engine.checkpoints import Checkpoints
+from longline.engine.extractor import tell_finished
 from longline.engine.local import LocalEngine
-from longline.engine.options import options_of
 from longline.engine.progress import ProgressTracker
 from longline.engine.report import JobReport
-from longline.engine.runtime import Runtime
-from longline.engine.tasks import tell_finished
-from longline.engine.watch import OnProgress, Watch
+from longline.engine.runtime import Runtime, options_of
+from longline.engine.watch import Checkpoints, OnProgress, Watch
 from longline.http.middleware.base import Middleware
 from longline.sources.loader import load_source
 from longline.storage.events import event_row

@@ -15,8 +15,7 @@ from longline.config.job_spec import BudgetSpec, JobSpec, RetrySpec, make_spec
 from longline.config.settings import Settings
 from longline.core.clock import Clock
 from longline.core.errors import BadOption, LayerFailed, MissingExtra
-from longline.engine.extractor import Collector
-from longline.engine.tasks import note_teardown, tear_down
+from longline.engine.extractor import Collector, note_teardown, tear_down
 from longline.http.address_policy import AddressPolicy, JobStart
 from longline.http.archive.base import Archive
 from longline.http.archive.warc import open_warc

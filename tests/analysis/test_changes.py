@@ -18,10 +18,10 @@ from longline.sources.visit import Visit
 from longline.storage.errors import UnknownJob
 from longline.storage.events import event_row
 from longline.storage.jobs import NewJob
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import ReprocessedItem
+from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 from tests.analysis.two_runs import FAILED, FILTERED, GONE, STEP, UNPAID, WRONG, Runs, keys, outcome
 from tests.scripted_site import ScriptedSite

@@ -12,9 +12,9 @@ from longline.analysis.changes import ChangeKind, RunChanges
 from longline.core.errors import FailureKind
 from longline.core.model import Item, Job, Outcome, OutcomeAction, Record
 from longline.storage.jobs import NewJob
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Completion
+from longline.storage.queue.queue import Claim
 from longline.storage.store import Store
 from tests.virtual import EPOCH
 

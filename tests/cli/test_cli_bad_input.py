@@ -21,7 +21,7 @@ from longline.core.errors import (
     StoreTooNew,
     StoreUnreachable,
 )
-from longline.engine.errors import UnknownCheckpoint
+from longline.engine.watch import UnknownCheckpoint
 from longline.orchestrator import NotResumable
 from longline.sources.loader import UnknownSource
 from longline.storage.errors import UnknownJob, UnknownRecord

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from longline.core.model import JobState
-from longline.storage.queue.leases import BY_HAND
+from longline.storage.queue.queue import BY_HAND
 from tests.conformance.grounds import AT_ONCE, EngineOn
 
 pytestmark = pytest.mark.real_time

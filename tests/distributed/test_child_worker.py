@@ -18,8 +18,8 @@ from longline.distributed.worker import ChildWorker
 from longline.drift.monitor import DriftMonitor
 from longline.storage.errors import UnknownJob
 from longline.storage.jobs import NewJob
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store, open_store
 from tests.distributed.cluster_home import LITTLE, GatedSite
 from tests.servers import RedisServer

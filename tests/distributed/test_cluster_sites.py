@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.model import Item, ItemState, Job, JobState
+from longline.distributed.client import Sites
 from longline.distributed.registry import ENDED, PROGRESS, PROGRESS_LIFETIME, Mirror
-from longline.distributed.sites import Sites
-from longline.engine.sites import SiteStatus, progress_of
+from longline.engine.progress import SiteStatus, progress_of
 from longline.storage.queue.enqueue import Discovered
 from tests.distributed.cluster_home import Home, until
 from tests.servers import RedisServer, free_port

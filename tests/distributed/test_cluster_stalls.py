@@ -19,9 +19,9 @@ from longline.distributed.client import Stalls, open_cluster
 from longline.distributed.registry import Presence, Presences
 from longline.engine.discovery import WAITED
 from longline.storage.jobs import NewJob
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Completion
+from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 from tests.engine.chunk_process import starter
 from tests.scripted_site import ScriptedSite

@@ -18,7 +18,7 @@ from longline.engine.runtime import Runtime
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Reclaim
+from longline.storage.queue.queue import Reclaim
 from longline.storage.store import Store, open_store
 from longline.wiring import open_shared_http
 from tests.virtual import VirtualClock

@@ -48,7 +48,7 @@ class Ending(Source):
 CHILD = """
 import os, sys
 from pathlib import Path
-from longline.distributed.child import Child
+from longline.distributed.celery_worker import Child
 from longline.distributed.processes import Drain
 from longline.distributed.processes import Reports
 from longline.config.settings import Settings

@@ -13,11 +13,10 @@ from aiohttp import web
 from longline.config.job_spec import make_spec
 from longline.config.settings import Settings
 from longline.core.model import ItemState, Job, JobState
-from longline.distributed.chunk_feed import More, run_chunk
+from longline.distributed.worker import More, run_chunk
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
-from longline.engine.options import RunOptions
-from longline.engine.runtime import Runtime
+from longline.engine.runtime import RunOptions, Runtime
 from longline.engine.worker import WorkEnd
 from longline.storage.jobs import NewJob
 from longline.storage.queue.chunks import Take, Taken

@@ -10,10 +10,10 @@ from aiohttp import web
 from longline.config.settings import Settings
 from longline.core.errors import DiscoveryFailed, StoreError, StoreFull
 from longline.core.model import ItemState, JobState
-from longline.engine.options import RunOptions
 from longline.engine.pause_policy import rest_or_pause
-from longline.storage.queue.leases import Reclaim
-from longline.storage.queue.outcomes import Completion
+from longline.engine.runtime import RunOptions
+from longline.storage.queue.completion import Completion
+from longline.storage.queue.queue import Reclaim
 from longline.storage.store import open_store
 from tests.engine.chunk_process import LONG, Begin, slow, starter
 from tests.scripted_site import ScriptedSite

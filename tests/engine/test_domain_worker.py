@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from longline.core.model import ItemState, Lease
-from longline.engine.options import RunOptions
+from longline.engine.runtime import RunOptions
 from longline.engine.worker import DomainWorker, StopSignal, WorkEnd
 from longline.storage.queue.chunks import TakeMore, Turn
 from tests.engine.chunk_process import LONG, Begin, Process, slow

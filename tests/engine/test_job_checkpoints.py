@@ -9,8 +9,8 @@ import pytest
 
 from longline.core.errors import StoreFull
 from longline.core.model import ItemState, JobState
-from longline.engine.checkpoints import Checkpoints
 from longline.engine.progress import Progress
+from longline.engine.watch import Checkpoints
 from tests.virtual import EPOCH
 
 PROGRESS = Progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from longline.engine.errors import NoFields
+from longline.engine.extractor import NoFields
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.storage.jobs import NewJob
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
+from longline.storage.queue.queue import Claim
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 

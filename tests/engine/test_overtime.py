@@ -12,7 +12,7 @@ from longline.core.model import OVERRAN, ItemState
 from longline.sources.base import layer
 from longline.sources.visit import Visit
 from longline.storage.queue.chunks import TakeMore
-from longline.storage.queue.leases import Reclaim
+from longline.storage.queue.queue import Reclaim
 from tests.engine.chunk_process import Begin, slow
 from tests.engine.test_overrunning import LIMIT, attempts
 from tests.little import Little

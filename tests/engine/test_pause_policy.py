@@ -9,12 +9,12 @@ import pytest
 
 from longline.core.errors import FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Lease, Outcome, OutcomeAction
-from longline.engine.options import RunOptions
 from longline.engine.pause_policy import rest_or_pause
+from longline.engine.runtime import RunOptions
 from longline.storage.events import event_row
+from longline.storage.queue.chunks import DISCOVERY_FAILED
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.outcomes import Completion
-from longline.storage.queue.standing import DISCOVERY_FAILED
 from longline.storage.store import Store, open_store
 from tests.storage.given import leased, queued, stored
 from tests.virtual import EPOCH

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from longline.core.model import ItemState, Job, JobState
-from longline.engine.checkpoints import Checkpoints
-from longline.engine.progress import ProgressTracker, rest_after
+from longline.engine.progress import Pictures, ProgressTracker, rest_after
 from longline.engine.runtime import Runtime
-from longline.engine.sites import Pictures
-from longline.engine.watch import Watch
+from longline.engine.watch import Checkpoints, Watch
 from longline.storage.database import Database, open_database
 from longline.storage.queue.queue import JobCounts, Queue
 from longline.storage.store import Store

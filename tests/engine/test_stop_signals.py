@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from longline.engine.owner import handling_signals
+from longline.engine.runtime import handling_signals
 
 
 async def heard(number: signal.Signals) -> list[str]:

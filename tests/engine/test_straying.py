@@ -17,8 +17,7 @@ import pytest
 from longline.config.settings import Settings
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
-from longline.engine.errors import StrayCancellation
-from longline.engine.extractor import is_of_the_process, no_stray_cancellation
+from longline.engine.extractor import StrayCancellation, is_of_the_process, no_stray_cancellation
 from longline.orchestrator import Orchestrator
 from tests.virtual import VirtualClock
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from longline.core.errors import FailureKind
 from longline.core.model import Cursor, Item, ItemState, JobState
-from longline.engine.options import RunOptions
 from longline.engine.pause_policy import GRACE, rest_or_pause
+from longline.engine.runtime import RunOptions
 from longline.orchestrator import Orchestrator
 from longline.sources.base import Options, Source, layer
 from longline.sources.visit import Visit

@@ -30,7 +30,7 @@ from longline.services.state import ProcessEntry, ServicesState, StateFile
 from longline.storage.jobs import NewJob
 from longline.storage.migrate import NEWEST
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
+from longline.storage.queue.queue import Claim
 from longline.storage.store import open_store
 from tests.servers import free_port
 

@@ -18,7 +18,7 @@ from redis import Redis
 
 from longline.config.errors import HomeUnwritable
 from longline.core.errors import BadOption, StoreUnreachable
-from longline.distributed.errors import BrokerUnusable
+from longline.distributed.registry import BrokerUnusable
 from longline.services.errors import ServicesBusy, ServiceUnreachable
 from longline.services.processes import find_process
 from longline.services.redis import redis_problem

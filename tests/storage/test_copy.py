@@ -23,7 +23,7 @@ from longline.storage.copy import CopyEnd, CopyResult, DatabaseCopy, SharedValue
 from longline.storage.database import Database, open_database
 from longline.storage.errors import NotCopied
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
+from longline.storage.queue.queue import Claim
 from longline.storage.schema import cells, records
 from longline.storage.store import Store
 from tests.limit_backends import SqliteStates

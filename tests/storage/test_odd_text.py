@@ -5,9 +5,9 @@ from __future__ import annotations
 from longline.core.errors import FailureKind
 from longline.core.model import Failure, Item, ItemState, JobState, Outcome, OutcomeAction, Usage
 from longline.storage.events import event_row
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.queue.outcomes import Completion
 from longline.storage.store import Store
 from tests.storage.given import leased, new_job, queued, record
 from tests.virtual import EPOCH

@@ -11,7 +11,7 @@ import pytest
 from longline.core.model import Item, ItemState, Job, JobState, OutcomeAction
 from longline.storage.queue.chunks import ChunkProgress, Take, TakeMore, Taken, Turn
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Reclaim
+from longline.storage.queue.queue import Reclaim
 from longline.storage.store import Store, open_store
 from tests.storage.given import ended, item, leased, new_job, queued, stored
 from tests.virtual import EPOCH

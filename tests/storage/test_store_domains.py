@@ -7,8 +7,7 @@ from collections import Counter
 from longline.core.errors import FailureKind
 from longline.core.model import Item, Job, OutcomeAction
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
-from longline.storage.queue.queue import Waiting
+from longline.storage.queue.queue import Claim, Waiting
 from longline.storage.store import Store
 from tests.storage.given import ended, new_job
 from tests.virtual import EPOCH

@@ -11,8 +11,8 @@ from longline.core.errors import FailureKind
 from longline.core.model import ItemState, Job, Outcome, OutcomeAction, Record, Usage
 from longline.pipeline.material import Material, unpack_material
 from longline.storage.errors import LeaseLost
-from longline.storage.queue.leases import Reclaim, Reclaimed
-from longline.storage.queue.outcomes import Completion
+from longline.storage.queue.completion import Completion
+from longline.storage.queue.queue import Reclaim, Reclaimed
 from longline.storage.store import Store
 from tests.storage.given import ended, item, leased, queued, record, stored
 from tests.virtual import EPOCH

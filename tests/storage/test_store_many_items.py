@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from longline.storage.database import Database
-from longline.storage.queue.leases import Reclaim
+from longline.storage.queue.queue import Reclaim
 from longline.storage.store import Store
 from tests.storage.given import leased, queued, stored
 from tests.virtual import EPOCH

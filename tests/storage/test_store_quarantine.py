@@ -10,8 +10,8 @@ from longline.core.errors import BadOption, FailureKind
 from longline.core.model import Item, ItemState, Job, JobState, Outcome, OutcomeAction
 from longline.storage.database import Database
 from longline.storage.errors import LeaseLost
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.queue.outcomes import Completion
 from longline.storage.queue.quarantine import (
     REPLAY_UNFINISHED,
     Quarantine,

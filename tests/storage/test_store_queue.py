@@ -13,9 +13,9 @@ from longline.core.errors import StoreUnreachable
 from longline.core.model import Item, ItemState, OutcomeAction, Usage
 from longline.storage.database import Database
 from longline.storage.errors import LeaseLost
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Completion
+from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 from tests.storage.given import ended, item, leased, new_job, queued, record, stored
 from tests.virtual import EPOCH

@@ -7,7 +7,7 @@ import pytest
 from longline.core.model import ItemState, Job, OutcomeAction
 from longline.storage.queue.chunks import Take, Taken
 from longline.storage.queue.failures import FailureQuery
-from longline.storage.queue.leases import Reclaim, Reclaimed
+from longline.storage.queue.queue import Reclaim, Reclaimed
 from longline.storage.store import Store
 from tests.storage.given import ended, queued, stored
 from tests.virtual import EPOCH

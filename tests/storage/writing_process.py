@@ -11,9 +11,9 @@ import multiprocessing
 import sys
 
 from longline.core.model import Item, Outcome, OutcomeAction, Record
+from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
-from longline.storage.queue.leases import Claim
-from longline.storage.queue.outcomes import Completion
+from longline.storage.queue.queue import Claim
 from longline.storage.store import Store, open_store
 
 AT = 1_800_000_000.0

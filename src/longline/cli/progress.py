@@ -26,9 +26,8 @@ from longline.cli.output import (
 from longline.core.clock import utc_datetime
 from longline.core.model import ItemState, Job, JobState
 from longline.core.threads import use_daemon_threads
-from longline.engine.progress import PaceStatus, Progress
+from longline.engine.progress import PaceStatus, Progress, SiteProgress
 from longline.engine.report import INTERRUPTED, JobReport
-from longline.engine.sites import SiteProgress
 from longline.orchestrator import Orchestrator
 
 STOPPING = "Finishing requests in flight. Press Ctrl-C again to stop immediately."

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
+
+from longline.core.errors import StoreError
 
 T = TypeVar("T")
 
@@ -112,3 +115,50 @@ class _Entering(AbstractAsyncContextManager[T], Generic[T]):
 def _time() -> float:
     # That of the loop: a `Clock` may be adjusted in between.
     return asyncio.get_running_loop().time()
+
+
+_FOLLOW = 60.0  # seconds between two readings of the database's clock
+
+
+class TimeServer(Protocol):
+    """What a cluster takes its time from: a `Store`."""
+
+    async def now(self) -> float:
+        """Return its time, in seconds since the epoch."""
+
+
+class SharedClock(Clock):
+    """The database's time, kept by this machine's monotonic clock.
+
+    All machines of a cluster compare the times of leases: a worker whose clock is an hour ahead
+    would consider all others dead. Until it is first set, it shows this machine's time.
+    """
+
+    def __init__(self) -> None:
+        self._zero = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        return time.monotonic() + self._zero
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+    async def follow(self, store: TimeServer) -> float:
+        """Set it by the database; return by how many seconds this machine's clock is ahead.
+
+        A slow response is less accurate than the current setting, so the clock is changed only if
+        the response proves it wrong.
+        """
+        asked = time.monotonic()
+        there = await store.now()
+        answered = time.monotonic()
+        if not there - answered <= self._zero <= there - asked:
+            self._zero = there - (asked + answered) / 2
+        return time.time() - self.now()
+
+    async def keep_following(self, store: TimeServer) -> None:
+        """Set it once a minute, until cancelled."""
+        while True:
+            await asyncio.sleep(_FOLLOW)
+            with contextlib.suppress(StoreError):  # the work itself reports it
+                await self.follow(store)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from celery import Celery
 from kombu.entity import Queue
@@ -17,10 +16,8 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption
 from longline.core.redaction import redact_server_url
-from longline.distributed.errors import BrokerUnreachable, BrokerUnusable, NoRedis
-from longline.limits.backends.redis_connection import REDIS_URL, permanent_cause
+from longline.distributed.registry import broker_of, setting_of_broker, unreachable
 
 PREFIX = "longline:broker:"
 """What the name of every key of the broker begins with."""
@@ -46,26 +43,6 @@ def make_app(settings: Settings) -> Celery:
     app = Celery("longline", broker=broker_of(settings), set_as_current=False)
     app.conf.update(_configuration(settings))
     return app
-
-
-def broker_of(settings: Settings) -> str:
-    """Return the address of the Redis that carries messages.
-
-    Raises:
-        BadOption: there is none, or it is something else.
-    """
-    address = settings.broker
-    if address is None:
-        raise NoRedis(REDIS_URL, f"set {REDIS_URL}, or run `longline up`")
-    if urlsplit(address).scheme not in ("redis", "rediss"):
-        problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
-        raise BadOption(setting_of_broker(settings), problem)
-    return address
-
-
-def setting_of_broker(settings: Settings) -> str:
-    """Return the name of the setting that the address of that Redis comes from."""
-    return "LONGLINE_BROKER_URL" if settings.broker_url else REDIS_URL
 
 
 def _configuration(settings: Settings) -> dict[str, Any]:
@@ -234,13 +211,3 @@ class Messages:
             return await asyncio.to_thread(call)
         except (KombuError, RedisError, OSError) as error:
             raise unreachable(self._address, error, self._setting) from error
-
-
-def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnreachable:
-    """Return what is wrong with a Redis that cannot be used, in one line; `setting` names it."""
-    cause = error if isinstance(error, RedisError) else error.__cause__
-    problem = permanent_cause(cause, setting) if isinstance(cause, RedisError) else None
-    if problem is not None:
-        return BrokerUnusable(address, problem, setting)
-    told = " ".join(str(error).split()).removesuffix(".")
-    return BrokerUnreachable(address, told or type(error).__name__, setting)

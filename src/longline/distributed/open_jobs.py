@@ -15,8 +15,7 @@ from longline.core.model import OPEN_STATES, Job
 from longline.distributed.processes import Reports
 from longline.engine.extractor import Collector
 from longline.engine.job_engine import JobEngine
-from longline.engine.options import options_of
-from longline.engine.runtime import Runtime
+from longline.engine.runtime import Runtime, options_of
 from longline.wiring import Fetching, SharedHttp, open_collector
 
 _LOG = logging.getLogger(__name__)

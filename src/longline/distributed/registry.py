@@ -6,17 +6,44 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.errors import BadOption
+from longline.core.errors import BadOption, LonglineError
 from longline.core.model import JobState
 from longline.core.redaction import redact_server_url
-from longline.distributed.app import broker_of, setting_of_broker, unreachable
-from longline.distributed.errors import BrokerUnreachable, BrokerUnusable
-from longline.engine.sites import SiteProgress, SiteStatus
+from longline.engine.progress import SiteProgress, SiteStatus
+from longline.limits.backends.redis_connection import REDIS_URL, permanent_cause
+
+# ---------------- Errors of the broker that workers share
+
+
+class NoRedis(BadOption):
+    """No Redis is named; `option` is the setting for it, `problem` says what to do."""
+
+    message = "a cluster needs Redis: {problem}"
+
+
+class BrokerUnreachable(LonglineError):
+    """No message can be sent to workers; the work itself is in the database."""
+
+    exit_code = 2
+    address: str
+    problem: str
+    setting: str = "LONGLINE_REDIS_URL"
+    message = "Redis at {address} cannot be used ({problem})"
+    hint = "Start it with `longline up`, or check {setting}, for example redis://127.0.0.1:6379/0."
+
+
+class BrokerUnusable(BrokerUnreachable):
+    """Redis answers, but cannot be used as it is; `problem` says what to change."""
+
+    message = "Redis at {address} cannot be used: {problem}"
+    hint = ""
+
 
 WORKER = "longline:worker:"
 """Before the name of a worker: a hash with the fields of `Presence`."""
@@ -231,3 +258,33 @@ _NUMBERS = (
 
 def _moment(text: str) -> float | None:
     return float(text) if text else None
+
+
+def broker_of(settings: Settings) -> str:
+    """Return the address of the Redis that carries messages.
+
+    Raises:
+        BadOption: there is none, or it is something else.
+    """
+    address = settings.broker
+    if address is None:
+        raise NoRedis(REDIS_URL, f"set {REDIS_URL}, or run `longline up`")
+    if urlsplit(address).scheme not in ("redis", "rediss"):
+        problem = "must be an address of Redis, such as redis://127.0.0.1:6379/0"
+        raise BadOption(setting_of_broker(settings), problem)
+    return address
+
+
+def setting_of_broker(settings: Settings) -> str:
+    """Return the name of the setting that the address of that Redis comes from."""
+    return "LONGLINE_BROKER_URL" if settings.broker_url else REDIS_URL
+
+
+def unreachable(address: str, error: BaseException, setting: str) -> BrokerUnreachable:
+    """Return what is wrong with a Redis that cannot be used, in one line; `setting` names it."""
+    cause = error if isinstance(error, RedisError) else error.__cause__
+    problem = permanent_cause(cause, setting) if isinstance(cause, RedisError) else None
+    if problem is not None:
+        return BrokerUnusable(address, problem, setting)
+    told = " ".join(str(error).split()).removesuffix(".")
+    return BrokerUnreachable(address, told or type(error).__name__, setting)

@@ -15,19 +15,17 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from longline.config.settings import Settings
-from longline.core.clock import sleep_or_wake
+from longline.core.clock import SharedClock, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError, StoreTooNew, StoreUnreachable
 from longline.core.model import Job
 from longline.core.threads import Threads
-from longline.distributed.app import QUEUES, Messages, broker_of
-from longline.distributed.clock import SharedClock
-from longline.distributed.errors import BrokerUnreachable
+from longline.distributed.app import QUEUES, Messages
 from longline.distributed.processes import Consumer, WorkerOptions
-from longline.distributed.registry import Mirror, Presence, Presences
+from longline.distributed.registry import BrokerUnreachable, Mirror, Presence, Presences, broker_of
 from longline.distributed.sweeper import Children, Sweeper
-from longline.engine.committer import first_of
-from longline.engine.owner import handling_signals, this_host, this_run
-from longline.engine.sites import Pictures
+from longline.engine.owner import this_host, this_run
+from longline.engine.progress import Pictures
+from longline.engine.runtime import first_of, handling_signals
 from longline.limits.backends.redis import open_redis_backends
 from longline.limits.backends.redis_connection import permanent_cause
 from longline.storage.store import Store, open_store

@@ -15,13 +15,12 @@ from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.core.model import Job, JobState
 from longline.distributed.app import FETCH, OUTPUT, PROCESS, QUEUES, Messages
-from longline.distributed.errors import BrokerUnreachable
+from longline.distributed.registry import BrokerUnreachable
 from longline.distributed.task_runner import free_among
-from longline.engine.heartbeat import LEASE
-from longline.engine.options import options_of
 from longline.engine.owner import dead_among, killed_among, living_among, parent_of, process_of
 from longline.engine.pause_policy import rest_or_pause
-from longline.storage.queue.leases import MOST_DEATHS, Reclaim, Reclaimed
+from longline.engine.runtime import LEASE, options_of
+from longline.storage.queue.queue import MOST_DEATHS, Reclaim, Reclaimed
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store
 

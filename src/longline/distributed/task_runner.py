@@ -9,11 +9,15 @@ from collections.abc import Iterable
 from longline.core.clock import Clock
 from longline.core.errors import LonglineError, StoreError
 from longline.distributed.open_jobs import OpenJobs
-from longline.engine.committer import beside
-from longline.engine.extractor import is_of_the_process, no_stray_cancellation
-from longline.engine.heartbeat import HEARTBEAT, LEASE
+from longline.engine.extractor import (
+    in_time,
+    in_words,
+    is_of_the_process,
+    no_stray_cancellation,
+    tell_finished,
+)
 from longline.engine.owner import dead_among, killed_among, this_child
-from longline.engine.tasks import in_time, in_words, tell_finished
+from longline.engine.runtime import HEARTBEAT, LEASE, beside
 from longline.export.tasks import ExportOutcome, export_job, request_of
 from longline.storage.queue.tasks import Task, TaskClaim, TaskKind
 from longline.storage.store import Store

@@ -11,27 +11,98 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from longline.config.settings import Settings
-from longline.core.clock import Clock, sleep_or_wake
+from longline.core.clock import Clock, SharedClock, sleep_or_wake
 from longline.core.errors import LonglineError, StoreError
-from longline.core.model import Job, JobState
+from longline.core.model import Job, JobState, Lease
 from longline.distributed.app import Messages
-from longline.distributed.chunk_feed import run_chunk
-from longline.distributed.clock import SharedClock
-from longline.distributed.errors import BrokerUnreachable
 from longline.distributed.open_jobs import Opened, OpenJobs
 from longline.distributed.processes import ALIVE, Drain, Reports
+from longline.distributed.registry import BrokerUnreachable
 from longline.distributed.sweeper import offer
 from longline.distributed.task_runner import TaskRunner
-from longline.engine.committer import first_of
-from longline.engine.heartbeat import LEASE
+from longline.engine.job_engine import JobEngine
 from longline.engine.owner import own_among, this_child
-from longline.engine.runtime import Runtime
+from longline.engine.runtime import LEASE, Runtime, beside, first_of
+from longline.engine.worker import WorkEnd
 from longline.storage.errors import UnknownJob
-from longline.storage.queue.chunks import Take, TakeMore, Taken
-from longline.storage.queue.leases import MOST_DEATHS, Reclaim
+from longline.storage.queue.chunks import Take, TakeMore, Taken, Turn
+from longline.storage.queue.queue import MOST_DEATHS, Reclaim
 from longline.storage.queue.tasks import TaskKind
 from longline.storage.store import Store, open_store
 from longline.wiring import open_shared_http
+
+# ---------------- Chunks as a feed of leases: a worker of a cluster takes the next before it runs
+
+More = Callable[[], Awaitable[TakeMore | None]]
+"""Returns what to take next; None: no more are wanted."""
+
+
+class ChunkFeed:
+    """Marks chunks as done and takes others of the same job and domain, in one transaction.
+
+    Args:
+        store: the database.
+        clock: what time it is.
+        taken: the first chunk.
+        more: returns what to take next; without it, nothing more is taken.
+        on_taken: called for each chunk that was taken.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        taken: Taken,
+        more: More | None,
+        on_taken: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._job = taken.job
+        self._domain = taken.leases[0].domain
+        self._more = more
+        self._on_taken = on_taken
+        self._chunks: dict[str, list[int]] = {}
+        self._note(taken)
+
+    async def __call__(self, emptied: Sequence[str], wanted: int) -> Sequence[Lease]:
+        done = [(chunk, owner) for owner in emptied for chunk in self._chunks.pop(owner, ())]
+        wish = await self._more() if wanted and self._more is not None else None
+        if wish is None:
+            for chunk, owner in done:
+                await self._store.chunks.finish(chunk, owner, self._clock.now())
+            return ()
+        count = -(-wanted // wish.size)
+        then = replace(wish, domain=self._domain, busy=frozenset())
+        several = await self._store.chunks.turn(Turn(self._job, done, then, count))
+        for taken in several:
+            self._note(taken)
+        return [lease for taken in several for lease in taken.leases]
+
+    def _note(self, taken: Taken) -> None:
+        self._chunks.setdefault(taken.owner, []).append(taken.chunk)
+        self._on_taken()
+
+
+async def run_chunk(
+    engine: JobEngine,
+    taken: Taken,
+    *,
+    store: Store,
+    clock: Clock,
+    seconds: float,
+    more: More | None = None,
+    on_taken: Callable[[], None] = lambda: None,
+) -> WorkEnd:
+    """Work on a chunk that was taken, and on those that `more` asks for, and mark them done.
+
+    Raises:
+        StoreError: the database does not take any more. The chunk is lost then, and the sweeper
+            offers what was in it again.
+    """
+    feed = ChunkFeed(store, clock, taken, more, on_taken)
+    return await engine.work(taken.leases, feed=feed, seconds=seconds)
+
 
 _LOOK = 0.2  # seconds between looks at whether there is more to do, or the end has come
 _RAREST_LOOK = 2.0  # a thousand processes that look five times a second would be a load
@@ -408,7 +479,7 @@ class ChildWorker:
 
     def keeping_time(self) -> AbstractAsyncContextManager[None]:
         """Return a block in which the clock is set from time to time."""
-        return self._clock.following(self._store)
+        return beside(self._clock.keep_following(self._store))
 
     def _is_to_end(self) -> bool:
         return self._drain.has_begun

@@ -33,7 +33,7 @@ from longline.drift.profiles import Profile, Shape, ShapeCache, shape_of, shape_
 from longline.drift.uniformity import ALIKE
 from longline.sources.base import Source
 from longline.storage.events import EventRow, event_row
-from longline.storage.queue.outcomes import Completion
+from longline.storage.queue.completion import Completion
 from longline.storage.records.profiles import CommittedItem, DriftResult, StoredProfile
 from longline.storage.store import Store
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from longline.core.clock import Clock, WaitTimer
 from longline.core.errors import DiscoveryFailed, FailureKind, LonglineError, StoreError
 from longline.core.model import Cursor, Item
-from longline.engine.committer import beside
 from longline.engine.extractor import Collector, is_of_the_process, no_stray_cancellation
-from longline.engine.heartbeat import HEARTBEAT, LEASE
 from longline.engine.owner import dead_among
 from longline.engine.pause_policy import TimeLimit
+from longline.engine.runtime import HEARTBEAT, LEASE, beside
 from longline.http.errors import RobotsDisallowed
 from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
 from longline.sources.visit import Visit

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from longline.core.clock import Clock
 from longline.core.errors import (
@@ -27,8 +27,15 @@ from longline.core.errors import (
     text_of,
 )
 from longline.core.logging import log_context
-from longline.core.model import Failure, Item, Outcome, OutcomeAction, Record, Usage
-from longline.engine.errors import NoFields, StrayCancellation
+from longline.core.model import (
+    Failure,
+    Item,
+    Job,
+    Outcome,
+    OutcomeAction,
+    Record,
+    Usage,
+)
 from longline.http.messages import origin_of
 from longline.http.middleware.base import Middleware
 from longline.limits.errors import BudgetSpent, CircuitOpen, Deferred
@@ -37,6 +44,8 @@ from longline.pipeline.pipeline import Pipeline
 from longline.sources.base import Layer, Source
 from longline.sources.visit import Visit
 from longline.storage.columns import sanitize_text
+from longline.storage.events import event_row
+from longline.storage.store import Store
 
 # ---------------- What a source's code raises that would end more than its item
 
@@ -320,3 +329,100 @@ def _later(error: CircuitOpen | Deferred, visit: Visit, *, is_for_domain: bool) 
 
 def _is_of(item: Item, error: FetchError) -> bool:
     return error.host.lower() == origin_of(item.url)[1]
+
+
+class NoFields(LayerFailed):
+    """The code of a layer did not return fields by name; `problem` is the type it returned."""
+
+    message = "layer {layer} returned {returned}, not fields by name"
+
+    @property
+    def returned(self) -> str:
+        if self.problem == "NoneType":
+            return "nothing"
+        return f"{'an' if self.problem[0] in 'aeiou' else 'a'} {self.problem}"
+
+
+class StrayCancellation(LonglineError):
+    """The code of a source raised a cancellation that nothing asked for."""
+
+    message = "something that the source awaited was cancelled (asyncio.CancelledError)"
+
+
+class TookTooLong(LonglineError):
+    """A call into the source exceeded its time limit."""
+
+    seconds: float
+    message = "it took longer than {seconds:g} s"
+
+
+T = TypeVar("T")
+
+_LETTING_GO = 15.0  # seconds to be torn down in: less than a worker has that is to end
+
+
+async def tell_finished(store: Store, collector: Collector, job: Job, clock: Clock) -> str | None:
+    """Call `Source.finished`; return what went wrong, which is an event of the job, too.
+
+    Raises:
+        StoreError: the database does not take any more.
+    """
+    visit = collector.visit(cursor=job.cursor)
+    raised = await _raised(lambda: collector.source.finished(visit))
+    if isinstance(raised, StoreError):
+        raise raised
+    if raised is None:
+        return None
+    problem = f"the source could not note that the job is complete: {in_words(raised)}"
+    await store.events.append(
+        event_row(job.id, clock.now(), "source.finished.failed", reason=problem)
+    )
+    return problem
+
+
+async def tear_down(source: Source) -> str | None:
+    """Call `Source.teardown`; return what it raised, in words, or that it did not end."""
+    raised = await _raised(lambda: in_time(source.teardown(), _LETTING_GO))
+    return None if raised is None else in_words(raised)
+
+
+async def note_teardown(store: Store, job: str, clock: Clock, *, source: str, raised: str) -> str:
+    """Note in the journal of a job what tearing its source down raised; return it as a sentence."""
+    problem = f"the source {source} could not be torn down: {raised}"
+    if job:
+        with contextlib.suppress(StoreError):  # whose own end says more, and what is kept is safe
+            at = clock.now()
+            await store.events.append(event_row(job, at, "source.teardown.failed", reason=problem))
+    return problem
+
+
+async def in_time(work: Awaitable[T], seconds: float) -> T:
+    """Await a source's own code for so many seconds at most.
+
+    Raises:
+        TookTooLong: it had not come to its end by then, and was broken off.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await work
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TookTooLong(seconds) from error
+
+
+def in_words(error: BaseException) -> str:
+    """Return what a source's own code raised as a text that can be stored and shown."""
+    return sanitize_text(str(error) if isinstance(error, LonglineError) else repr(error))
+
+
+async def _raised(work: Callable[[], Awaitable[None]]) -> BaseException | None:
+    """Return what the source's own code raised; a cancellation of the task goes through."""
+    try:
+        with no_stray_cancellation():
+            await work()
+    except BaseException as error:  # the edge of a job: its records are stored already
+        if is_of_the_process(error):
+            raise
+        return error
+    return None

@@ -14,18 +14,15 @@ from functools import partial
 from longline.core.errors import DiscoveryFailed, LonglineError
 from longline.core.model import ItemState, Job, JobState, Lease
 from longline.drift.monitor import DriftMonitor
-from longline.engine.committer import first_of
 from longline.engine.discovery import Discovery
 from longline.engine.extractor import Collector
-from longline.engine.heartbeat import Beating, stop_reason
-from longline.engine.options import RunOptions
 from longline.engine.pause_policy import GRACE, TimeLimit, rest_or_pause
-from longline.engine.runtime import Runtime
+from longline.engine.runtime import Beating, RunOptions, Runtime, first_of, stop_reason
 from longline.engine.worker import Diary, DomainWorker, Feed, StopSignal, WorkEnd
 from longline.http.errors import RobotsDisallowed
 from longline.storage.events import event_row
-from longline.storage.queue.outcomes import Completion
-from longline.storage.queue.standing import DISCOVERY_FAILED
+from longline.storage.queue.chunks import DISCOVERY_FAILED
+from longline.storage.queue.completion import Completion
 
 OnCommit = Callable[[Completion, ItemState | None], None]
 """Called with what was committed and the new state of the item, None when its lease was lost."""

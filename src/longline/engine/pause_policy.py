@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from longline.core.errors import FailureKind
 from longline.core.model import JobState
-from longline.engine.options import RunOptions
+from longline.engine.runtime import RunOptions
 from longline.limits.budget import Budget, BudgetUsage, exceeded_limit
 from longline.limits.errors import BudgetSpent
 from longline.storage.queue.queue import Waiting

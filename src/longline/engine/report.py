@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from longline.core.html import html_table
-from longline.core.model import Caveats, ItemState, JobState
+from longline.core.model import OPEN_STATES, Caveats, ItemState, Job, JobState
+from longline.engine.owner import dead_among
 from longline.engine.progress import Progress
+from longline.export.export import ExportRequest
+from longline.export.tasks import export_job, export_task, prepare_for_task
+from longline.storage.queue.tasks import Task, TaskKind
 from longline.storage.store import Store
 
 _EXIT_CODES = {
@@ -149,3 +153,83 @@ def _item_result(row: Mapping[str, Any], scores: Mapping[str, float | None]) -> 
         stored=is_stored,
         error=None if is_stored else row["reason"],
     )
+
+
+# ---------------- Orders as people see them: who is at which, and which are not wanted any more
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Exports that were taken back, and those that were not, since somebody writes them now."""
+
+    dropped: Sequence[Task] = ()
+    under_way: Sequence[Task] = ()
+
+
+def holder_of(order: Task, at: float) -> str | None:
+    """Return who is at an order, as far as is known; None when nobody alive is."""
+    owner = order.owner
+    return None if owner is None or order.is_free(at, dead_among([owner])) else owner
+
+
+async def take_back(store: Store, job: Job, output: str | None = None) -> Taken:
+    """Drop the orders to write the records of a job; with `output`, only those to write there.
+
+    One that somebody is at is left: what it replaces may be gone already.
+    """
+    at = await store.now()
+    dropped = [
+        order
+        for order in await _exports(store, job, output)
+        if await store.tasks.drop(order, at, dead_among([order.owner] if order.owner else []))
+    ]
+    return Taken(dropped, await _exports(store, job, output))
+
+
+async def _exports(store: Store, job: Job, output: str | None) -> list[Task]:
+    return [
+        order
+        for order in await store.tasks.of(job.id)
+        if order.kind is TaskKind.EXPORT and output in (None, order.what.get("output"))
+    ]
+
+
+# ---------------- The records of a job that is run with an export: written at its end, here or by
+
+
+def wish_for(output: str | None, engine: str) -> ExportRequest | None:
+    """Return the wish to write records there, an absolute path if it is one; None: nowhere.
+
+    Raises:
+        BadOption: they cannot be written there.
+    """
+    if output is None:
+        return None
+    return prepare_for_task(ExportRequest(output), option="--export", by_worker=engine == "celery")
+
+
+async def order_export(store: Store, job: Job, wish: ExportRequest) -> None:
+    """Have a worker write the records of a job once that has ended."""
+    at = await store.now()
+    await store.tasks.place(export_task(wish, job.id, at, is_after_end=True))
+
+
+async def exported(
+    store: Store, report: JobReport, wish: ExportRequest, *, engine: str
+) -> JobReport:
+    """Return a report that tells where the records are, or will be; they are written if need be.
+
+    Raises:
+        StoreError: the database does not answer.
+    """
+    if engine == "celery":
+        return report.with_output(wish.output)
+    if report.state in OPEN_STATES:
+        return replace(report, unwritten="the job has not ended: its records are not written yet")
+    job = await store.jobs.get(report.job)
+    end = await export_job(store, job, wish, is_after_end=True)
+    await store.events.append(end.as_event(job.id, await store.now()))
+    return replace(report, unwritten=end.reason) if end.reason else report.with_output(end.output)
+
+
+# ---------------- The end of a source: told that its job is complete, and torn down

@@ -22,11 +22,9 @@ from longline.core.model import (
     OutcomeAction,
     Usage,
 )
-from longline.engine.committer import CommitQueue, completion_of, first_of
 from longline.engine.extractor import Collector
-from longline.engine.options import RunOptions
-from longline.engine.runtime import Runtime
-from longline.storage.queue.outcomes import Completion, spent_on
+from longline.engine.runtime import CommitQueue, RunOptions, Runtime, completion_of, first_of
+from longline.storage.queue.completion import Completion, spent_on
 
 _GRACE = 0.1  # of the time limit, for what is in flight when it is reached
 _LONGEST_GRACE = 60.0

@@ -30,7 +30,8 @@ from longline.config.settings import Settings, prepare_home
 from longline.core.clock import SystemClock
 from longline.core.errors import BadOption
 from longline.core.model import QuestionState
-from longline.engine.owner import dead_among, handling_signals, this_run
+from longline.engine.owner import dead_among, this_run
+from longline.engine.runtime import handling_signals
 from longline.enrichment.phase import Phase, PhaseProgress, PhaseReport, PhaseState
 from longline.enrichment.queueing import queries_of, queue_records
 from longline.enrichment.servers import open_enricher, task_limiter

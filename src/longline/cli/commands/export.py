@@ -22,7 +22,7 @@ from longline.config.validation_messages import nearest
 from longline.core.errors import BadOption, MissingExtra, OptionNeeds
 from longline.core.output import binary_stdout, discard_stdout
 from longline.engine.owner import in_words
-from longline.engine.tasks import take_back
+from longline.engine.report import take_back
 from longline.export.columns import Rows, parse_columns
 from longline.export.export import (
     NO_RECORDS,

@@ -30,10 +30,10 @@ from longline.core.model import OPEN_STATES, ItemState, Job
 from longline.core.output import sanitize
 from longline.drift.monitor import accept_profile
 from longline.drift.report import drift_of, sources_watched
-from longline.engine.checkpoints import Checkpoints
 from longline.engine.owner import in_words, is_abandoned
 from longline.engine.progress import ProgressTracker
-from longline.engine.tasks import holder_of
+from longline.engine.report import holder_of
+from longline.engine.watch import Checkpoints
 from longline.export.atomic_files import atomic_write
 from longline.storage.queue.failures import FailedItem, FailureQuery
 from longline.storage.queue.tasks import Task, TaskKind

@@ -32,8 +32,7 @@ from longline.config.settings import Settings
 from longline.core.clock import SystemClock
 from longline.core.errors import LonglineError
 from longline.engine.owner import is_abandoned
-from longline.engine.progress import rest_after
-from longline.engine.sites import SiteProgress, progress_of
+from longline.engine.progress import SiteProgress, progress_of, rest_after
 from longline.storage.database import open_database
 from longline.storage.errors import StoreGone
 from longline.storage.store import Store, open_store

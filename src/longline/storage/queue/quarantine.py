@@ -28,7 +28,7 @@ from longline.storage.database import Database
 from longline.storage.errors import LeaseLost
 from longline.storage.events import EventRow, append_events, event_row
 from longline.storage.jobs import finish_job
-from longline.storage.queue.outcomes import (
+from longline.storage.queue.completion import (
     Completion,
     Sighting,
     complete_all,

@@ -20,7 +20,7 @@ from longline.core.model import OPEN_STATES, JobState
 from longline.storage.columns import decoding
 from longline.storage.database import Database
 from longline.storage.events import EventRow, append_events, event_row
-from longline.storage.queue.leases import MOST_DEATHS
+from longline.storage.queue.queue import MOST_DEATHS
 from longline.storage.schema import cells, jobs
 
 ROOM = "orders"
