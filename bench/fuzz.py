@@ -15,9 +15,9 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.command_tree import commands
+from tests.fork_server import ForkServer
 from tests.fuzzer import Case, Fuzzer
-from tests.hostile_world import attacking_site, make_world
-from tests.invocations import ForkServer
+from tests.hostile_data import attacking_site, make_world
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tests.scripted_site import ScriptedSite
 from tests.servers import PostgresServer, RedisServer, postgres_running, redis_running
 from tests.virtual import VirtualClock, VirtualLoop
 
-_WAITING = {"distributed", "services", "judge"}
+_WAITING = {"distributed", "services", "httpbin"}
 
 # A busy machine is not a failure: no test is judged by the time that an example takes.
 settings.register_profile("longline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,12 +59,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(scope="module")
 def closed_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A redis-server that wants a password."""
-    folder = tmp_path_factory.mktemp("closed")
-    server = RedisServer(folder, options=("--requirepass", "right"))
-    server.start()
-    yield server
-    server.kill()
+    """A redis-server that requires a password."""
+    with redis_running(tmp_path_factory.mktemp("closed"), "--requirepass", "right") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

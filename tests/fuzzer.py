@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 
 from tests.command_tree import commands
-from tests.hostile_world import ATTACK, World, env_of
-from tests.invocations import ForkServer, Invocation, Result
+from tests.fork_server import ForkServer, Invocation, Result
+from tests.hostile_data import ATTACK, World, env_of
 
 CODES = frozenset({0, 1, 2, 3, 4, 130})
 TIMEOUT = 60.0

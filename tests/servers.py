@@ -110,8 +110,8 @@ class PostgresServer:
             psutil.wait_procs(children, timeout=_PATIENCE)
 
     @contextlib.contextmanager
-    def holding_its_breath(self) -> Iterator[None]:
-        """Have it say nothing at all, as a machine that is stopped does."""
+    def suspended(self) -> Iterator[None]:
+        """Suspend all its processes: it answers nothing, as a stopped machine does."""
         assert self.process is not None
         postmaster = psutil.Process(self.process.pid)
         stopped = [postmaster, *postmaster.children(recursive=True)]
@@ -176,9 +176,9 @@ def until(is_so: Callable[[], bool], what: str) -> None:
 
 
 @contextlib.contextmanager
-def redis_running(folder: Path) -> Iterator[RedisServer]:
-    """Give a redis-server of one's own."""
-    server = RedisServer(folder)
+def redis_running(folder: Path, *options: str) -> Iterator[RedisServer]:
+    """Run a redis-server with these options."""
+    server = RedisServer(folder, options=options)
     server.start()
     try:
         yield server
@@ -188,7 +188,7 @@ def redis_running(folder: Path) -> Iterator[RedisServer]:
 
 @contextlib.contextmanager
 def postgres_running() -> Iterator[PostgresServer]:
-    """Give a PostgreSQL server of one's own."""
+    """Run a PostgreSQL server."""
     # Not below pytest's own folders, which are closed to the user that PostgreSQL runs as.
     with tempfile.TemporaryDirectory() as folder:
         server = PostgresServer(Path(folder))

@@ -84,7 +84,7 @@ async def test_a_refused_password_leaves_no_job(
     assert await jobs_after(home, source, error, engine=engine, redis_url=url) == []
 
 
-async def test_a_redis_that_takes_no_messages_leaves_no_job(
+async def test_a_full_redis_leaves_no_job(
     tmp_path: Path, source: str, full_redis: RedisServer
 ) -> None:
     home, url = tmp_path / "home", full_redis.url
@@ -92,7 +92,7 @@ async def test_a_redis_that_takes_no_messages_leaves_no_job(
     assert await jobs_after(home, source, BrokerUnusable, engine="celery", broker_url=url) == []
 
 
-async def test_a_redis_that_is_only_away_leaves_a_job_for_a_worker_to_find(
+async def test_an_unreachable_redis_leaves_a_job_for_a_worker(
     tmp_path: Path, source: str, logged: list[str]
 ) -> None:
     settings = Settings(
@@ -109,7 +109,7 @@ async def test_a_redis_that_is_only_away_leaves_a_job_for_a_worker_to_find(
     assert ":word@" not in sentence
 
 
-async def test_a_contact_that_is_none_leaves_no_job(tmp_path: Path, source: str) -> None:
+async def test_an_invalid_contact_leaves_no_job(tmp_path: Path, source: str) -> None:
     assert await jobs_after(tmp_path / "home", source, ConfigError, contact="nobody") == []
 
 

@@ -51,7 +51,7 @@ def orchestrator_in(home: Path, clock: VirtualClock) -> Orchestrator:
     return Orchestrator(settings=Settings(home=home, concurrency=4), clock=clock)
 
 
-async def test_side_by_side_sites_take_as_long_as_the_slowest(
+async def test_parallel_sites_take_as_long_as_the_slowest(
     sites: list[str], tmp_path: Path, clock: VirtualClock
 ) -> None:
     began = clock.now()
@@ -62,7 +62,7 @@ async def test_side_by_side_sites_take_as_long_as_the_slowest(
     assert 30 <= clock.now() - began < 40
 
 
-async def test_one_by_one_they_take_as_long_as_all_of_them(
+async def test_sequential_sites_take_as_long_as_all_together(
     sites: list[str], tmp_path: Path, clock: VirtualClock
 ) -> None:
     began = clock.now()
@@ -72,7 +72,7 @@ async def test_one_by_one_they_take_as_long_as_all_of_them(
     assert clock.now() - began >= 60
 
 
-async def test_a_site_that_cannot_run_leaves_the_others_alone(
+async def test_a_site_that_cannot_run_does_not_affect_others(
     sites: list[str], tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with orchestrator_in(tmp_path, clock) as longline:
@@ -83,7 +83,7 @@ async def test_a_site_that_cannot_run_leaves_the_others_alone(
     assert sound.exit_code == 0
 
 
-async def test_a_site_whose_own_code_fails_at_the_end_leaves_the_others_alone(
+async def test_a_site_whose_finished_hook_fails_does_not_affect_others(
     sites: list[str], tmp_path: Path, clock: VirtualClock, logged: list[str]
 ) -> None:
     odd = tmp_path / "odd.py"
@@ -97,7 +97,7 @@ async def test_a_site_whose_own_code_fails_at_the_end_leaves_the_others_alone(
     assert "ZeroDivisionError" in logged[0]
 
 
-async def test_after_an_interrupt_no_more_sites_are_begun(
+async def test_no_site_starts_after_an_interrupt(
     sites: list[str], tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with orchestrator_in(tmp_path, clock) as longline:
@@ -140,7 +140,7 @@ def folder(tmp_path: Path, sites: list[str], monkeypatch: pytest.MonkeyPatch) ->
     return folder
 
 
-async def test_broken_files_do_not_keep_the_others_from_running(
+async def test_invalid_files_do_not_stop_the_others(
     folder: Path, tmp_path: Path, clock: VirtualClock
 ) -> None:
     settings = Settings(home=tmp_path, sources=(folder,))
@@ -154,7 +154,7 @@ async def test_broken_files_do_not_keep_the_others_from_running(
     assert all(end.error is not None and end.exit_code == 2 for end in others)
 
 
-async def test_files_that_are_all_broken_are_all_reported(
+async def test_all_invalid_files_are_reported(
     folder: Path, tmp_path: Path, clock: VirtualClock
 ) -> None:
     (folder / "a_good.yaml").unlink()
@@ -181,7 +181,7 @@ def test_run_all_reports_broken_files_and_exits_with_2(folder: Path, tmp_path: P
     assert all(site.get("error") for site in told["sites"] if site["source"] != "quick")
 
 
-async def test_no_sites_at_all_are_refused(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_an_empty_list_of_sites_is_refused(tmp_path: Path, clock: VirtualClock) -> None:
     async with orchestrator_in(tmp_path, clock) as longline:
         with pytest.raises(BadOption) as caught:
             await longline.scrape_all_sites()
@@ -189,7 +189,7 @@ async def test_no_sites_at_all_are_refused(tmp_path: Path, clock: VirtualClock) 
     assert caught.value.option == "--all"
 
 
-async def test_the_progress_of_a_site_is_what_the_database_says(
+async def test_the_progress_of_a_site_comes_from_the_database(
     sites: list[str], tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with orchestrator_in(tmp_path, clock) as longline:

@@ -59,7 +59,7 @@ def test_a_home_is_private_even_in_a_folder_of_a_group(tmp_path: Path) -> None:
     assert mode(tmp_path / "home") & 0o777 == 0o700
 
 
-def test_a_home_behind_a_link_is_looked_at(tmp_path: Path) -> None:
+def test_a_home_behind_a_link_is_checked(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real").chmod(0o755)
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -67,14 +67,14 @@ def test_a_home_behind_a_link_is_looked_at(tmp_path: Path) -> None:
     assert [one.path for one in exposed_in(tmp_path / "link")] == [(tmp_path / "real").resolve()]
 
 
-def test_a_folder_of_all_is_no_folder_of_a_group(tmp_path: Path) -> None:
+def test_a_world_readable_folder_is_not_a_group_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o775)
     make_private_file(tmp_path / "one")
 
     assert mode(tmp_path / "one") == 0o600
 
 
-def test_what_is_there_keeps_its_mode_and_content(tmp_path: Path) -> None:
+def test_existing_files_keep_mode_and_content(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("x")
     (tmp_path / "one").chmod(0o644)
 
@@ -135,7 +135,7 @@ def test_a_shared_home_is_only_closed_to_others(old_home: Path) -> None:
     assert mode(old_home / "longline.sqlite") == 0o660
 
 
-def test_to_pass_through_a_folder_is_no_exposure(tmp_path: Path) -> None:
+def test_an_executable_only_folder_is_not_exposed(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
 
     assert list(exposed_in(tmp_path)) == []

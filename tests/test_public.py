@@ -42,7 +42,7 @@ def imports_of(module: ModuleType) -> set[str]:
 
 
 @pytest.mark.parametrize("name", longline.__all__)
-def test_every_public_name_can_be_had(name: str) -> None:
+def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(longline, name).__module__.startswith("longline.")
 
 
@@ -55,7 +55,7 @@ def test_a_public_name_is_the_thing_itself() -> None:
     assert longline.Orchestrator is Orchestrator
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Nothing"):
         getattr(longline, "Nothing")  # noqa: B009  # the attribute is not there, and mypy knows
 

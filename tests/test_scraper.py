@@ -9,7 +9,7 @@ import pytest
 from longline.core.errors import BadOption
 from longline.core.model import JobState
 from longline.scraper import Scraper, ScrapeResult
-from tests.little import Little
+from tests.sample_sources import PageSource
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -18,7 +18,7 @@ def scraper(site: ScriptedSite, clock: VirtualClock, home: Path, **spec: object)
     options = {"site": site.url, "count": 3}
     for number in range(3):
         site.says(f"/item/{number}", f"text {number}")
-    return Scraper(f"{Little.__module__}:Little", options, home=home, clock=clock, **spec)
+    return Scraper(f"{PageSource.__module__}:PageSource", options, home=home, clock=clock, **spec)
 
 
 async def test_a_scraper_that_finds_everything_has_completed(
@@ -36,7 +36,7 @@ async def test_a_scraper_that_finds_everything_has_completed(
     assert result.stats["stored"] == 3
 
 
-async def test_what_went_wrong_is_told_beside_what_was_found(
+async def test_errors_are_returned_with_the_records(
     site: ScriptedSite, clock: VirtualClock, tmp_path: Path
 ) -> None:
     broken = scraper(site, clock, tmp_path)
@@ -66,10 +66,10 @@ def test_the_metadata_says_who_it_is(
 ) -> None:
     about = scraper(site, clock, tmp_path).metadata
 
-    assert (about.kind, about.name, about.version) == ("code", "little", "1")
+    assert (about.kind, about.name, about.version) == ("code", "pages", "1")
 
 
-def test_a_result_is_made_by_what_it_is() -> None:
+def test_a_result_is_complete_partial_or_failed() -> None:
     good = ScrapeResult.succeeded([{"a": 1}])
     bad = ScrapeResult.failed(["no answer"])
     half = ScrapeResult.partial([{"a": 1}], ["2: gone"])

@@ -27,14 +27,14 @@ from longline.sources.visit import Visit
 from longline.storage.jobs import NewJob
 from longline.storage.store import Store, open_store
 from tests.archived_jobs import collected
-from tests.little import Little
+from tests.sample_sources import PageSource
 from tests.scripted_site import ScriptedSite, drop
 from tests.virtual import EPOCH, VirtualClock
 
 COUNT = 6
 
 
-class Louder(Little):
+class Louder(PageSource):
     """Reads the same pages otherwise: one item in capitals, one field more."""
 
     @layer()
@@ -43,7 +43,7 @@ class Louder(Little):
         return {"text": text.upper() if visit.item.key == "2" else text}
 
 
-class Curious(Little):
+class Curious(PageSource):
     """Asks for more than was ever fetched."""
 
     @layer(optional=True)
@@ -51,7 +51,7 @@ class Curious(Little):
         return {"extra": (await visit.fetch(f"{visit.item.url}/more")).text}
 
 
-class Strict(Little):
+class Strict(PageSource):
     """Takes no item whose key is odd."""
 
     @layer()
@@ -61,7 +61,7 @@ class Strict(Little):
         return await super().page(visit)
 
 
-class Lenient(Little):
+class Lenient(PageSource):
     """Makes something of a page that could not be used before."""
 
     @layer()
@@ -69,7 +69,7 @@ class Lenient(Little):
         return {"text": (await visit.fetch(visit.item.url)).text}
 
 
-class Remembering(Little):
+class Remembering(PageSource):
     """Says of each page when it came, and how many came before it."""
 
     def __init__(self, options: Any = None) -> None:
@@ -88,7 +88,7 @@ class Remembering(Little):
         return {}
 
 
-class Impatient(Little):
+class Impatient(PageSource):
     """Gives up pages that are slow to come; the first item is long at work."""
 
     @layer()
@@ -115,13 +115,13 @@ class Past:
     clock: VirtualClock
     job: Job | None = None
 
-    async def collect(self, reference: str = "tests.little:Little") -> Job:
+    async def collect(self, reference: str = "tests.sample_sources:PageSource") -> Job:
         options = {"site": self.site.url, "count": COUNT}
         job = await collected(self.store, self.archive, reference, options, self.clock)
         self.job = self.job or job
         return job
 
-    async def again(self, kind: type[Little] = Little, **options: Any) -> Reextraction:
+    async def again(self, kind: type[PageSource] = PageSource, **options: Any) -> Reextraction:
         assert self.job is not None
         source = kind.with_options(self.job.settings["set"])
         return await reextract(self.store, self.archive, self.job, source, self.clock, **options)
@@ -324,7 +324,7 @@ async def test_a_layer_that_gives_up_a_fetch_stops_nobody(past: Past) -> None:
 
 
 async def test_a_job_without_an_archive_says_so(past: Past) -> None:
-    past.job = await past.store.jobs.create(NewJob("little", {"set": {"site": "x"}}, {}, EPOCH))
+    past.job = await past.store.jobs.create(NewJob("pages", {"set": {"site": "x"}}, {}, EPOCH))
 
     with pytest.raises(NothingArchived, match="--archive"):
         await past.again()
@@ -335,14 +335,17 @@ async def test_a_job_without_an_archive_says_so(past: Past) -> None:
 
 @pytest.fixture
 def job() -> Job:
-    settings = {"source": "tests.little:Little", "set": {"site": "https://a.test", "count": 3}}
-    return Job("little-1", "little", "complete", settings, EPOCH)  # type: ignore[arg-type]  # a test's shorthand
+    settings = {
+        "source": "tests.sample_sources:PageSource",
+        "set": {"site": "https://a.test", "count": 3},
+    }
+    return Job("pages-1", "pages", "complete", settings, EPOCH)  # type: ignore[arg-type]  # a test's shorthand
 
 
 def test_the_source_of_a_job_has_its_settings(job: Job) -> None:
     source = source_for(job, None, {})
 
-    assert (type(source).__name__, source.options.site) == ("Little", "https://a.test")
+    assert (type(source).__name__, source.options.site) == ("PageSource", "https://a.test")
 
 
 def test_another_source_has_the_settings_of_the_job_and_those_that_differ(job: Job) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.hostile_world import attacking_site, env_of, make_world
-from tests.invocations import ForkServer, Result
+from tests.fork_server import ForkServer, Result
+from tests.hostile_data import attacking_site, env_of, make_world
 
 MEGABYTE = 1024 * 1024
 

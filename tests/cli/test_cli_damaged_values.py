@@ -11,8 +11,8 @@ from sqlalchemy import Column, Text
 
 from longline.storage.columns import Checked, Choice, Json, Number, Time
 from longline.storage.schema import metadata
-from tests.hostile_world import World, attacking_site, make_world
-from tests.invocations import ForkServer, Result
+from tests.fork_server import ForkServer, Result
+from tests.hostile_data import World, attacking_site, make_world
 
 DATABASE = "longline.sqlite"
 JOB = ("jobs", "JOB")

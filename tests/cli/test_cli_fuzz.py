@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.command_tree import commands
+from tests.fork_server import ForkServer, Invocation, Result
 from tests.fuzzer import CODES, HOMES, Case, Fuzzer, problems
-from tests.hostile_world import attacking_site, make_world
-from tests.invocations import ForkServer, Invocation, Result
+from tests.hostile_data import attacking_site, make_world
 
 SEED = 11
 PARTS = 10

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.command_tree import commands
-from tests.hostile_world import ATTACK, World, attacking_site, make_world
-from tests.invocations import ForkServer, Result
+from tests.fork_server import ForkServer, Result
+from tests.hostile_data import ATTACK, World, attacking_site, make_world
 
 KEY = f"0{ATTACK}\nspoofed line"
 OTHER = f"1{ATTACK}\nspoofed line"

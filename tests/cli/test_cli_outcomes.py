@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.hostile_world import env_of
-from tests.invocations import ForkServer, Result
+from tests.fork_server import ForkServer, Result
+from tests.hostile_data import env_of
 
 
 @dataclass

@@ -21,22 +21,22 @@ from tests.cli.terminal import Terminal
 from tests.scripted_site import ScriptedSite
 
 LOUDER = """
-from tests.little import Little
+from tests.sample_sources import PageSource
 from longline import layer
 
 
-class Louder(Little):
+class Louder(PageSource):
     @layer()
     async def page(self, visit):
         found = await super().page(visit)
         return {"text": found["text"].upper() if visit.item.key == "1" else found["text"]}
 """
 STRICT = """
-from tests.little import Little
+from tests.sample_sources import PageSource
 from longline import layer
 
 
-class Strict(Little):
+class Strict(PageSource):
     @layer()
     async def page(self, visit):
         raise ValueError("no [/b] price")
@@ -55,7 +55,7 @@ def job(home: Path) -> str:
                     site.says(f"/item/{number}", f"page [/b] {number}")
                 options = {"site": site.url, "count": 3}
                 found = await collected(
-                    store, archive, "tests.little:Little", options, SystemClock()
+                    store, archive, "tests.sample_sources:PageSource", options, SystemClock()
                 )
                 return found.id
 

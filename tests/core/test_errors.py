@@ -73,7 +73,7 @@ def made(kind: type[LonglineError]) -> LonglineError:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_an_error_survives_the_way_home_from_a_worker(kind: type[LonglineError]) -> None:
+def test_an_error_survives_pickling(kind: type[LonglineError]) -> None:
     error = made(kind)
 
     back = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own, from the line itself

@@ -118,7 +118,7 @@ async def test_each_layer_tells_how_long_it_took(
     site.says("/extra", "extra text")
     source = {"set": {"site": site.url, "count": 1}}
 
-    (check,) = (await checked(tmp_path, clock, "tests.little:Little", **source)).items
+    (check,) = (await checked(tmp_path, clock, "tests.sample_sources:PageSource", **source)).items
 
     assert [(one.name, one.end) for one in check.layers] == [("page", "ok"), ("extra", "ok")]
     assert all(one.seconds is not None for one in check.layers)
@@ -134,7 +134,7 @@ async def test_data_that_the_model_refuses_is_shown_with_the_reason(
     site.says("/item/0", "[1]")
     source = {"set": {"site": site.url, "count": 1}}
 
-    (check,) = (await checked(tmp_path, clock, "tests.little:Little", **source)).items
+    (check,) = (await checked(tmp_path, clock, "tests.sample_sources:PageSource", **source)).items
 
     assert check.exit_code == 3
     assert "text" in (check.reason or "")
@@ -145,9 +145,11 @@ async def test_a_source_without_items_is_an_error(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     with pytest.raises(DiscoveryFailed) as failed:
-        await checked(tmp_path, clock, "tests.little:Little", set={"site": site.url, "count": 0})
+        await checked(
+            tmp_path, clock, "tests.sample_sources:PageSource", set={"site": site.url, "count": 0}
+        )
 
-    assert failed.value.source == "little"
+    assert failed.value.source == "pages"
 
 
 async def test_robots_txt_is_obeyed_by_a_check(

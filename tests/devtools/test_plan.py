@@ -128,7 +128,7 @@ async def test_the_crawl_delay_of_robots_txt_is_the_pace(
         site.says(f"/item/{number}", "page")
 
     plan = await plan_of(
-        tmp_path, clock, "tests.little:Little", set={"site": site.url, "count": 20}
+        tmp_path, clock, "tests.sample_sources:PageSource", set={"site": site.url, "count": 20}
     )
 
     (domain,) = plan.domains
@@ -141,7 +141,9 @@ async def test_the_crawl_delay_of_robots_txt_is_the_pace(
 async def test_an_item_that_fails_is_noted_with_its_reason(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
-    plan = await plan_of(tmp_path, clock, "tests.little:Little", set={"site": site.url, "count": 1})
+    plan = await plan_of(
+        tmp_path, clock, "tests.sample_sources:PageSource", set={"site": site.url, "count": 1}
+    )
 
     (note,) = plan.notes
     assert note.startswith("0 ")  # its key
@@ -153,7 +155,9 @@ async def test_a_source_without_an_item_has_no_plan(
     tmp_path: Path, clock: VirtualClock, site: ScriptedSite
 ) -> None:
     with pytest.raises(DiscoveryFailed) as failed:
-        await plan_of(tmp_path, clock, "tests.little:Little", set={"site": site.url, "count": 0})
+        await plan_of(
+            tmp_path, clock, "tests.sample_sources:PageSource", set={"site": site.url, "count": 0}
+        )
 
-    assert failed.value.source == "little"
+    assert failed.value.source == "pages"
     assert "--requests" not in failed.value.problem  # more of them would not help

@@ -28,7 +28,7 @@ from longline.storage.store import open_store
 from tests.scripted_site import ScriptedSite
 from tests.servers import RedisServer, redis_running
 
-LITTLE = Path(__file__).parent.parent / "little.py"
+PAGES = f"{Path(__file__).parent.parent / 'sample_sources.py'}:PageSource"
 PATIENCE = 60.0  # seconds, on a machine that does ten other things
 
 
@@ -137,8 +137,8 @@ class Home:
     async def start_job(self, site: str, count: int, **said: Any) -> Job:
         """Make a job as a client does, and tell the workers."""
         options = {"site": site, "count": count}
-        spec = make_spec({"source": str(LITTLE), "set": options, "rate": "unlimited", **said})
-        new = NewJob("little", spec.snapshot(), spec.identity(), time.time())
+        spec = make_spec({"source": PAGES, "set": options, "rate": "unlimited", **said})
+        new = NewJob("pages", spec.snapshot(), spec.identity(), time.time())
         job = await self.store.jobs.create(new)
         await self.store.jobs.start(job.id, time.time(), engine="celery")
         await self.messages.discover(job.id)

@@ -21,7 +21,7 @@ from longline.storage.jobs import NewJob
 from longline.storage.queue.completion import Completion
 from longline.storage.queue.enqueue import Discovered
 from longline.storage.store import Store, open_store
-from tests.distributed.cluster_home import LITTLE, GatedSite
+from tests.distributed.cluster_home import PAGES, GatedSite
 from tests.servers import RedisServer
 
 pytestmark = pytest.mark.real_time
@@ -66,8 +66,8 @@ async def offered(store: Store, site: str, count: int) -> tuple[Job, int]:
     """Return a job whose items are found and offered, and its first chunk."""
     now = time.time()
     options = {"site": site, "count": count}
-    spec = make_spec({"source": str(LITTLE), "set": options, "rate": "unlimited"})
-    job = await store.jobs.create(NewJob("little", spec.snapshot(), spec.identity(), now))
+    spec = make_spec({"source": PAGES, "set": options, "rate": "unlimited"})
+    job = await store.jobs.create(NewJob("pages", spec.snapshot(), spec.identity(), now))
     await store.jobs.start(job.id, now, engine="celery")
     items = [Item(str(number), f"{site}/item/{number}") for number in range(count)]
     await store.queue.add(Discovered(job.id, items, now, is_last=True))

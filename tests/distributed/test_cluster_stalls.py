@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 async def a_job(store: Store, count: int) -> Job:
-    job = await store.jobs.create(NewJob("little", {}, {}, 0.0))
+    job = await store.jobs.create(NewJob("pages", {}, {}, 0.0))
     await store.jobs.start(job.id, 0.0, engine="celery")
     items = [Item(str(number), "http://site.test") for number in range(count)]
     await store.queue.add(Discovered(job.id, items, 0.0, is_last=True))
@@ -47,7 +47,7 @@ async def a_job(store: Store, count: int) -> Job:
 
 async def a_discovery(store: Store, *found: Item) -> Job:
     """Return a job whose items OWNER looks for, some of which are found."""
-    job = await store.jobs.create(NewJob("little", {}, {}, 0.0))
+    job = await store.jobs.create(NewJob("pages", {}, {}, 0.0))
     await store.jobs.start(job.id, 0.0, engine="celery")
     assert await store.jobs.take_discovery(job.id, OWNER, at=0.0, until=4e9, dead=[])
     await find(store, job, *found)

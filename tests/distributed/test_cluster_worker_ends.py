@@ -129,7 +129,7 @@ async def test_a_second_signal_ends_a_worker_whose_database_says_nothing(
     home: Home, postgres: PostgresServer, gated_site: GatedSite
 ) -> None:
     worker = await _in_the_middle(home, gated_site)
-    with postgres.holding_its_breath():
+    with postgres.suspended():
         await _told_to_end(home, worker)
         await asyncio.sleep(1)  # signals that come together count as one
         worker.process.send_signal(signal.SIGTERM)

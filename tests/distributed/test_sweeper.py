@@ -141,7 +141,7 @@ async def test_a_job_that_cannot_be_read_here_is_paused_and_the_others_go_on(
     home: Home, sweeper: Sweeper, clock: VirtualClock
 ) -> None:
     settings = {"source": "little.py", "of_a_newer_longline": 1}
-    strange = await home.store.jobs.create(NewJob("little", settings, {}, clock.now()))
+    strange = await home.store.jobs.create(NewJob("pages", settings, {}, clock.now()))
     await home.store.jobs.start(strange.id, clock.now(), engine="celery")
     job = await home.start_job("http://site.test", 25)
     await found(home, job, 25, clock.now())

@@ -21,7 +21,7 @@ from longline.storage.queue.quarantine import ReprocessedItem
 from longline.storage.queue.queue import Claim
 from longline.storage.records.profiles import DriftResult
 from longline.storage.store import Store, open_store
-from tests.little import Little, LittleOptions
+from tests.sample_sources import PageOptions, PageSource
 from tests.virtual import VirtualClock
 
 WRONG = Outcome(OutcomeAction.QUARANTINE, kind=FailureKind.INVALID, reason="text: is missing")
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def drifting(store: Store, clock: VirtualClock) -> DriftMonitor:
-    return DriftMonitor(store, Little(LittleOptions(site="http://x.test")), clock)
+    return DriftMonitor(store, PageSource(PageOptions(site="http://x.test")), clock)
 
 
 async def committed(
@@ -43,7 +43,7 @@ async def committed(
 ) -> Job:
     """Return a job whose records are these, committed by somebody."""
     now = clock.now()
-    job = await store.jobs.create(NewJob("little", settings, {}, now))
+    job = await store.jobs.create(NewJob("pages", settings, {}, now))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(len(rows))]
     await store.queue.add(Discovered(job.id, items, now, is_last=True))
     await store.queue.complete_all(await finishes(store, job, rows, now))
@@ -61,7 +61,7 @@ async def finishes(
 
 
 def made(item: Item, rows: list[dict[str, Any]]) -> Record:
-    return Record("little", item.key, item.url, rows[int(item.key)], fingerprint=item.key)
+    return Record("pages", item.key, item.url, rows[int(item.key)], fingerprint=item.key)
 
 
 def rows(good: int, bad: int = 0) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def rows(good: int, bad: int = 0) -> list[dict[str, Any]]:
 async def test_what_others_have_committed_decides_at_the_end(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
-    job = await store.jobs.create(NewJob("little", {}, {"first": 1}, clock.now()))
+    job = await store.jobs.create(NewJob("pages", {}, {"first": 1}, clock.now()))
     await drifting.begin(job)
     other = await committed(store, clock, rows(100, 50))
 
@@ -86,7 +86,7 @@ async def test_what_others_have_committed_decides_at_the_end(
 async def test_what_is_told_is_noticed_and_written_down(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
-    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     await drifting.begin(job)
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
@@ -103,7 +103,7 @@ async def test_what_is_told_is_noticed_and_written_down(
 async def test_what_was_parked_or_lost_says_nothing(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
-    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     await drifting.begin(job)
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(150)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
@@ -189,7 +189,7 @@ async def test_a_run_is_measured_by_runs_with_the_same_options(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     await ended(drifting, clock, store, rows(60))
-    other = DriftMonitor(store, Little(LittleOptions(site="http://x.test", count=3)), clock)
+    other = DriftMonitor(store, PageSource(PageOptions(site="http://x.test", count=3)), clock)
 
     _, ending = await ended(other, clock, store, rows(0, 60))
 
@@ -248,9 +248,9 @@ async def test_a_run_that_was_cut_may_find_fewer_items(
 async def test_a_source_that_may_be_empty_may_find_fewer_items(
     store: Store, clock: VirtualClock
 ) -> None:
-    little = Little(LittleOptions(site="http://x.test"))
-    vars(little)["manifest"] = SimpleNamespace(may_be_empty=True)
-    drifting = DriftMonitor(store, little, clock)
+    source = PageSource(PageOptions(site="http://x.test"))
+    vars(source)["manifest"] = SimpleNamespace(may_be_empty=True)
+    drifting = DriftMonitor(store, source, clock)
     await ended(drifting, clock, store, rows(100))
 
     _, ending = await ended(drifting, clock, store, rows(20))
@@ -274,12 +274,12 @@ async def test_nothing_found_is_drift_after_a_good_run(
 async def test_a_field_that_the_manifest_reads_in_another_way_is_not_measured(
     store: Store, clock: VirtualClock
 ) -> None:
-    little = Little(LittleOptions(site="http://x.test"))
-    drifting = DriftMonitor(store, little, clock)
-    vars(little)["manifest"] = SimpleNamespace(fields={"text": ".old", "name": "h1"})
+    source = PageSource(PageOptions(site="http://x.test"))
+    drifting = DriftMonitor(store, source, clock)
+    vars(source)["manifest"] = SimpleNamespace(fields={"text": ".old", "name": "h1"})
     wholes = [{"text": f"page {n}", "name": f"thing {n}"} for n in range(60)]
     await ended(drifting, clock, store, wholes)
-    vars(little)["manifest"] = SimpleNamespace(fields={"text": ".new", "name": "h1"})
+    vars(source)["manifest"] = SimpleNamespace(fields={"text": ".new", "name": "h1"})
 
     _, ending = await ended(drifting, clock, store, [{"text": n, "name": None} for n in range(60)])
 
@@ -334,7 +334,7 @@ async def test_what_is_mended_later_is_judged_where_it_stands_in_the_list(
     store: Store, clock: VirtualClock, drifting: DriftMonitor
 ) -> None:
     data = [{"text": f"page {n}" if n % 4 else None, "name": f"thing {n}"} for n in range(200)]
-    job = await store.jobs.create(NewJob("little", {}, {}, clock.now()))
+    job = await store.jobs.create(NewJob("pages", {}, {}, clock.now()))
     items = [Item(f"{number:03}", f"http://x.test/{number}") for number in range(200)]
     await store.queue.add(Discovered(job.id, items, clock.now(), is_last=True))
     await store.queue.complete_all(

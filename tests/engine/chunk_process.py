@@ -108,11 +108,11 @@ def starter(store: Store, settings: Settings, clock: VirtualClock, site: Scripte
         options = {"site": site.url, "count": values.pop("count", 10)}
         if "fails_at" in values:
             options["fails_at"] = values.pop("fails_at")
-        source = values.pop("source", "tests.little:Little")
+        source = values.pop("source", "tests.sample_sources:PageSource")
         pace = {"rate": values.pop("rate", "unlimited"), "burst": values.pop("burst", None)}
         spec = make_spec({"source": source, "set": options, **pace})
         now = clock.now()
-        job = await store.jobs.create(NewJob("little", spec.snapshot(), {}, now))
+        job = await store.jobs.create(NewJob("pages", spec.snapshot(), {}, now))
         await store.jobs.start(job.id, now, engine="celery")
         run = RunOptions(concurrency=2, **values)
         async with (

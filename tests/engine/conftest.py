@@ -29,5 +29,5 @@ def store(settings: Settings) -> Iterator[Store]:
 
 @pytest.fixture
 def begun(store: Store, settings: Settings, clock: VirtualClock, site: ScriptedSite) -> Begin:
-    """Begin a job of the little source on the cluster."""
+    """Begin a job of the page source on the cluster."""
     return starter(store, settings, clock, site)

@@ -30,7 +30,7 @@ async def opened(
     options = {"site": site.url, "count": 20, **spec.pop("options", {})}
     values = {"rate": "unlimited", "concurrency": 4, **spec}
     async with Orchestrator(
-        "tests.little:Little", options, home=home, clock=clock, **values
+        "tests.sample_sources:PageSource", options, home=home, clock=clock, **values
     ) as orchestrator:
         yield orchestrator
 

@@ -77,7 +77,7 @@ async def test_chunks_are_offered_while_more_is_found(begun: Begin, pages: Scrip
 
 @pytest.mark.usefixtures("pages")
 async def test_what_is_found_on_the_way_is_collected_too(begun: Begin) -> None:
-    async with begun(source="tests.chunk_sources:Branching", count=3) as process:
+    async with begun(source="tests.sample_sources:BranchingSource", count=3) as process:
         await process.discover()
         ends = await process.work_off()
         state = await process.engine.finish()

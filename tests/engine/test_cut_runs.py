@@ -18,7 +18,7 @@ from longline.sources.base import layer
 from longline.sources.visit import Visit
 from longline.storage.store import open_store
 from tests.engine.chunk_process import Begin, starter
-from tests.little import Little
+from tests.sample_sources import PageSource
 from tests.scripted_site import ScriptedSite
 from tests.servers import PostgresServer
 from tests.virtual import VirtualClock
@@ -35,7 +35,7 @@ fields: {title: b}
 """
 
 
-class Cut(Little):
+class Cut(PageSource):
     """Discovery reports a cut after its third item, and commits a cursor beyond it."""
 
     name = "cut"
@@ -52,7 +52,7 @@ class Cut(Little):
             yield Cursor({"next": number + 1})
 
 
-class CutOnTheWay(Little):
+class CutOnTheWay(PageSource):
     """The page of one item leads to fewer others than it should."""
 
     name = "cut_on_the_way"
@@ -109,7 +109,7 @@ async def test_a_limit_that_the_user_set_is_said_and_stays_complete(
 ) -> None:
     options = {"site": pages.url}
     async with Orchestrator(
-        "tests.little:Little", options, home=tmp_path, clock=clock, limit=4
+        "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock, limit=4
     ) as orchestrator:
         report = await orchestrator.execute()
 
@@ -123,7 +123,7 @@ async def test_a_limit_that_was_not_reached_is_not_mentioned(
 ) -> None:
     options = {"site": pages.url}
     async with Orchestrator(
-        "tests.little:Little", options, home=tmp_path, clock=clock, limit=40
+        "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock, limit=40
     ) as orchestrator:
         report = await orchestrator.execute()
 

@@ -13,7 +13,7 @@ from longline.core.errors import FailureKind
 from longline.core.model import Cursor, Item, ItemState, JobState
 from longline.orchestrator import Orchestrator
 from longline.sources.visit import Visit
-from tests.little import Little, LittleOptions
+from tests.sample_sources import PageOptions, PageSource
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -23,11 +23,11 @@ PATHS = [f"/item/{number}" for number in range(PAGES)]
 MOST = 3600.0  # seconds for the attempts on the dead host
 
 
-class ScatteredOptions(LittleOptions):
+class ScatteredOptions(PageOptions):
     others: list[str]
 
 
-class Scattered(Little):
+class Scattered(PageSource):
     """Pages /item/0, /item/1, … of several hosts in turn."""
 
     name = "scattered"

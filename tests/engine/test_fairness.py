@@ -41,7 +41,7 @@ async def opened(
     options = {"sites": [site.url for site in sites], "count": COUNT}
     values = {"rate": 10.0, "burst": 5, "concurrency": 4, "timeout": 30.0, **spec}
     async with Orchestrator(
-        "tests.many:Many", options, home=home, clock=clock, **values
+        "tests.sample_sources:SitesSource", options, home=home, clock=clock, **values
     ) as orchestrator:
         yield orchestrator
 
@@ -170,7 +170,7 @@ async def test_leases_are_left_for_a_domain_that_comes_after_many_that_hang(
 ) -> None:
     sites = [f"http://host{number:03}.test" for number in range(101)]
     async with Orchestrator(
-        "tests.many:Many",
+        "tests.sample_sources:SitesSource",
         {"sites": sites, "count": COUNT},
         home=tmp_path,
         clock=clock,

@@ -25,7 +25,7 @@ Open = Callable[..., contextlib.AbstractAsyncContextManager[Orchestrator]]
 
 @pytest.fixture
 def opened(tmp_path: Path, clock: VirtualClock, site: ScriptedSite) -> Open:
-    """Open an Orchestrator for the little source on the home of this test."""
+    """Open an Orchestrator for the page source on the home of this test."""
 
     @contextlib.asynccontextmanager
     async def open_one(**values: Any) -> AsyncIterator[Orchestrator]:
@@ -34,7 +34,7 @@ def opened(tmp_path: Path, clock: VirtualClock, site: ScriptedSite) -> Open:
         if "fails_at" in spec:
             options["fails_at"] = spec.pop("fails_at")
         async with Orchestrator(
-            "tests.little:Little", options, home=tmp_path, clock=clock, **spec
+            "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock, **spec
         ) as orchestrator:
             yield orchestrator
 
@@ -90,7 +90,7 @@ async def test_an_item_that_raises_fails_alone_and_says_where(
     assert (report.state, report.exit_code) == (JobState.PARTIAL, 3)
     assert [(row["key"], row["kind"]) for row in failed] == [("4", "bug")]
     assert "ZeroDivisionError" in failed[0]["reason"]
-    assert "little.py:" in failed[0]["reason"]
+    assert "sample_sources.py:" in failed[0]["reason"]
     assert adds_up(report)
 
 
@@ -194,7 +194,7 @@ async def test_a_site_that_cannot_be_reached_fails_the_job_with_one_sentence(
 ) -> None:
     options = {"site": "http://127.0.0.1:9", "fails_at": 0}
     async with Orchestrator(
-        "tests.little:Little", options, home=tmp_path, clock=clock
+        "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock
     ) as orchestrator:
         report = await orchestrator.execute()
 
@@ -240,7 +240,7 @@ async def test_a_dead_process_leases_are_taken_over_at_once(
         store, now = orchestrator.store, clock.now()
         settings = (await store.jobs.get(first.job)).settings
         # A job whose process is gone: its leases stand there with a long life before them.
-        orphan = await store.jobs.create(NewJob("little", settings, {"orphan": True}, now))
+        orphan = await store.jobs.create(NewJob("pages", settings, {"orphan": True}, now))
         await store.jobs.start(orphan.id, now)
         items = [Item(str(number), f"{pages.url}/item/{number}") for number in range(10)]
         await store.queue.add(Discovered(orphan.id, items, now, is_last=True))

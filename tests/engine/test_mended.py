@@ -27,7 +27,7 @@ async def opened(
     options = {"site": site.url, "count": 10, **spec.pop("options", {})}
     values = {"rate": "unlimited", "concurrency": 4, **spec}
     async with Orchestrator(
-        "tests.little:Little", options, home=home, clock=clock, **values
+        "tests.sample_sources:PageSource", options, home=home, clock=clock, **values
     ) as orchestrator:
         yield orchestrator
 
@@ -196,7 +196,7 @@ async def test_a_breaker_that_is_closed_by_hand_is_heard_of_by_a_running_job(
     options = {"sites": [pages.url, other.url]}
     spec: dict[str, Any] = {"rate": "unlimited", "concurrency": 4}
     async with Orchestrator(
-        "tests.many:Many", options, home=tmp_path, clock=clock, **spec
+        "tests.sample_sources:SitesSource", options, home=tmp_path, clock=clock, **spec
     ) as orchestrator:
         running = asyncio.create_task(orchestrator.execute())
         await clock.sleep(30)

@@ -15,13 +15,13 @@ from longline.storage.queue.chunks import TakeMore
 from longline.storage.queue.queue import Reclaim
 from tests.engine.chunk_process import Begin, slow
 from tests.engine.test_overrunning import LIMIT, attempts
-from tests.little import Little
+from tests.sample_sources import PageSource
 from tests.scripted_site import ScriptedSite
 
 _LATER = {"retry-after": "25"}  # seconds: longer than the limit
 
 
-class Stubborn(Little):
+class Stubborn(PageSource):
     """A source whose first item has something to say when it is cancelled."""
 
     name = "stubborn"

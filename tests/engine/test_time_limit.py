@@ -56,7 +56,7 @@ async def opened(
     values = {"rate": "unlimited", "concurrency": 4, **spec}
     options = {"site": site.url, "count": COUNT, "fails_at": values.pop("fails_at", None)}
     async with Orchestrator(
-        "tests.little:Little", options, home=home, clock=clock, **values
+        "tests.sample_sources:PageSource", options, home=home, clock=clock, **values
     ) as orchestrator:
         yield orchestrator
 

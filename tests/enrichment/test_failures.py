@@ -280,7 +280,7 @@ async def test_collection_is_never_held_up(
 
         options = {"site": site.url, "count": 10}
         longline = Orchestrator(
-            "tests.little:Little", options, home=tmp_path, clock=clock, rate="unlimited"
+            "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock, rate="unlimited"
         )
         async with longline:
             collected = await longline.execute()

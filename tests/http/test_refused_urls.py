@@ -190,7 +190,7 @@ async def test_one_bad_address_does_not_keep_the_others_from_being_collected(
         site.says(f"/item/{number}", f"page {number}")
     site.answers["/item/3"] = refuse
     async with Orchestrator(
-        "tests.little:Little",
+        "tests.sample_sources:PageSource",
         {"site": site.url, "count": 41},
         home=tmp_path,
         clock=clock,

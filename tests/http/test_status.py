@@ -68,7 +68,9 @@ async def test_failures_show_no_status_for_an_item_without_an_answer(
     spec: dict[str, Any] = {"home": tmp_path, "clock": clock, "rate": "unlimited"}
     web = Web(robots_txt=404)
     options = {"site": SITE, "count": 1}
-    async with Orchestrator("tests.little:Little", options, transport=web, **spec) as orchestrator:
+    async with Orchestrator(
+        "tests.sample_sources:PageSource", options, transport=web, **spec
+    ) as orchestrator:
         report = await orchestrator.execute()
         items = await orchestrator.store.failures.unlucky(FailureQuery(report.job))
 

@@ -49,24 +49,26 @@ def collect(clock: VirtualClock, tmp_path: Path) -> Collect:
 
 
 @pytest.fixture
-def little_of(
+def make_orchestrator(
     clock: VirtualClock, tmp_path: Path, site: ScriptedSite
 ) -> Callable[..., Orchestrator]:
-    """Make an orchestrator for the little source on the scripted site."""
+    """Make an orchestrator for the page source on the scripted site."""
 
     def make(count: int = 10, **spec: Any) -> Orchestrator:
         options = {"site": site.url, "count": count}
-        return Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock, **spec)
+        return Orchestrator(
+            "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock, **spec
+        )
 
     return make
 
 
 @pytest.fixture
-async def little(
-    site: ScriptedSite, little_of: Callable[..., Orchestrator]
+async def orchestrator(
+    site: ScriptedSite, make_orchestrator: Callable[..., Orchestrator]
 ) -> AsyncIterator[Orchestrator]:
     """An orchestrator on a site of ten good pages, without a limit."""
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}")
-    async with little_of(rate="unlimited") as orchestrator:
+    async with make_orchestrator(rate="unlimited") as orchestrator:
         yield orchestrator

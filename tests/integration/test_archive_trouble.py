@@ -19,7 +19,7 @@ from tests.scripted_site import ScriptedSite
 
 async def test_a_full_archive_stops_the_job_and_fails_no_item(
     site: ScriptedSite,
-    little_of: Callable[..., Orchestrator],
+    make_orchestrator: Callable[..., Orchestrator],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -36,7 +36,7 @@ async def test_a_full_archive_stops_the_job_and_fails_no_item(
 
     monkeypatch.setattr(WarcFile, "append", full)
     # One request a second, so that each answer is written by itself.
-    async with little_of(rate=1.0, burst=1, archive=True, concurrency=1) as orchestrator:
+    async with make_orchestrator(rate=1.0, burst=1, archive=True, concurrency=1) as orchestrator:
         with pytest.raises(StoreFull) as stopped:
             await orchestrator.execute()
         (job,) = await orchestrator.store.jobs.list()

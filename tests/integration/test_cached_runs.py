@@ -39,7 +39,7 @@ async def test_a_fresh_answer_costs_neither_a_request_nor_a_token(
         site.says(f"/item/{number}", f"page {number}", headers=headers)
     spec: dict[str, Any] = {"rate": 1.0, "burst": 1, "cache": True}
     async with Orchestrator(
-        "tests.little:Little", {"site": site.url}, home=tmp_path, clock=clock, **spec
+        "tests.sample_sources:PageSource", {"site": site.url}, home=tmp_path, clock=clock, **spec
     ) as longline:
         await longline.execute()
         asked = sum(site.hits.values())
@@ -58,7 +58,11 @@ async def test_without_the_cache_everything_is_fetched_again(
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}", headers={"cache-control": "max-age=3600"})
     async with Orchestrator(
-        "tests.little:Little", {"site": site.url}, home=tmp_path, clock=clock, rate="unlimited"
+        "tests.sample_sources:PageSource",
+        {"site": site.url},
+        home=tmp_path,
+        clock=clock,
+        rate="unlimited",
     ) as longline:
         await longline.execute()
         await longline.execute()

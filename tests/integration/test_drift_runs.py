@@ -13,7 +13,7 @@ from longline.drift.monitor import accept_profile
 from longline.engine.report import JobReport
 from longline.orchestrator import Orchestrator
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.little import Little
+from tests.sample_sources import PageSource
 from tests.scripted_site import ScriptedSite
 from tests.virtual import VirtualClock
 
@@ -172,16 +172,16 @@ async def test_a_watch_goes_on_where_an_interrupted_run_has_ended(
 
 
 async def test_nothing_found_is_a_warning_where_only_runs_with_other_options_found_something(
-    site: ScriptedSite, little_of: Callable[..., Orchestrator]
+    site: ScriptedSite, make_orchestrator: Callable[..., Orchestrator]
 ) -> None:
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}")
 
-    async with little_of(count=0, rate="unlimited") as orchestrator:
+    async with make_orchestrator(count=0, rate="unlimited") as orchestrator:
         first = await orchestrator.execute()
-    async with little_of(count=10, rate="unlimited") as orchestrator:
+    async with make_orchestrator(count=10, rate="unlimited") as orchestrator:
         await orchestrator.execute()
-    async with little_of(count=0, rate="unlimited") as orchestrator:
+    async with make_orchestrator(count=0, rate="unlimited") as orchestrator:
         last = await orchestrator.execute(fresh=True)
 
     assert (first.state, last.state) == (JobState.COMPLETE, JobState.COMPLETE)
@@ -189,8 +189,8 @@ async def test_nothing_found_is_a_warning_where_only_runs_with_other_options_fou
     assert first.reason == last.reason
 
 
-async def test_a_column_that_is_always_empty_is_a_warning(little: Orchestrator) -> None:
-    report = await little.execute()
+async def test_a_column_that_is_always_empty_is_a_warning(orchestrator: Orchestrator) -> None:
+    report = await orchestrator.execute()
 
     assert report.state is JobState.COMPLETE
     assert report.caveats.warnings == (report.as_dict()["reason"],)
@@ -199,31 +199,33 @@ async def test_a_column_that_is_always_empty_is_a_warning(little: Orchestrator) 
 
 
 async def test_a_column_that_is_usually_empty_is_not_a_warning(
-    little: Orchestrator, monkeypatch: pytest.MonkeyPatch
+    orchestrator: Orchestrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Little, "usually_empty", frozenset({"extra"}))
+    monkeypatch.setattr(PageSource, "usually_empty", frozenset({"extra"}))
 
-    reports = [await little.execute(fresh=True) for _ in range(2)]
+    reports = [await orchestrator.execute(fresh=True) for _ in range(2)]
 
     assert [report.state for report in reports] == [JobState.COMPLETE] * 2
     assert [report.as_dict()["reason"] for report in reports] == [None] * 2
 
 
-async def test_an_empty_column_is_told_once_and_not_with_every_run(little: Orchestrator) -> None:
-    reports = [await little.execute(fresh=True) for _ in range(3)]
+async def test_an_empty_column_is_told_once_and_not_with_every_run(
+    orchestrator: Orchestrator,
+) -> None:
+    reports = [await orchestrator.execute(fresh=True) for _ in range(3)]
 
     assert [len(report.caveats.warnings) for report in reports] == [1, 0, 0]
 
 
 async def test_an_empty_column_is_told_again_after_a_much_smaller_trial(
-    site: ScriptedSite, little_of: Callable[..., Orchestrator]
+    site: ScriptedSite, make_orchestrator: Callable[..., Orchestrator]
 ) -> None:
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}")
 
-    async with little_of(rate="unlimited", limit=4) as orchestrator:
+    async with make_orchestrator(rate="unlimited", limit=4) as orchestrator:
         trial = await orchestrator.execute()
-    async with little_of(rate="unlimited") as orchestrator:
+    async with make_orchestrator(rate="unlimited") as orchestrator:
         whole = await orchestrator.execute(fresh=True)
 
     assert [len(report.caveats.warnings) for report in (trial, whole)] == [1, 1]

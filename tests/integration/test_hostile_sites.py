@@ -36,7 +36,9 @@ async def serving(
 async def collected(home: Path, clock: VirtualClock, site: HostileSite) -> JobReport:
     options = {"site": site.url, "count": COUNT.get(site.temper, 60)}
     spec: dict[str, Any] = {"rate": 5.0, "burst": 5, "timeout": 10.0}
-    async with Orchestrator("tests.little:Little", options, home=home, clock=clock, **spec) as one:
+    async with Orchestrator(
+        "tests.sample_sources:PageSource", options, home=home, clock=clock, **spec
+    ) as one:
         return await one.execute(fresh=True)
 
 
@@ -107,7 +109,9 @@ async def test_the_ledger_says_what_a_site_did(
     async with serving(clock, temper) as sites:
         report = await collected(tmp_path, clock, sites[temper])
     options = {"site": "http://127.0.0.1:9"}
-    async with Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock) as one:
+    async with Orchestrator(
+        "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock
+    ) as one:
         kinds = await one.store.failures.by_kind(report.job)
 
     assert kinds[kind][state] == COUNT[temper]

@@ -55,11 +55,11 @@ async def run(longline: Orchestrator, told: list[str]) -> JobReport:
 
 
 async def test_an_orchestrator_goes_on_after_it_was_interrupted(
-    site: ScriptedSite, little_of: Make
+    site: ScriptedSite, make_orchestrator: Make
 ) -> None:
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}")
-    async with little_of(count=10, rate=2.0, burst=1, concurrency=1) as longline:
+    async with make_orchestrator(count=10, rate=2.0, burst=1, concurrency=1) as longline:
         first = await longline.execute(on_progress=interrupting(longline, 3))
 
         second = await longline.execute()
@@ -69,20 +69,20 @@ async def test_an_orchestrator_goes_on_after_it_was_interrupted(
     assert not second.is_interrupted
 
 
-async def test_an_interruption_before_the_run_has_begun_counts(little: Orchestrator) -> None:
-    little.interrupt()
+async def test_an_interruption_before_the_run_has_begun_counts(orchestrator: Orchestrator) -> None:
+    orchestrator.interrupt()
 
-    first = await little.execute()
-    second = await little.execute()
+    first = await orchestrator.execute()
+    second = await orchestrator.execute()
 
     assert (first.state, first.exit_code) == (JobState.PAUSED, 130)
     assert (second.job, second.state) == (first.job, JobState.COMPLETE)
 
 
 @pytest.mark.usefixtures("slow_site")
-async def test_two_signals_that_come_together_are_one(little_of: Make) -> None:
+async def test_two_signals_that_come_together_are_one(make_orchestrator: Make) -> None:
     told: list[str] = []
-    async with little_of(rate="unlimited", concurrency=2) as longline:
+    async with make_orchestrator(rate="unlimited", concurrency=2) as longline:
         send(8.0)
         send(8.4)
 
@@ -95,10 +95,10 @@ async def test_two_signals_that_come_together_are_one(little_of: Make) -> None:
 
 @pytest.mark.usefixtures("slow_site")
 async def test_a_second_signal_that_comes_later_stops_at_once(
-    little_of: Make, clock: VirtualClock
+    make_orchestrator: Make, clock: VirtualClock
 ) -> None:
     started = clock.now()
-    async with little_of(rate="unlimited", concurrency=2) as longline:
+    async with make_orchestrator(rate="unlimited", concurrency=2) as longline:
         send(5.0)
         send(6.0)
 
@@ -109,12 +109,12 @@ async def test_a_second_signal_that_comes_later_stops_at_once(
 
 
 async def test_an_interrupted_batch_that_is_resumed_keeps_to_its_list(
-    site: ScriptedSite, little_of: Make
+    site: ScriptedSite, make_orchestrator: Make
 ) -> None:
     for number in range(10):
         site.says(f"/item/{number}", f"page {number}")
     items = [Item(str(number), f"{site.url}/item/{number}") for number in range(8)]
-    async with little_of(count=1000, rate=2.0, burst=1) as longline:
+    async with make_orchestrator(count=1000, rate=2.0, burst=1) as longline:
         batch = await longline.process_batch(
             items, batch_size=1, on_progress=interrupting(longline, 3)
         )
@@ -127,20 +127,20 @@ async def test_an_interrupted_batch_that_is_resumed_keeps_to_its_list(
     assert [site.hits[f"/item/{number}"] for number in range(10)] == [1] * 8 + [0] * 2
 
 
-async def test_a_batch_of_nothing_is_complete(little: Orchestrator) -> None:
-    batch = await little.process_batch([])
+async def test_a_batch_of_nothing_is_complete(orchestrator: Orchestrator) -> None:
+    batch = await orchestrator.process_batch([])
 
     assert (batch.total, batch.results) == (0, ())
 
 
 async def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(
-    little: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
 
-    report = await little.execute()
+    report = await orchestrator.execute()
 
-    events = await little.store.events.list(report.job, kind="checkpoint.failed")
+    events = await orchestrator.store.events.list(report.job, kind="checkpoint.failed")
     assert report.state is JobState.COMPLETE
     assert report.progress.last_checkpoint_at is None
     assert os.strerror(errno.ENOTDIR) in events[-1].data["reason"]

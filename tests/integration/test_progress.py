@@ -18,12 +18,14 @@ from tests.virtual import VirtualClock
 Make = Callable[..., Orchestrator]
 
 
-async def test_progress_is_reported_while_the_job_runs(site: ScriptedSite, little_of: Make) -> None:
+async def test_progress_is_reported_while_the_job_runs(
+    site: ScriptedSite, make_orchestrator: Make
+) -> None:
     for number in range(60):
         site.says(f"/item/{number}", "x")
     seen: list[Progress] = []
 
-    async with little_of(count=60, rate=5.0, burst=1) as longline:
+    async with make_orchestrator(count=60, rate=5.0, burst=1) as longline:
         report = await longline.execute(on_progress=seen.append)
 
     processed = [progress.processed for progress in seen]
@@ -35,7 +37,7 @@ async def test_progress_is_reported_while_the_job_runs(site: ScriptedSite, littl
 
 
 async def test_the_eta_knows_the_pace_during_the_burst(
-    site: ScriptedSite, little_of: Make, clock: VirtualClock
+    site: ScriptedSite, make_orchestrator: Make, clock: VirtualClock
 ) -> None:
     for number in range(100):
         site.says(f"/item/{number}", "x")
@@ -45,7 +47,7 @@ async def test_the_eta_knows_the_pace_during_the_burst(
         if progress.is_discovered and progress.eta:
             promises.append((clock.now(), clock.now() + progress.eta))
 
-    async with little_of(count=100, rate=2.0, burst=30, concurrency=30) as longline:
+    async with make_orchestrator(count=100, rate=2.0, burst=30, concurrency=30) as longline:
         await longline.execute(on_progress=note)
 
     first_promise = promises[0][1] - promises[0][0]
@@ -64,26 +66,28 @@ async def test_the_eta_counts_what_items_ask_for_and_not_what_finding_them_took(
     etas: list[float] = []
     options = {"site": site.url, "count": 40, "fails_at": 0}  # robots.txt, /trouble, 40 items
 
-    async with Orchestrator("tests.little:Little", options, home=tmp_path, clock=clock) as longline:
+    async with Orchestrator(
+        "tests.sample_sources:PageSource", options, home=tmp_path, clock=clock
+    ) as longline:
         await longline.execute(on_progress=lambda one: etas.append(one.eta or 0.0))
 
     # Of the burst of 5, three were items: 37 are left, one request each, two a second.
     assert etas[0] == pytest.approx(18.5)
 
 
-async def test_a_tracker_needs_no_clock_of_its_own(little: Orchestrator) -> None:
-    report = await little.execute()
+async def test_a_tracker_needs_no_clock_of_its_own(orchestrator: Orchestrator) -> None:
+    report = await orchestrator.execute()
 
-    progress = await ProgressTracker(little.store, report.job).snapshot()
+    progress = await ProgressTracker(orchestrator.store, report.job).snapshot()
 
     assert progress.processed == 10
 
 
 async def test_the_eta_is_unknown_before_the_first_item(
-    site: ScriptedSite, little: Orchestrator, clock: VirtualClock
+    site: ScriptedSite, orchestrator: Orchestrator, clock: VirtualClock
 ) -> None:
-    report = await little.execute()
-    tracker = ProgressTracker(little.store, report.job, clock)
+    report = await orchestrator.execute()
+    tracker = ProgressTracker(orchestrator.store, report.job, clock)
 
     progress = await tracker.snapshot()
 
@@ -92,11 +96,11 @@ async def test_the_eta_is_unknown_before_the_first_item(
     assert site.hits["/item/1"] == 1
 
 
-async def test_statistics_add_up(site: ScriptedSite, little_of: Make) -> None:
+async def test_statistics_add_up(site: ScriptedSite, make_orchestrator: Make) -> None:
     for number in range(10):
         site.says(f"/item/{number}", "x", status={1: 403, 2: 404}.get(number, 200))
 
-    async with little_of(rate=2.0) as longline:
+    async with make_orchestrator(rate=2.0) as longline:
         progress = (await longline.execute()).progress
 
     assert (progress.total, progress.processed, progress.remaining) == (10, 10, 0)
@@ -108,12 +112,12 @@ async def test_statistics_add_up(site: ScriptedSite, little_of: Make) -> None:
 
 
 async def test_a_checkpoint_is_written_every_fifty_items_and_at_the_end(
-    site: ScriptedSite, little_of: Make
+    site: ScriptedSite, make_orchestrator: Make
 ) -> None:
     for number in range(120):
         site.says(f"/item/{number}", "x")
 
-    async with little_of(count=120, rate=10.0, burst=1) as longline:
+    async with make_orchestrator(count=120, rate=10.0, burst=1) as longline:
         report = await longline.execute()
         documents = longline.checkpoints.list(report.job)
 
@@ -125,15 +129,15 @@ async def test_a_checkpoint_is_written_every_fifty_items_and_at_the_end(
 
 
 async def test_a_checkpoint_document_holds_what_was_promised(
-    little: Orchestrator, tmp_path: Path
+    orchestrator: Orchestrator, tmp_path: Path
 ) -> None:
-    report = await little.execute()
+    report = await orchestrator.execute()
 
-    document = little.checkpoints.get("latest")
+    document = orchestrator.checkpoints.get("latest")
 
     path = tmp_path / "checkpoints" / report.job / f"{document['checkpoint_id']}.json"
     assert path.is_file()
-    assert document == little.checkpoints.get(document["checkpoint_id"])
+    assert document == orchestrator.checkpoints.get(document["checkpoint_id"])
     assert {
         "checkpoint_id",
         "timestamp",
@@ -163,15 +167,15 @@ async def interrupted_at(longline: Orchestrator, processed: int) -> str:
 
 @pytest.mark.parametrize("way", ["by running again", "newest", "job", "latest", "named"])
 async def test_an_interrupted_job_goes_on_in_every_way(
-    site: ScriptedSite, little_of: Make, way: str
+    site: ScriptedSite, make_orchestrator: Make, way: str
 ) -> None:
     for number in range(40):
         site.says(f"/item/{number}", "x")
     spec = {"count": 40, "rate": 2.0, "burst": 1}
-    async with little_of(**spec) as longline:
+    async with make_orchestrator(**spec) as longline:
         job = await interrupted_at(longline, 10)
 
-    async with little_of(**spec) as longline:
+    async with make_orchestrator(**spec) as longline:
         named = longline.checkpoints.list(job)[0]["checkpoint_id"]
         ways: dict[str, Callable[[], Awaitable[JobReport]]] = {
             "by running again": longline.execute,
@@ -187,14 +191,14 @@ async def test_an_interrupted_job_goes_on_in_every_way(
     assert all(site.hits[f"/item/{number}"] == 1 for number in range(40))
 
 
-async def test_a_job_goes_on_from_a_key(site: ScriptedSite, little_of: Make) -> None:
+async def test_a_job_goes_on_from_a_key(site: ScriptedSite, make_orchestrator: Make) -> None:
     for number in range(40):
         site.says(f"/item/{number}", "x")
     spec = {"count": 40, "rate": 2.0, "burst": 1}
-    async with little_of(**spec) as longline:
+    async with make_orchestrator(**spec) as longline:
         job = await interrupted_at(longline, 5)
 
-    async with little_of(**spec) as longline:
+    async with make_orchestrator(**spec) as longline:
         report = await longline.resume(job, from_key="30")
 
     assert report.state is JobState.COMPLETE
@@ -203,41 +207,43 @@ async def test_a_job_goes_on_from_a_key(site: ScriptedSite, little_of: Make) -> 
     assert site.hits["/item/29"] == 0
 
 
-async def test_a_job_that_cannot_be_resumed_is_an_error(little: Orchestrator) -> None:
+async def test_a_job_that_cannot_be_resumed_is_an_error(orchestrator: Orchestrator) -> None:
     with pytest.raises(UnknownJob):
-        await little.resume()
-    report = await little.execute()
+        await orchestrator.resume()
+    report = await orchestrator.execute()
 
     with pytest.raises(NotResumable) as ended:
-        await little.resume(report.job)
+        await orchestrator.resume(report.job)
     with pytest.raises(UnknownCheckpoint) as unknown_checkpoint:
-        await little.resume(checkpoint="20200101_000000")
+        await orchestrator.resume(checkpoint="20200101_000000")
     with pytest.raises(UnknownJob) as unknown_job:
-        await little.resume("nonsense")
+        await orchestrator.resume("nonsense")
 
     assert (ended.value.job, ended.value.state) == (report.job, "complete")
     assert unknown_checkpoint.value.name == "20200101_000000"
     assert unknown_job.value.job == "nonsense"
 
 
-async def test_an_unknown_key_to_go_on_from_says_so(site: ScriptedSite, little_of: Make) -> None:
+async def test_an_unknown_key_to_go_on_from_says_so(
+    site: ScriptedSite, make_orchestrator: Make
+) -> None:
     for number in range(40):
         site.says(f"/item/{number}", "x")
-    async with little_of(count=40, rate=2.0, burst=1) as longline:
+    async with make_orchestrator(count=40, rate=2.0, burst=1) as longline:
         job = await interrupted_at(longline, 5)
 
-    async with little_of(count=40) as longline:
+    async with make_orchestrator(count=40) as longline:
         with pytest.raises(BadOption, match="'x'"):
             await longline.resume(job, from_key="x")
 
 
-async def test_fresh_starts_a_new_job(site: ScriptedSite, little_of: Make) -> None:
+async def test_fresh_starts_a_new_job(site: ScriptedSite, make_orchestrator: Make) -> None:
     for number in range(40):
         site.says(f"/item/{number}", "x")
-    async with little_of(count=40, rate=2.0, burst=1) as longline:
+    async with make_orchestrator(count=40, rate=2.0, burst=1) as longline:
         job = await interrupted_at(longline, 5)
 
-    async with little_of(count=40, rate="unlimited") as longline:
+    async with make_orchestrator(count=40, rate="unlimited") as longline:
         report = await longline.execute(fresh=True)
 
     assert report.job != job

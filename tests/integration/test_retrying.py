@@ -84,11 +84,11 @@ async def test_a_refusal_is_never_retried(handler: RetryHandler) -> None:
     ],
 )
 async def test_each_status_ends_its_item_as_its_kind_says(
-    site: ScriptedSite, little: Orchestrator, status: int, state: ItemState, asked: int
+    site: ScriptedSite, orchestrator: Orchestrator, status: int, state: ItemState, asked: int
 ) -> None:
     site.says("/item/1", status=status)
 
-    report = await little.execute()
+    report = await orchestrator.execute()
 
     assert report.progress.counts[state] == 1
     assert site.hits["/item/1"] == asked
@@ -96,7 +96,7 @@ async def test_each_status_ends_its_item_as_its_kind_says(
 
 
 async def test_a_timeout_is_retried_and_then_fails_the_item(
-    site: ScriptedSite, little: Orchestrator, clock: VirtualClock
+    site: ScriptedSite, orchestrator: Orchestrator, clock: VirtualClock
 ) -> None:
     async def never(_request: web.Request) -> web.StreamResponse:
         await clock.sleep(1000)
@@ -104,26 +104,26 @@ async def test_a_timeout_is_retried_and_then_fails_the_item(
 
     site.answers["/item/1"] = never
 
-    report = await little.execute()
+    report = await orchestrator.execute()
 
-    rows = await little.store.queue.finished(report.job)
+    rows = await orchestrator.store.queue.finished(report.job)
     assert [row["kind"] for row in rows if row["state"] == ItemState.FAILED] == ["timeout"]
     assert site.hits["/item/1"] == 3
 
 
 async def test_a_connection_that_always_drops_fails_the_item_as_network(
-    site: ScriptedSite, little: Orchestrator
+    site: ScriptedSite, orchestrator: Orchestrator
 ) -> None:
     site.answers["/item/1"] = drop
 
-    report = await little.execute()
+    report = await orchestrator.execute()
 
-    rows = await little.store.queue.finished(report.job)
+    rows = await orchestrator.store.queue.finished(report.job)
     assert [row["kind"] for row in rows if row["state"] == ItemState.FAILED] == ["network"]
 
 
 async def test_a_long_pause_puts_the_item_back_with_a_due_time(
-    site: ScriptedSite, little: Orchestrator, clock: VirtualClock
+    site: ScriptedSite, orchestrator: Orchestrator, clock: VirtualClock
 ) -> None:
     asked: list[float] = []
 
@@ -136,21 +136,21 @@ async def test_a_long_pause_puts_the_item_back_with_a_due_time(
 
     site.answers["/item/1"] = busy
 
-    report = await little.execute()
+    report = await orchestrator.execute()
 
     assert report.state is JobState.COMPLETE
     assert len(asked) == 2
     assert asked[1] - asked[0] >= 300
-    assert len(await little.store.events.list(report.job, kind="item.parked")) >= 1
+    assert len(await orchestrator.store.events.list(report.job, kind="item.parked")) >= 1
 
 
 async def test_counts_of_requests_and_retries_agree_with_the_site(
-    site: ScriptedSite, little: Orchestrator
+    site: ScriptedSite, orchestrator: Orchestrator
 ) -> None:
     site.says_in_turn("/item/1", 500, 502, 200)
     site.says_in_turn("/item/2", 429, 200)
 
-    report = await little.execute()
+    report = await orchestrator.execute()
 
     values = report.as_dict()
     assert values["requests"] == sum(site.hits.values())

@@ -17,7 +17,7 @@ from tests.limit_backends import (
     SqliteBreakerBackend,
     SqliteRateLimitBackend,
 )
-from tests.redis_given import settled_door
+from tests.redis_connections import settled_redis
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
@@ -36,8 +36,8 @@ async def buckets(
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
-        async with settled_door(server.url, clock) as door:
-            yield RedisRateLimitBackend(door)
+        async with settled_redis(server.url, clock) as connection:
+            yield RedisRateLimitBackend(connection)
         return
     backend = SqliteRateLimitBackend(tmp_path / "keeper.sqlite", clock)
     yield backend
@@ -53,8 +53,8 @@ async def breakers(
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
-        async with settled_door(server.url, clock) as door:
-            yield RedisBreakerBackend(door)
+        async with settled_redis(server.url, clock) as connection:
+            yield RedisBreakerBackend(connection)
         return
     backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield backend

@@ -13,7 +13,7 @@ import pytest
 from longline.limits.backends.redis import RedisBreakerBackend
 from longline.limits.breaker import BreakerBackend, BreakerPolicy, BreakerState, Health, Phase
 from tests.limit_backends import MemoryBreakerBackend, SqliteBreakerBackend
-from tests.redis_given import timed_door
+from tests.redis_connections import clocked_redis
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
@@ -30,8 +30,8 @@ async def breakers(
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
-        async with timed_door(server.url, clock) as door:
-            yield RedisBreakerBackend(door)
+        async with clocked_redis(server.url, clock) as connection:
+            yield RedisBreakerBackend(connection)
         return
     backend = SqliteBreakerBackend(tmp_path / "keeper.sqlite", clock)
     yield backend

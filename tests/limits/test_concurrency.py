@@ -74,9 +74,9 @@ async def test_who_waits_for_his_own_process_does_not_bother_the_keeper(
 
 async def test_processes_share_the_room(clock: VirtualClock) -> None:
     backend, visits = MemoryConcurrencyBackend(clock), Visits()
-    doormen = [ConcurrencyLimiter(3, clock=clock, backend=backend) for _ in range(5)]
+    limiters = [ConcurrencyLimiter(3, clock=clock, backend=backend) for _ in range(5)]
 
-    await asyncio.gather(*(visits.make(one, clock, n, 1.0) for n, one in enumerate(doormen * 4)))
+    await asyncio.gather(*(visits.make(one, clock, n, 1.0) for n, one in enumerate(limiters * 4)))
 
     assert (visits.most, len(visits.order)) == (3, 20)
 

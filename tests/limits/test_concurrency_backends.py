@@ -19,7 +19,7 @@ from longline.limits.concurrency import (
     renew_requests,
 )
 from tests.limit_backends import MemoryConcurrencyBackend, SqliteConcurrencyBackend
-from tests.redis_given import settled_door, timed_door
+from tests.redis_connections import clocked_redis, settled_redis
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
@@ -36,8 +36,8 @@ async def backend(
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
-        async with settled_door(server.url, clock) as door:
-            yield RedisConcurrencyBackend(door)
+        async with settled_redis(server.url, clock) as connection:
+            yield RedisConcurrencyBackend(connection)
         return
     backend = SqliteConcurrencyBackend(tmp_path / "keeper.sqlite", clock)
     yield backend
@@ -132,12 +132,12 @@ async def test_a_clock_of_redis_set_back_keeps_nobody_inside(
     redis_server: RedisServer, clock: VirtualClock
 ) -> None:
     async with AsyncExitStack() as ends:
-        now = await ends.enter_async_context(settled_door(redis_server.url, clock))
+        now = await ends.enter_async_context(settled_redis(redis_server.url, clock))
         await ends.enter_async_context(
-            timed_door(redis_server.url, Shifted(3600), prefix=now.prefix)
+            clocked_redis(redis_server.url, Shifted(3600), prefix=now.prefix)
         )
         ahead = await ends.enter_async_context(
-            timed_door(redis_server.url, Shifted(3600), prefix=now.prefix)
+            clocked_redis(redis_server.url, Shifted(3600), prefix=now.prefix)
         )
         await RedisConcurrencyBackend(ahead).acquire(DOMAIN, 1)
 

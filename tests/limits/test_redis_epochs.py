@@ -11,8 +11,8 @@ from redis import Redis
 
 from longline.limits.backends.redis import RedisConcurrencyBackend, RedisRateLimitBackend
 from longline.limits.rate_limit import RateLimit
-from tests.redis_given import TimedDoor, server_of_its_own, settled_door
-from tests.servers import RedisServer
+from tests.redis_connections import ClockedRedis, settled_redis
+from tests.servers import RedisServer, redis_running
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
@@ -22,19 +22,19 @@ A_FULL_WAIT = PACE.interval + PACE.margin
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with server_of_its_own(tmp_path) as server:
+    with redis_running(tmp_path) as server:
         yield server
 
 
 @pytest.fixture
-async def door(server: RedisServer, clock: VirtualClock) -> AsyncIterator[TimedDoor]:
-    async with settled_door(server.url, clock) as door:
-        yield door
+async def connection(server: RedisServer, clock: VirtualClock) -> AsyncIterator[ClockedRedis]:
+    async with settled_redis(server.url, clock) as connection:
+        yield connection
 
 
 @pytest.fixture
-def backend(door: TimedDoor) -> RedisRateLimitBackend:
-    return RedisRateLimitBackend(door)
+def backend(connection: ClockedRedis) -> RedisRateLimitBackend:
+    return RedisRateLimitBackend(connection)
 
 
 def flush(server: RedisServer) -> None:
@@ -140,9 +140,9 @@ async def test_a_rest_that_the_site_asked_for_is_not_forgotten(
 
 
 async def test_those_inside_are_heard_of_before_others_are_let_in(
-    door: TimedDoor, server: RedisServer, clock: VirtualClock
+    connection: ClockedRedis, server: RedisServer, clock: VirtualClock
 ) -> None:
-    backend = RedisConcurrencyBackend(door)
+    backend = RedisConcurrencyBackend(connection)
     inside = await backend.acquire(DOMAIN, 1)
     flush(server)
 
@@ -156,9 +156,9 @@ async def test_those_inside_are_heard_of_before_others_are_let_in(
 
 
 async def test_others_are_let_in_when_nobody_is_heard_of(
-    door: TimedDoor, server: RedisServer, clock: VirtualClock
+    connection: ClockedRedis, server: RedisServer, clock: VirtualClock
 ) -> None:
-    backend = RedisConcurrencyBackend(door)
+    backend = RedisConcurrencyBackend(connection)
     await backend.acquire(DOMAIN, 1)
     flush(server)
     await clock.sleep((await backend.acquire(DOMAIN, 1)).wait)

@@ -24,8 +24,8 @@ from longline.limits.backends.redis_connection import RedisConnection
 from longline.limits.breaker import BreakerPolicy, Health
 from longline.limits.errors import RedisUnreachable
 from longline.limits.rate_limit import RateLimit
-from tests.redis_given import new_prefix, server_of_its_own
-from tests.servers import RedisServer, free_port
+from tests.redis_connections import new_prefix
+from tests.servers import RedisServer, free_port, redis_running
 from tests.virtual import VirtualClock
 
 DOMAIN = "a.test"
@@ -34,7 +34,7 @@ PACE = RateLimit()
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with server_of_its_own(tmp_path) as server:
+    with redis_running(tmp_path) as server:
         yield server
 
 
@@ -43,9 +43,9 @@ async def pace_at(
     url: str, clock: VirtualClock, **options: object
 ) -> AsyncIterator[RedisRateLimitBackend]:
     """Give a keeper that waits for ever for an answer: Redis knows nothing of virtual time."""
-    door = RedisConnection(url, clock, **{"timeout": None, **options})  # type: ignore[arg-type]  # mixed
-    yield RedisRateLimitBackend(door)
-    await door.close()
+    connection = RedisConnection(url, clock, **{"timeout": None, **options})  # type: ignore[arg-type]  # mixed
+    yield RedisRateLimitBackend(connection)
+    await connection.close()
 
 
 async def problem(url: str, clock: VirtualClock) -> str:
@@ -98,7 +98,7 @@ async def test_work_goes_on_when_redis_is_back(
 async def test_a_wrong_password_is_an_error_at_once(
     tmp_path: Path, clock: VirtualClock, user: str
 ) -> None:
-    with server_of_its_own(tmp_path, "--requirepass", "secret") as server:
+    with redis_running(tmp_path, "--requirepass", "secret") as server:
         error = await problem(f"redis://{user}127.0.0.1:{server.port}/0", clock)
 
     assert "password" in error
@@ -109,7 +109,7 @@ async def test_a_wrong_password_is_an_error_at_once(
 async def test_a_missing_password_and_a_wrong_one_are_told_apart(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    with server_of_its_own(tmp_path, "--requirepass", "secret") as server:
+    with redis_running(tmp_path, "--requirepass", "secret") as server:
         missing = await problem(f"redis://127.0.0.1:{server.port}/0", clock)
         wrong = await problem(f"redis://:wr0ng@127.0.0.1:{server.port}/0", clock)
 
@@ -212,14 +212,16 @@ async def test_a_cancellation_goes_through_a_stalled_network(clock: VirtualClock
 
 async def test_what_is_said_on_leaving_is_not_waited_for(clock: VirtualClock) -> None:
     begun = clock.now()
-    door = RedisConnection(f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None, timeout=None)
+    connection = RedisConnection(
+        f"redis://127.0.0.1:{free_port()}/0", clock, max_wait=None, timeout=None
+    )
 
-    await RedisConcurrencyBackend(door).release(DOMAIN, "token")
+    await RedisConcurrencyBackend(connection).release(DOMAIN, "token")
     with pytest.raises(RedisUnreachable):
-        await RedisBreakerBackend(door).record(DOMAIN, BreakerPolicy(), Health.UNKNOWN)
+        await RedisBreakerBackend(connection).record(DOMAIN, BreakerPolicy(), Health.UNKNOWN)
 
     assert clock.now() == begun
-    await door.close()
+    await connection.close()
 
 
 class Lossy:
@@ -306,11 +308,11 @@ async def test_a_lost_answer_counts_a_failure_once(
 ) -> None:
     prefix = new_prefix()
     async with Lossy(redis_server, 2).running() as url:
-        door = RedisConnection(url, clock, prefix=prefix, timeout=None)
-        backend = RedisBreakerBackend(door)
+        connection = RedisConnection(url, clock, prefix=prefix, timeout=None)
+        backend = RedisBreakerBackend(connection)
         await backend.record(DOMAIN, BreakerPolicy(), Health.DOWN)
         state = await backend.state(DOMAIN)
-        await door.close()
+        await connection.close()
 
     assert state.failures == 1
 

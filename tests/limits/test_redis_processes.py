@@ -14,7 +14,7 @@ from longline.core.clock import SystemClock
 from longline.limits.backends.redis import RedisBreakerBackend, open_redis_backends
 from longline.limits.breaker import BreakerPolicy, Health
 from tests.limits.redis_process import DOMAIN, PACE, POLICY
-from tests.redis_given import new_prefix, timed_door
+from tests.redis_connections import clocked_redis, new_prefix
 from tests.servers import RedisServer
 from tests.virtual import VirtualClock
 
@@ -54,8 +54,11 @@ async def test_of_many_clients_one_becomes_the_probe(
 ) -> None:
     prefix = new_prefix()
     async with AsyncExitStack() as ends:
-        doors = [timed_door(redis_server.url, clock, prefix=prefix) for _ in range(12)]
-        backends = [RedisBreakerBackend(await ends.enter_async_context(door)) for door in doors]
+        connections = [clocked_redis(redis_server.url, clock, prefix=prefix) for _ in range(12)]
+        backends = [
+            RedisBreakerBackend(await ends.enter_async_context(connection))
+            for connection in connections
+        ]
         await backends[0].record(DOMAIN, POLICY, Health.DOWN)
         await clock.sleep(601)
 
@@ -70,8 +73,8 @@ async def test_of_many_clients_no_report_is_lost(
 ) -> None:
     prefix = new_prefix()
     async with (
-        timed_door(redis_server.url, clock, prefix=prefix) as one,
-        timed_door(redis_server.url, clock, prefix=prefix) as other,
+        clocked_redis(redis_server.url, clock, prefix=prefix) as one,
+        clocked_redis(redis_server.url, clock, prefix=prefix) as other,
     ):
         backends = [RedisBreakerBackend(one), RedisBreakerBackend(other)]
         patient = BreakerPolicy(threshold=1000, least_requests=1000)

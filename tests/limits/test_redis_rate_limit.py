@@ -26,7 +26,7 @@ from longline.limits.rate_limit import (
     Slot,
     StateRateLimitBackend,
 )
-from tests.redis_given import new_prefix, settled_door, timed_door
+from tests.redis_connections import clocked_redis, new_prefix, settled_redis
 from tests.servers import RedisServer
 from tests.virtual import EPOCH, VirtualClock
 
@@ -104,8 +104,8 @@ async def played_in_python(moves: list[Move]) -> list[object]:
 
 async def played_on_redis(moves: list[Move], url: str) -> list[object]:
     clock = Hands()
-    async with timed_door(url, clock) as door:
-        return await play(moves, RedisRateLimitBackend(door), clock)
+    async with clocked_redis(url, clock) as connection:
+        return await play(moves, RedisRateLimitBackend(connection), clock)
 
 
 @settings(
@@ -129,12 +129,15 @@ async def reserve_all(
 ) -> list[float]:
     """Return the slots that ten clients get who ask at once, in seconds from the first."""
     async with AsyncExitStack() as ends:
-        first = await ends.enter_async_context(settled_door(server.url, clock))
-        doors = [
-            await ends.enter_async_context(timed_door(server.url, clock, prefix=first.prefix))
+        first = await ends.enter_async_context(settled_redis(server.url, clock))
+        connections = [
+            await ends.enter_async_context(clocked_redis(server.url, clock, prefix=first.prefix))
             for _ in range(10)
         ]
-        asked = (RedisRateLimitBackend(door).reserve(DOMAIN, pace) for door in doors * times)
+        asked = (
+            RedisRateLimitBackend(connection).reserve(DOMAIN, pace)
+            for connection in connections * times
+        )
         moments = sorted(slot.at for slot in await asyncio.gather(*asked))
     return [moment - moments[0] for moment in moments]
 
@@ -158,8 +161,8 @@ async def test_ten_clients_use_the_whole_of_their_pace(
 
 
 async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualClock) -> None:
-    async with settled_door(redis_server.url, clock) as door:
-        backend = RedisRateLimitBackend(door)
+    async with settled_redis(redis_server.url, clock) as connection:
+        backend = RedisRateLimitBackend(connection)
         await backend.reserve(DOMAIN, PACES[0])  # now Redis knows the script
         with Redis.from_url(redis_server.url) as redis:
             redis.config_resetstat()
@@ -172,13 +175,13 @@ async def test_a_grant_is_one_call(redis_server: RedisServer, clock: VirtualCloc
 
 
 async def test_every_key_has_a_lifetime(redis_server: RedisServer, clock: VirtualClock) -> None:
-    async with settled_door(redis_server.url, clock) as door:
-        await RedisRateLimitBackend(door).penalise(DOMAIN, PACES[0], 30)
-        await RedisBreakerBackend(door).record(DOMAIN, BreakerPolicy(), Health.BANNED)
-        await RedisConcurrencyBackend(door).acquire(DOMAIN, 1)
+    async with settled_redis(redis_server.url, clock) as connection:
+        await RedisRateLimitBackend(connection).penalise(DOMAIN, PACES[0], 30)
+        await RedisBreakerBackend(connection).record(DOMAIN, BreakerPolicy(), Health.BANNED)
+        await RedisConcurrencyBackend(connection).acquire(DOMAIN, 1)
         with Redis.from_url(redis_server.url) as redis:
-            keys = [door.key(room, DOMAIN) for room in ("pace", "breaker", "crowd")]
-            lifetimes = [redis.ttl(key) for key in (*keys, door.key("born"))]
+            keys = [connection.key(room, DOMAIN) for room in ("pace", "breaker", "crowd")]
+            lifetimes = [redis.ttl(key) for key in (*keys, connection.key("born"))]
 
     wanted = [30 + 600, 900 + 86_400, 60, 7 * 86_400]
     assert lifetimes == pytest.approx(wanted, abs=5)
@@ -186,8 +189,8 @@ async def test_every_key_has_a_lifetime(redis_server: RedisServer, clock: Virtua
 
 async def test_a_clock_set_back_an_hour_does_not_stop_a_domain(redis_server: RedisServer) -> None:
     clock = Hands()
-    async with settled_door(redis_server.url, clock) as door:
-        backend = RedisRateLimitBackend(door)
+    async with settled_redis(redis_server.url, clock) as connection:
+        backend = RedisRateLimitBackend(connection)
         slots = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(5)]
         clock.moment -= 3600
 
@@ -199,8 +202,8 @@ async def test_a_clock_set_back_an_hour_does_not_stop_a_domain(redis_server: Red
 
 async def test_a_clock_set_forward_gives_one_burst_at_most(redis_server: RedisServer) -> None:
     clock = Hands()
-    async with settled_door(redis_server.url, clock) as door:
-        backend = RedisRateLimitBackend(door)
+    async with settled_redis(redis_server.url, clock) as connection:
+        backend = RedisRateLimitBackend(connection)
         held = [await backend.reserve(DOMAIN, PACES[0]) for _ in range(10)]
         clock.moment += 3600
         checks = [await backend.check(DOMAIN, PACES[0], slot) for slot in held]
@@ -215,8 +218,8 @@ async def test_a_clock_set_forward_gives_one_burst_at_most(redis_server: RedisSe
 async def test_any_name_is_a_domain(
     redis_server: RedisServer, clock: VirtualClock, domain: str
 ) -> None:
-    async with timed_door(redis_server.url, clock, prefix=new_prefix()) as door:
-        backend = RedisRateLimitBackend(door)
+    async with clocked_redis(redis_server.url, clock, prefix=new_prefix()) as connection:
+        backend = RedisRateLimitBackend(connection)
         slot = await backend.reserve(domain, PACES[0])
 
         assert await backend.state(domain) == slot.after

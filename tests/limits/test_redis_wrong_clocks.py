@@ -11,7 +11,7 @@ from longline.limits.backends.redis import RedisBackends, open_redis_backends
 from longline.limits.breaker import BreakerPolicy, CircuitBreaker, Health, Phase
 from longline.limits.errors import CircuitOpen
 from longline.limits.rate_limit import RateLimit
-from tests.redis_given import new_prefix
+from tests.redis_connections import new_prefix
 from tests.servers import RedisServer
 
 DOMAIN = "a.test"

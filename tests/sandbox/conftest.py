@@ -1,4 +1,4 @@
-"""Fixtures of this room: a practice web and someone who asks it."""
+"""Fixtures of the sandbox tests: a practice web and a client for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.asking import open_client
+from tests.sandbox.client import open_client
 from tests.virtual import VirtualClock
 
 

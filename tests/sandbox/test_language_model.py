@@ -1,4 +1,4 @@
-"""The stand-in for a language model: both shapes, every fault, honest counts."""
+"""The language model stand-in: both APIs, every fault, correct counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def post(
 
 
 @pytest.mark.parametrize("number", range(50))
-def test_what_it_says_fits_the_schema_and_depends_on_the_text_alone(number: int) -> None:
+def test_a_response_fits_the_schema_and_depends_only_on_the_text(number: int) -> None:
     value = fitting(SCHEMA, f"text {number}")
 
     assert list(Draft202012Validator(SCHEMA).iter_errors(value)) == []
@@ -67,7 +67,7 @@ async def test_it_answers_as_openai_does(client: ClientSession, clock: VirtualCl
     assert answer["usage"]["total_tokens"] > 0
 
 
-async def test_it_tells_which_models_it_has(client: ClientSession, clock: VirtualClock) -> None:
+async def test_it_lists_its_models(client: ClientSession, clock: VirtualClock) -> None:
     async with LanguageModel(ModelOptions(models=("a", "b")), clock=clock) as model:
         async with client.get(f"{model.url}/api/tags") as answer:
             tags = await answer.json()
@@ -87,7 +87,7 @@ async def test_it_tells_which_models_it_has(client: ClientSession, clock: Virtua
         (ModelFault.NO_MODEL, 404),
     ],
 )
-async def test_an_error_has_the_shape_of_the_dialect(
+async def test_an_error_has_the_format_of_its_api(
     client: ClientSession, clock: VirtualClock, fault: ModelFault, status: int
 ) -> None:
     async with LanguageModel(clock=clock, script=[fault, fault]) as model:
@@ -102,9 +102,7 @@ async def test_an_error_has_the_shape_of_the_dialect(
     assert model.tally.answered.total() == 0
 
 
-async def test_the_tally_is_told_whatever_went_wrong(
-    client: ClientSession, clock: VirtualClock
-) -> None:
+async def test_failed_requests_are_counted(client: ClientSession, clock: VirtualClock) -> None:
     async with LanguageModel(clock=clock, script=[ModelFault.ERROR]) as model:
         await post(client, f"{model.url}/api/chat", OLLAMA)
         async with client.get(f"{model.url}/__practice__/tally") as answer:
@@ -113,7 +111,9 @@ async def test_the_tally_is_told_whatever_went_wrong(
     assert told == {"asked": {"How many?": 1}, "answered": {}, "faults": {"500": 1}}
 
 
-async def test_json_that_is_cut_says_so(client: ClientSession, clock: VirtualClock) -> None:
+async def test_truncated_json_has_the_length_finish_reason(
+    client: ClientSession, clock: VirtualClock
+) -> None:
     async with LanguageModel(clock=clock, script=[ModelFault.CUT]) as model:
         _, cut = await post(client, f"{model.url}/api/chat", OLLAMA)
         _, whole = await post(client, f"{model.url}/api/chat", OLLAMA)
@@ -122,7 +122,7 @@ async def test_json_that_is_cut_says_so(client: ClientSession, clock: VirtualClo
     assert whole["message"]["content"].startswith(cut["message"]["content"])
 
 
-async def test_a_refusal_for_its_pace_says_how_long(
+async def test_a_throttled_response_has_retry_after(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     script = [ModelFault.TOO_MANY]
@@ -133,7 +133,7 @@ async def test_a_refusal_for_its_pace_says_how_long(
         assert answer.headers["retry-after"] == "12"
 
 
-async def test_a_slow_answer_takes_its_time(client: ClientSession, clock: VirtualClock) -> None:
+async def test_a_slow_response_is_delayed(client: ClientSession, clock: VirtualClock) -> None:
     async with LanguageModel(clock=clock, script=[ModelFault.SLOW]) as model:
         started = clock.now()
         status, _ = await post(client, f"{model.url}/api/chat", OLLAMA)
@@ -142,7 +142,7 @@ async def test_a_slow_answer_takes_its_time(client: ClientSession, clock: Virtua
     assert clock.now() - started == pytest.approx(20, abs=1)
 
 
-async def test_a_dead_server_hangs_up_until_it_is_back(
+async def test_a_dead_server_drops_connections_until_restarted(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with LanguageModel(clock=clock) as model:
@@ -155,7 +155,7 @@ async def test_a_dead_server_hangs_up_until_it_is_back(
     assert status == 200
 
 
-async def test_a_server_with_a_key_refuses_others(
+async def test_a_server_with_an_api_key_refuses_other_keys(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with LanguageModel(ModelOptions(key="k"), clock=clock) as model:
@@ -166,7 +166,7 @@ async def test_a_server_with_a_key_refuses_others(
     assert (without, having) == (401, 200)
 
 
-async def test_a_text_with_a_seeded_fault_is_answered_in_the_end(
+async def test_a_text_with_a_seeded_fault_succeeds_after_retries(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with LanguageModel(ModelOptions(faults=1.0), clock=clock) as model:

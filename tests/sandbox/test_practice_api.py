@@ -1,4 +1,4 @@
-"""The practice API: doors, ways to cut a list, parents and children, and what goes wrong."""
+"""The practice API: authentication, pagination, nested resources and failures."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ async def asked(
 
 
 @pytest.mark.parametrize("name", ["books", "stations", "readings", "invoices", "parts"])
-async def test_a_stranger_reads_nothing(client: ClientSession, web: PracticeWeb, name: str) -> None:
+async def test_requests_without_credentials_are_refused(
+    client: ClientSession, web: PracticeWeb, name: str
+) -> None:
     status, answer, _ = await asked(client, f"{web.url}/rest/{name}?api_key=guess")
 
     assert (status, list(answer)) == (401, ["error"])
 
 
-async def test_books_go_on_by_cursor(client: ClientSession, web: PracticeWeb) -> None:
+async def test_books_are_paginated_by_cursor(client: ClientSession, web: PracticeWeb) -> None:
     rows: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -42,13 +44,15 @@ async def test_books_go_on_by_cursor(client: ClientSession, web: PracticeWeb) ->
     assert rows == web.sites.rest.truth()["books"]
 
 
-async def test_a_cursor_that_is_none_is_an_error(client: ClientSession, web: PracticeWeb) -> None:
+async def test_an_invalid_cursor_is_an_error(client: ClientSession, web: PracticeWeb) -> None:
     status, _, _ = await asked(client, f"{web.url}/rest/books?cursor=nonsense", BEARER)
 
     assert status == 400
 
 
-async def test_stations_go_on_by_link_header(client: ClientSession, web: PracticeWeb) -> None:
+async def test_stations_are_paginated_by_link_header(
+    client: ClientSession, web: PracticeWeb
+) -> None:
     rows: list[Any] = []
     url = f"{web.url}/rest/stations"
     while url:
@@ -71,7 +75,7 @@ async def test_readings_are_cut_by_offset(client: ClientSession, web: PracticeWe
     assert rows == web.sites.rest.truth()["readings"]
 
 
-async def test_parts_name_the_next_address(client: ClientSession, web: PracticeWeb) -> None:
+async def test_parts_contain_the_next_url(client: ClientSession, web: PracticeWeb) -> None:
     rows: list[Any] = []
     path: str | None = "/rest/parts"
     while path:
@@ -89,7 +93,7 @@ async def new_token(client: ClientSession, web: PracticeWeb) -> dict[str, str]:
         return {"authorization": f"Bearer {(await answer.json())['access_token']}"}
 
 
-async def test_a_token_is_withdrawn_after_three_requests(
+async def test_a_token_is_revoked_after_three_requests(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     token = await new_token(client, web)
@@ -101,7 +105,7 @@ async def test_a_token_is_withdrawn_after_three_requests(
     assert pages[0][1]["pages"] == 4
 
 
-async def test_a_token_ends_after_a_while(
+async def test_a_token_expires(
     client: ClientSession, web: PracticeWeb, clock: VirtualClock
 ) -> None:
     token = await new_token(client, web)
@@ -138,9 +142,7 @@ async def test_one_customer_has_no_page_of_orders(client: ClientSession, web: Pr
     assert status == 404
 
 
-async def test_changes_are_asked_for_since_a_moment(
-    client: ClientSession, web: PracticeWeb
-) -> None:
+async def test_changes_are_filtered_by_time(client: ClientSession, web: PracticeWeb) -> None:
     _, before, _ = await asked(client, f"{web.url}/rest/changes")
     newest = max(row["updated_at"] for row in web.sites.rest.truth()["changes"])
 
@@ -166,7 +168,7 @@ STATUSES = {
 
 
 @pytest.mark.parametrize("mood", Mood)
-async def test_each_errand_goes_wrong_in_its_own_way(
+async def test_each_edge_case_fails_as_defined(
     client: ClientSession, web: PracticeWeb, mood: Mood
 ) -> None:
     number = next(number for number in range(1, 25) if mood_of(number) is mood)
@@ -178,7 +180,7 @@ async def test_each_errand_goes_wrong_in_its_own_way(
     assert bool(answers[-1][1].get("errand")) == can_be_read
 
 
-async def test_somebody_busy_or_throttled_says_when_to_come_again(
+async def test_busy_and_throttled_responses_have_retry_after(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     busy = next(number for number in range(1, 25) if mood_of(number) is Mood.BUSY)
@@ -208,9 +210,7 @@ async def albums(client: ClientSession, web: PracticeWeb, query: str, **variable
         return await answer.json()
 
 
-async def test_a_query_is_answered_with_what_it_selects(
-    client: ClientSession, web: PracticeWeb
-) -> None:
+async def test_a_query_returns_the_selected_fields(client: ClientSession, web: PracticeWeb) -> None:
     answer = await albums(client, web, QUERY, first=10)
 
     row = web.sites.graphql.truth()["albums"][0]
@@ -223,7 +223,7 @@ async def test_a_query_is_answered_with_what_it_selects(
 
 
 @pytest.mark.parametrize("first", ["20", 0, None, True])
-async def test_a_count_that_is_no_number_is_an_error(
+async def test_a_count_that_is_not_a_number_is_an_error(
     client: ClientSession, web: PracticeWeb, first: Any
 ) -> None:
     answer = await albums(client, web, QUERY, first=first)
@@ -231,7 +231,7 @@ async def test_a_count_that_is_no_number_is_an_error(
     assert "first" in answer["errors"][0]["message"]
 
 
-async def test_the_shelf_is_busy_once(client: ClientSession, web: PracticeWeb) -> None:
+async def test_the_third_page_is_busy_once(client: ClientSession, web: PracticeWeb) -> None:
     first = await albums(client, web, QUERY, first=20)
     after = first["data"]["albums"]["pageInfo"]["endCursor"]
     second = await albums(client, web, QUERY, first=20, after=after)

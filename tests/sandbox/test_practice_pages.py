@@ -1,4 +1,4 @@
-"""The little sites with pages: what they show is their truth, however it is cut into pages."""
+"""The practice sites with pages: every page together shows exactly the data of the site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 from longline.sandbox.sites.formats import written_date, written_money
 from longline.sandbox.sites.generated import Frame, Look, Pager
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.asking import status_at
+from tests.sandbox.client import status_at
 
 
 async def tree_at(client: ClientSession, url: str) -> LexborHTMLParser:
@@ -64,7 +64,7 @@ async def test_a_quote_leads_to_its_author(client: ClientSession, web: PracticeW
     ]
 
 
-async def test_the_categories_hold_every_product_once(
+async def test_the_categories_contain_every_product_once(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     home = await tree_at(client, f"{web.url}/shop/")
@@ -78,7 +78,7 @@ async def test_the_categories_hold_every_product_once(
 
 
 @pytest.mark.parametrize(("offset", "shown"), [(0, 20), (50, 10), (60, 0)])
-async def test_the_whole_range_is_cut_by_offset(
+async def test_all_products_are_paginated_by_offset(
     client: ClientSession, web: PracticeWeb, offset: int, shown: int
 ) -> None:
     page = await tree_at(client, f"{web.url}/shop/all?offset={offset}")
@@ -106,7 +106,7 @@ async def test_more_products_are_loaded_until_there_are_none(
         (5, "fr", "0,05\N{NO-BREAK SPACE}€"),
     ],
 )
-def test_money_is_written_as_a_language_does(cents: int, language: str, text: str) -> None:
+def test_money_is_formatted_for_the_language(cents: int, language: str, text: str) -> None:
     assert written_money(cents, language) == text
 
 
@@ -120,7 +120,7 @@ async def test_a_product_is_shown_in_two_locales(client: ClientSession, web: Pra
     assert texts(german, ".price") == [written_money(row["cents"], "de")]
 
 
-async def test_what_a_product_lacks_is_not_on_its_page(
+async def test_missing_fields_are_not_on_the_product_page(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     rows = web.sites.shop.truth()["products"]
@@ -150,12 +150,14 @@ async def test_the_sitemaps_of_the_news_list_every_article(
     assert await status_at(client, web.url + articles[20]["path"]) == 200
 
 
-async def test_a_stranger_is_sent_to_the_form(client: ClientSession, web: PracticeWeb) -> None:
+async def test_an_anonymous_client_is_redirected_to_the_login_form(
+    client: ClientSession, web: PracticeWeb
+) -> None:
     async with client.get(f"{web.url}/members/", allow_redirects=False) as answer:
         assert (answer.status, answer.headers["location"]) == (303, "/members/login")
 
 
-async def test_a_session_ends_after_a_while(client: ClientSession, web: PracticeWeb) -> None:
+async def test_a_session_expires(client: ClientSession, web: PracticeWeb) -> None:
     form = await tree_at(client, f"{web.url}/members/login")
     token = form.css("input[name=csrf_token]")[0].attributes["value"] or ""
     values = {"csrf_token": token, "user": "angler", "password": "practice"}
@@ -210,7 +212,7 @@ async def test_a_generated_site_can_be_read_to_its_end(
     )
 
 
-def test_numbers_make_sites_of_every_look() -> None:
+def test_generated_sites_cover_every_layout() -> None:
     looks = [Look.of(number) for number in range(60)]
 
     assert {look.pager for look in looks} == set(Pager)

@@ -1,4 +1,4 @@
-"""Faults: which addresses have them, what each looks like from outside, and that they end."""
+"""Faults: which URLs have them, what a client sees, and that they end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import ClientSession, ClientTimeout
 from longline.sandbox.faults import Fault, FaultPlan
 from longline.sandbox.templates.titles import is_cyrillic
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.asking import open_client
+from tests.sandbox.client import open_client
 from tests.virtual import VirtualClock
 
 ALL_FAULTY = WebOptions(items=800, faults=1.0)
@@ -45,7 +45,7 @@ async def status_of(client: ClientSession, url: str) -> int:
     ("fault", "status"),
     [(Fault.SERVER_ERROR, 500), (Fault.BAD_GATEWAY, 502), (Fault.UNAVAILABLE, 503)],
 )
-async def test_a_status_that_says_no(
+async def test_an_error_status_is_returned(
     client: ClientSession, clock: VirtualClock, fault: Fault, status: int
 ) -> None:
     async with PracticeWeb(ALL_FAULTY, clock=clock) as web:
@@ -56,7 +56,7 @@ async def test_a_status_that_says_no(
         assert web.tally.faults == {fault.value: 1}
 
 
-async def test_a_connection_dropped_before_the_answer(
+async def test_a_connection_is_dropped_before_the_response(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(ALL_FAULTY, clock=clock) as web:
@@ -76,7 +76,7 @@ async def test_a_body_that_ends_too_early(client: ClientSession, clock: VirtualC
             await answer.read()
 
 
-async def test_a_drip_outlasts_a_deadline_though_every_read_is_quick(
+async def test_a_slow_body_exceeds_a_total_timeout(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(ALL_FAULTY, clock=clock) as web:
@@ -88,7 +88,9 @@ async def test_a_drip_outlasts_a_deadline_though_every_read_is_quick(
             await answer.read()
 
 
-async def test_a_drip_ends_for_the_patient(client: ClientSession, clock: VirtualClock) -> None:
+async def test_a_slow_body_is_complete_without_a_timeout(
+    client: ClientSession, clock: VirtualClock
+) -> None:
     async with PracticeWeb(ALL_FAULTY, clock=clock) as web:
         before = clock.now()
         answer = await client.get(address_with(Fault.DRIP, web))
@@ -98,7 +100,7 @@ async def test_a_drip_ends_for_the_patient(client: ClientSession, clock: Virtual
         assert clock.now() - before > 60
 
 
-async def test_a_web_stops_at_once_while_it_drips(
+async def test_the_web_stops_immediately_during_a_slow_body(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(ALL_FAULTY, clock=clock) as web:
@@ -108,7 +110,7 @@ async def test_a_web_stops_at_once_while_it_drips(
     assert clock.now() - before < 10
 
 
-async def test_a_page_in_another_charset_than_its_header_says(
+async def test_a_page_differs_from_the_charset_of_its_header(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=3000, faults=1.0), clock=clock) as web:
@@ -137,7 +139,7 @@ def test_only_pages_come_in_the_wrong_charset() -> None:
     assert faults == set(Fault) - {Fault.WRONG_CHARSET}
 
 
-async def test_three_tries_always_get_through(client: ClientSession, clock: VirtualClock) -> None:
+async def test_three_attempts_always_succeed(client: ClientSession, clock: VirtualClock) -> None:
     async with PracticeWeb(WebOptions(items=40, faults=1.0, odd_shapes=False), clock=clock) as web:
         urls = [f"{web.api_url}/templates/workflows/{number}" for number in web.catalogue.ids]
         first = [await status_of(client, url) for url in urls]
@@ -149,7 +151,7 @@ async def test_three_tries_always_get_through(client: ClientSession, clock: Virt
         assert set(third) == {200}
 
 
-async def test_the_share_of_faulty_addresses_is_kept(
+async def test_the_share_of_faulty_urls_is_as_configured(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=300, faults=0.15), clock=clock) as web:
@@ -160,7 +162,7 @@ async def test_the_share_of_faulty_addresses_is_kept(
         assert 25 <= web.tally.faults.total() <= 65
 
 
-async def test_a_request_over_the_limit_uses_up_no_fault(
+async def test_a_throttled_request_consumes_no_fault(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     options = WebOptions(items=800, faults=1.0, rate=0.001, burst=1)
@@ -177,7 +179,7 @@ async def test_the_tally_page_never_fails(client: ClientSession, clock: VirtualC
         assert await status_of(client, f"{web.url}/__practice__/tally") == 200
 
 
-def test_the_same_seed_spoils_the_same_addresses() -> None:
+def test_the_same_seed_gives_the_same_urls_faults() -> None:
     paths = [f"/workflows/{number}" for number in range(200)]
     plans = [FaultPlan(0.3, seed) for seed in (4, 4, 5)]
 
@@ -188,7 +190,7 @@ def test_the_same_seed_spoils_the_same_addresses() -> None:
 
 
 @pytest.mark.parametrize("address", [f"/a/{number}" for number in range(20)])
-def test_an_address_fails_once_or_twice_and_never_again(address: str) -> None:
+def test_a_url_fails_once_or_twice_and_then_succeeds(address: str) -> None:
     plan = FaultPlan(1.0, seed=9)
 
     faults = [plan.next(address) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""Generated templates: the same for a seed, and much like real ones."""
+"""Generated templates: the same for a seed, with the sizes and oddities of real ones."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_workflows_are_as_large_as_real_ones() -> None:
     assert 80 <= sizes[-1] <= 320
 
 
-def test_answers_are_as_long_as_real_ones() -> None:
+def test_responses_are_as_long_as_real_ones() -> None:
     inner = [len(orjson.dumps(detail["workflow"])) for detail in details()]
 
     assert 40_000 <= median(map(len, bodies())) <= 65_000
@@ -134,7 +134,7 @@ def test_there_are_fewer_authors_than_templates() -> None:
     assert 100 <= len(authors) <= 167
 
 
-def test_videos_and_images_are_as_frequent_as_in_life() -> None:
+def test_videos_and_images_are_as_frequent_as_in_real_templates() -> None:
     texts = [detail["description"] for detail in details()]
     notes = [orjson.dumps(detail["workflow"]).decode() for detail in details()]
 
@@ -152,7 +152,7 @@ def test_every_file_reference_can_be_resolved() -> None:
     )
 
 
-def test_ai_nodes_are_fed_by_others() -> None:
+def test_ai_nodes_have_every_connection_type() -> None:
     types = {kind for detail in details(odd_shapes=False) for kind in types_of(detail)}
 
     assert types >= {"main", "ai_languageModel", "ai_memory", "ai_tool", "ai_outputParser"}
@@ -175,7 +175,7 @@ def test_the_node_count_is_right() -> None:
 
 
 @pytest.mark.parametrize("odd", Oddity)
-def test_every_odd_shape_is_seen_but_seldom(odd: Oddity) -> None:
+def test_every_odd_shape_occurs_rarely(odd: Oddity) -> None:
     count = sum(SIGNS[odd](detail) for detail in details())
 
     assert 1 <= count <= 50
@@ -191,7 +191,7 @@ def test_some_titles_are_not_ascii() -> None:
     assert all(detail["name"].isascii() for detail in details(odd_shapes=False))
 
 
-def test_most_templates_have_nothing_odd_about_them() -> None:
+def test_most_templates_have_no_odd_shape() -> None:
     plain = sum(not oddities_of(7, number) for number in range(1000))
 
     assert plain > 650
@@ -207,7 +207,7 @@ def test_a_template_depends_on_the_seed_and_its_id_alone() -> None:
     )
 
 
-def test_another_seed_is_another_web() -> None:
+def test_another_seed_gives_other_templates() -> None:
     one, other = make_shelf(seed=1), make_shelf(seed=2)
 
     assert list(one.ids) != list(other.ids)
@@ -215,13 +215,13 @@ def test_another_seed_is_another_web() -> None:
 
 
 @pytest.mark.parametrize("items", [0, 1, 2])
-def test_a_web_may_be_tiny(items: int) -> None:
+def test_a_web_may_have_few_templates(items: int) -> None:
     web = PracticeWeb(WebOptions(items=items))
 
     assert len(web.catalogue) == items
 
 
-def test_a_hundred_thousand_templates_are_announced_without_being_made() -> None:
+def test_a_hundred_thousand_templates_are_listed_without_generating_them() -> None:
     catalogue = PracticeWeb(WebOptions(items=100_000)).catalogue
 
     assert len(catalogue) == 100_000

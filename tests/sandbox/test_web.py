@@ -1,17 +1,65 @@
-"""The token bucket: what it grants, and what it never does."""
+"""The options of the practice web, its addresses, and its rate limit."""
 
 from __future__ import annotations
 
+import errno
 from itertools import combinations
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longline.core.errors import BadOption
 from longline.sandbox.limits import Limits, TokenBucket
 from longline.sandbox.web import PracticeWeb, WebOptions
 from tests.virtual import VirtualClock
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"items": -1},
+        {"rate": 0.0},
+        {"burst": 0},
+        {"faults": 1.5},
+        {"missing": -0.1},
+        {"latency": -1.0},
+    ],
+)
+def test_an_option_out_of_range_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(BadOption) as caught:
+        WebOptions(**options)
+
+    assert [caught.value.option] == list(options)
+
+
+async def test_the_urls_are_known_once_it_listens(web: PracticeWeb) -> None:
+    assert not web.url.endswith(":0")
+    assert web.site_url == web.url
+    assert web.api_url == f"{web.url}/api"
+    assert web.youtube_url == f"{web.url}/youtube"
+
+
+async def test_it_can_be_stopped_twice(clock: VirtualClock) -> None:
+    web = PracticeWeb(WebOptions(items=1), clock=clock)
+    await web.start()
+
+    await web.stop()
+    await web.stop()
+
+
+async def test_a_port_that_is_taken_is_an_error(web: PracticeWeb, clock: VirtualClock) -> None:
+    port = int(web.url.rpartition(":")[2])
+    second = PracticeWeb(WebOptions(items=1), clock=clock, port=port)
+
+    with pytest.raises(OSError, match=str(port)) as failed:
+        await second.start()
+
+    assert failed.value.errno == errno.EADDRINUSE
+    await second.stop()
+
 
 gaps = st.lists(st.floats(0.0, 5.0), min_size=1, max_size=40)
 rates = st.floats(0.1, 50.0)
@@ -24,7 +72,7 @@ def granted_moments(bucket: TokenBucket, waits: list[float]) -> list[float]:
 
 
 @given(gaps, rates, bursts)
-def test_no_window_grants_more_than_the_burst_and_the_refill(
+def test_no_window_grants_more_than_burst_and_refill(
     waits: list[float], rate: float, burst: int
 ) -> None:
     moments = granted_moments(TokenBucket(rate, burst, 0.0), waits)
@@ -38,7 +86,9 @@ def test_no_window_grants_more_than_the_burst_and_the_refill(
 
 
 @given(gaps, rates, bursts)
-def test_whoever_waits_as_told_is_let_through(waits: list[float], rate: float, burst: int) -> None:
+def test_a_client_that_waits_retry_after_is_granted(
+    waits: list[float], rate: float, burst: int
+) -> None:
     bucket = TokenBucket(rate, burst, 0.0)
     granted_moments(bucket, [*waits, *[0.0] * burst])
     now = sum(waits)
@@ -57,7 +107,7 @@ def test_a_bucket_starts_full_and_then_keeps_the_rate() -> None:
     assert waits == [0.0, 0.0, 0.0, 0.5]
 
 
-def test_a_clock_that_is_set_back_earns_nothing() -> None:
+def test_a_clock_set_back_adds_no_tokens() -> None:
     bucket = TokenBucket(rate=1.0, burst=1, now=100.0)
     bucket.take(100.0)
 
@@ -71,7 +121,7 @@ def test_clients_do_not_share_a_bucket() -> None:
     assert limits.take("two", 0.0) == 0.0
 
 
-async def test_one_request_too_many_is_told_how_long_to_wait(
+async def test_a_request_over_the_limit_gets_retry_after(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     options = WebOptions(items=5, rate=0.4, burst=2)
@@ -88,7 +138,7 @@ async def test_one_request_too_many_is_told_how_long_to_wait(
         assert web.tally.rate_limited == 1
 
 
-async def test_after_the_wait_the_next_request_passes(
+async def test_after_retry_after_the_next_request_is_granted(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=5, rate=0.5, burst=1), clock=clock) as web:
@@ -100,7 +150,7 @@ async def test_after_the_wait_the_next_request_passes(
 
 
 @pytest.mark.parametrize("path", ["/robots.txt", "/sitemap_index.xml", "/", "/images/1.png", "/x"])
-async def test_every_address_of_the_site_is_limited(
+async def test_every_url_of_the_site_is_limited(
     client: ClientSession, clock: VirtualClock, path: str
 ) -> None:
     async with PracticeWeb(WebOptions(items=5, rate=0.1, burst=1), clock=clock) as web:
@@ -110,7 +160,7 @@ async def test_every_address_of_the_site_is_limited(
 
 
 @pytest.mark.parametrize("path", ["/__practice__/tally", "/youtube/watch?v=practice000"])
-async def test_bookkeeping_and_videos_have_no_limit(
+async def test_the_tally_and_videos_have_no_limit(
     client: ClientSession, clock: VirtualClock, path: str
 ) -> None:
     async with PracticeWeb(WebOptions(items=5, rate=0.1, burst=1), clock=clock) as web:
@@ -119,7 +169,7 @@ async def test_bookkeeping_and_videos_have_no_limit(
         assert (await client.get(f"{web.url}{path}")).status != 429
 
 
-async def test_every_answer_waits_for_the_latency(
+async def test_every_response_has_the_configured_latency(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=5, latency=3.0), clock=clock) as web:

@@ -1,15 +1,20 @@
-"""The template API: every answer has the shape of the real one."""
+"""The template API: generated templates and a corpus file, in the shapes of the real API."""
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import ClientSession
 
+from longline.core.errors import BadFile
 from longline.sandbox.templates.catalogue import Form
+from longline.sandbox.templates.corpus import CorpusShelf
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.asking import status_at
+from tests.sandbox.client import status_at
 from tests.virtual import VirtualClock
 
 DETAIL_FIELDS = {
@@ -68,7 +73,7 @@ async def test_the_flat_form_has_the_same_workflow(client: ClientSession, web: P
     assert flat["workflow"] == detail["workflow"]["workflow"]
 
 
-async def test_the_strapi_form_knows_when_it_was_changed(
+async def test_the_strapi_form_has_the_modification_time(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     number = first_with(web, Form.STRAPI)
@@ -87,7 +92,7 @@ async def test_the_strapi_form_knows_when_it_was_changed(
     "path",
     ["templates/workflows/999999", "workflows/templates/999999", "workflows/999999", "nothing"],
 )
-async def test_what_is_not_there_is_a_404(
+async def test_an_unknown_template_is_404(
     client: ClientSession, web: PracticeWeb, path: str
 ) -> None:
     assert await status_at(client, f"{web.api_url}/{path}") == 404
@@ -100,7 +105,7 @@ async def test_categories_have_parents(client: ClientSession, web: PracticeWeb) 
     assert sum(entry["parent"] is None for entry in answer["categories"]) == 7
 
 
-async def test_the_list_goes_to_its_end_without_repeating_itself(
+async def test_the_list_returns_every_template_once(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     pages = [
@@ -142,7 +147,7 @@ async def test_the_list_can_be_sorted_by_views(client: ClientSession, web: Pract
     assert views == sorted(views, reverse=True)
 
 
-async def test_a_search_keeps_the_titles_that_hold_the_text(
+async def test_a_search_returns_titles_that_contain_the_text(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     answer = await get(client, f"{web.api_url}/templates/search?search=SLACK&rows=100")
@@ -161,7 +166,7 @@ async def test_a_category_is_filtered_by_name(client: ClientSession, web: Practi
 
 
 @pytest.mark.parametrize("query", ["rows=101", "rows=0", "page=0", "page=x"])
-async def test_a_senseless_page_is_a_400(
+async def test_an_invalid_page_number_is_400(
     client: ClientSession, web: PracticeWeb, query: str
 ) -> None:
     assert await status_at(client, f"{web.api_url}/templates/search?{query}") == 400
@@ -186,7 +191,7 @@ async def test_every_gap_leaves_another_form(client: ClientSession, clock: Virtu
         assert 10 <= len(holed) <= 40
 
 
-async def test_what_is_missing_is_missing_everywhere_but_in_the_sitemap(
+async def test_missing_templates_are_only_in_the_sitemap(
     client: ClientSession, clock: VirtualClock
 ) -> None:
     async with PracticeWeb(WebOptions(items=40, missing=0.1), clock=clock) as web:
@@ -208,7 +213,7 @@ async def test_what_is_missing_is_missing_everywhere_but_in_the_sitemap(
         assert len(web.catalogue.obtainable) == 36
 
 
-async def test_the_tally_says_what_the_server_saw(client: ClientSession, web: PracticeWeb) -> None:
+async def test_the_tally_counts_received_requests(client: ClientSession, web: PracticeWeb) -> None:
     await client.get(f"{web.api_url}/health")
     await client.get(f"{web.api_url}/health?again")
     await client.get(f"{web.api_url}/nothing")
@@ -228,3 +233,100 @@ def first_with(web: PracticeWeb, form: Form) -> int:
     return next(
         n for n in web.catalogue.ids if web.catalogue.has(n, form) and not web.catalogue.gaps(n)
     )
+
+
+def row(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": f"Template {number}",
+        "workflow": {"nodes": [], "connections": {}},
+        "detail": {
+            "description": "Does things.",
+            "createdAt": f"2024-01-{number:02d}T08:00:00.000Z",
+            "views": 3,
+            "totalViews": 3,
+            "status": "published",
+            "categories": [{"id": 5, "name": "Engineering"}],
+            "image": [],
+            "user": {"username": "ada", "name": "Ada", "verified": True},
+            "nodes": [{"id": 20, "name": "n8n-nodes-base.if", "displayName": "If"}],
+        },
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    body = b"\n".join(orjson.dumps(line) for line in rows) + b"\n"
+    path.write_bytes(gzip.compress(body) if path.suffix == ".gz" else body)
+    return path
+
+
+@pytest.mark.parametrize("name", ["some.jsonl", "some.jsonl.gz"])
+async def test_the_templates_of_a_file_are_served(
+    client: ClientSession, clock: VirtualClock, tmp_path: Path, name: str
+) -> None:
+    corpus = write(tmp_path / name, [row(9), row(4)])
+    options = WebOptions(corpus=corpus, odd_shapes=False)
+
+    async with PracticeWeb(options, clock=clock) as web:
+        detail = await (await client.get(f"{web.api_url}/templates/workflows/4")).json()
+        found = await (await client.get(f"{web.api_url}/templates/search")).json()
+        strapi = await (await client.get(f"{web.api_url}/workflows/4")).json()
+        page = await (await client.get(f"{web.url}/workflows/4")).text()
+
+    assert list(web.catalogue.ids) == [4, 9]
+    line = row(4)
+    assert detail["workflow"] == {**line.pop("detail"), **line}
+    assert [item["id"] for item in found["workflows"]] == [9, 4]
+    assert found["filters"][0]["counts"][0]["count"] == 2
+    assert "updatedAt" not in strapi["data"]["attributes"]
+    assert "<h1>Template 4</h1>" in page
+
+
+@pytest.mark.parametrize(
+    ("line", "datum"),
+    [
+        ("{", "JSON"),
+        ("[]", "object"),
+        ('{"id": 1, "name": "a", "workflow": {}}', "'detail'"),
+        ('{"id": "1", "name": "a", "workflow": {}, "detail": {}}', "'id'"),
+        (orjson.dumps(row(1)).decode(), "template 1"),
+    ],
+)
+def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: str, datum: str) -> None:
+    path = tmp_path / "broken.jsonl"
+    path.write_text(orjson.dumps(row(1)).decode() + "\n" + line + "\n")
+
+    with pytest.raises(BadFile, match=datum) as caught:
+        CorpusShelf(path)
+
+    assert caught.value.line == 2
+
+
+def test_an_empty_corpus_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.touch()
+
+    with pytest.raises(BadFile) as refused:
+        CorpusShelf(path)
+
+    assert refused.value.path == str(path)
+    assert refused.value.__cause__ is None  # it was read
+
+
+def test_a_missing_corpus_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile) as refused:
+        CorpusShelf(tmp_path / "nowhere.jsonl")
+
+    assert refused.value.path == str(tmp_path / "nowhere.jsonl")
+    assert isinstance(refused.value.__cause__, FileNotFoundError)
+
+
+def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "cut.jsonl.gz", [row(number) for number in range(1, 20)])
+    path.write_bytes(path.read_bytes()[:-20])
+
+    with pytest.raises(BadFile) as refused:
+        CorpusShelf(path)
+
+    assert refused.value.path == str(path)
+    assert isinstance(refused.value.__cause__, EOFError | OSError)

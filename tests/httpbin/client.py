@@ -1,4 +1,4 @@
-"""Our whole request chain, as the judge's cases use it."""
+"""A client of the whole request chain for the httpbin cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web site: pages, sitemaps, robots.txt and pictures."""
+"""The template web site: pages, sitemaps, robots.txt and images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from longline.sandbox.templates.pages import to_html, to_text
 from longline.sandbox.web import PracticeWeb, WebOptions
-from tests.asking import status_at
+from tests.sandbox.client import status_at
 from tests.virtual import VirtualClock
 
 
@@ -20,7 +20,7 @@ async def text_at(client: ClientSession, url: str) -> str:
         return await answer.text()
 
 
-async def test_the_index_leads_to_a_sitemap_of_every_template(
+async def test_the_sitemap_index_lists_every_template(
     client: ClientSession, web: PracticeWeb
 ) -> None:
     index = await text_at(client, f"{web.url}/sitemap_index.xml")
@@ -53,9 +53,7 @@ async def test_a_page_shows_its_template(client: ClientSession, web: PracticeWeb
     assert len(tree.css('a[href^="/integrations/"]')) >= len(template.integrations)
 
 
-async def test_a_page_ends_with_what_is_not_its_content(
-    client: ClientSession, web: PracticeWeb
-) -> None:
+async def test_a_page_ends_with_boilerplate(client: ClientSession, web: PracticeWeb) -> None:
     number = web.catalogue.ids[7]
 
     tree = LexborHTMLParser(await text_at(client, f"{web.url}/workflows/{number}"))
@@ -76,14 +74,14 @@ async def test_the_slug_of_a_page_does_not_matter(
     assert f'<link rel="canonical" href="{web.url}{web.catalogue.path(number)}">' in page
 
 
-async def test_robots_lets_everyone_in(client: ClientSession, web: PracticeWeb) -> None:
+async def test_robots_txt_allows_everything(client: ClientSession, web: PracticeWeb) -> None:
     robots = await text_at(client, f"{web.url}/robots.txt")
 
     assert "Disallow" not in robots
     assert f"Sitemap: {web.url}/sitemap_index.xml" in robots
 
 
-async def test_robots_can_close_the_api(client: ClientSession, clock: VirtualClock) -> None:
+async def test_robots_txt_can_disallow_the_api(client: ClientSession, clock: VirtualClock) -> None:
     async with PracticeWeb(WebOptions(items=5, disallow=True), clock=clock) as web:
         robots = await text_at(client, f"{web.url}/robots.txt")
 
@@ -91,7 +89,7 @@ async def test_robots_can_close_the_api(client: ClientSession, clock: VirtualClo
 
 
 @pytest.mark.parametrize("folder", ["images", "avatars"])
-async def test_pictures_are_png(client: ClientSession, web: PracticeWeb, folder: str) -> None:
+async def test_images_are_png(client: ClientSession, web: PracticeWeb, folder: str) -> None:
     async with client.get(f"{web.url}/{folder}/12.png") as answer:
         body = await answer.read()
 
@@ -119,13 +117,13 @@ def test_markdown_becomes_html() -> None:
     )
 
 
-def test_markdown_cannot_smuggle_in_markup() -> None:
+def test_html_in_markdown_is_escaped() -> None:
     assert to_html("<script>alert(1)</script>", {}) == (
         "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>"
     )
 
 
-def test_a_summary_is_plain_words() -> None:
+def test_a_summary_is_plain_text() -> None:
     assert to_text("## Head\n\n**Bold** ![a](b) and [c](d)", 100) == "Head Bold a and c"
 
 

@@ -1,4 +1,4 @@
-"""The video stand-in, asked by the real transcript client."""
+"""The YouTube stand-in, requested by the real transcript client."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_most_videos_have_a_transcript(outcome: VideoOutcome, *, is_genera
         (VideoOutcome.FAILED, YouTubeRequestFailed),
     ],
 )
-async def test_the_others_fail_each_in_its_way(
+async def test_each_other_outcome_has_its_error(
     outcome: VideoOutcome, error: type[CouldNotRetrieveTranscript]
 ) -> None:
     with pytest.raises(CouldNotRetrieveTranscript) as caught:
@@ -91,7 +91,7 @@ async def test_the_others_fail_each_in_its_way(
 BLOCKS = {VideoOutcome.TOO_MANY, VideoOutcome.CAPTCHA, VideoOutcome.BOT}
 
 
-def test_outcomes_do_not_change_and_are_mostly_good() -> None:
+def test_outcomes_are_stable_and_mostly_successful() -> None:
     videos = [f"video{number:06d}" for number in range(1000)]
 
     outcomes = [outcome_of(video) for video in videos]
@@ -102,7 +102,7 @@ def test_outcomes_do_not_change_and_are_mostly_good() -> None:
     assert set(outcomes) == set(VideoOutcome) - BLOCKS
 
 
-async def test_videos_are_counted_apart() -> None:
+async def test_videos_are_counted_separately() -> None:
     async with PracticeWeb(WebOptions(items=1)) as web:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, requests.get, f"{web.youtube_url}/watch?v=practice000")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.invocations import ForkServer, Result
+from tests.fork_server import ForkServer, Result
 
 # A title, a cleared screen, a link, a colour, C1, a bell, backspaces, overrides, marks, separators.
 ATTACK = (

@@ -1,4 +1,4 @@
-"""The table of the judge: requests to httpbin, and what must come of them."""
+"""Requests to httpbin and the expected result of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from longline.core.errors import Gone, Refused, ServerFailed, Throttled
 from longline.http.errors import BadAnswer, RobotsDisallowed, TimedOut
 from longline.http.messages import Page
-from tests.judge.client import basic
+from tests.httpbin.client import basic
 
 LONG_AGO = "Thu, 01 Jan 2015 00:00:00 GMT"
 JSON = {"Content-Type": "application/json"}

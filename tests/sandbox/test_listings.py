@@ -1,19 +1,24 @@
-"""The ads of the three sites for property: how many there are, and the traps among them."""
+"""The three property sites: their ads, pages, share links and rounds."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import pytest
+from aiohttp import ClientSession
 
 from longline.core.errors import BadOption
+from longline.sandbox.sites.listings.ads import SITES
 from longline.sandbox.sites.listings.board import Board
 from longline.sandbox.sites.listings.properties import Property, make_property
-from longline.sandbox.sites.listings.rounds import SITES, Ad, changes, make_ads
+from longline.sandbox.sites.listings.rounds import Ad, changes, make_ads
 from longline.sandbox.sites.listings.words import plain_name
+from longline.sandbox.web import PracticeWeb
+from tests.sandbox.client import status_at
 
 FACTS = ("city", "rooms", "floor", "floors", "building_type", "year")
 EXACT = ("city", "year", "floor", "floors", "rooms", "building_type")
@@ -69,7 +74,7 @@ def test_the_same_seed_makes_the_same_ads_and_another_seed_others() -> None:
 
 
 @pytest.mark.parametrize(("properties", "count"), [(1, 1), (30, 30), (10, 25), (30, 200)])
-def test_any_size_can_be_had(properties: int, count: int) -> None:
+def test_any_number_of_ads_can_be_generated(properties: int, count: int) -> None:
     ads = make_ads(7, properties, count)
 
     assert len(named(ads)) == count
@@ -90,7 +95,7 @@ def test_each_field_is_missing_from_about_one_ad_in_twelve(ads: list[Ad], name: 
     assert 0.06 < values(ads, name).count(None) / len(ads) < 0.11
 
 
-def test_some_ads_tell_nearly_nothing_and_look_alike(ads: list[Ad]) -> None:
+def test_some_ads_have_few_fields_and_look_the_same(ads: list[Ad]) -> None:
     bare = [ad for ad in ads if shown(ad) <= 1]
 
     assert 20 < len(bare) < 90
@@ -171,7 +176,7 @@ def test_flats_of_one_building_differ_in_floor_or_area_alone() -> None:
     assert len(same_floor) == 60
 
 
-def test_flats_of_one_building_always_show_what_tells_them_apart(ads: list[Ad]) -> None:
+def test_flats_of_one_building_always_show_floor_and_area(ads: list[Ad]) -> None:
     several = [ad for ad in ads if make_property(7, ad.property).has_neighbours]
 
     assert len(several) > 200
@@ -256,3 +261,107 @@ def test_some_new_ads_are_of_properties_known_before(ads: list[Ad]) -> None:
 
     new = [after[name].property for name in changes().new]
     assert sum(number in known for number in new) == 45
+
+
+@pytest.fixture
+def web(web: PracticeWeb) -> PracticeWeb:
+    web.sites.listings.board.begin(properties=120, ads=200)
+    return web
+
+
+async def text_at(client: ClientSession, url: str, charset: str | None = None) -> str:
+    async with client.get(url) as answer:
+        assert answer.status == 200
+        return await answer.text(charset)
+
+
+async def test_lists_declare_the_charset_in_the_header_and_ads_in_the_page(
+    client: ClientSession, web: PracticeWeb
+) -> None:
+    ad = web.sites.listings.imoti.truth()["ads"][0]
+
+    async with client.get(f"{web.url}/imoti/prodazhbi/") as answer:
+        assert answer.headers["content-type"] == "text/html; charset=windows-1251"
+        assert ad["title"] in (await answer.read()).decode("windows-1251")
+    async with client.get(web.url + ad["path"]) as answer:
+        body = await answer.read()
+        assert answer.headers["content-type"] == "text/html"
+        assert b"charset=windows-1251" in body
+        assert ad["title"] in body.decode("windows-1251")
+
+
+async def test_prices_are_in_two_currencies(client: ClientSession, web: PracticeWeb) -> None:
+    ads = web.sites.listings.imoti.truth()["ads"]
+    ad = next(one for one in ads if one["currency"] == "EUR")
+
+    page = await text_at(client, web.url + ad["path"], "windows-1251")
+
+    found = re.search(r'id="cena">([\d ]+) €<br>([\d .]+) лв\.', page)
+    assert found
+    assert float(found[1].replace(" ", "")) == ad["price_eur"]
+    assert float(found[2].replace(" ", "")) == round(ad["price_eur"] * 1.95583, 2)
+
+
+async def test_lists_have_links_without_a_scheme_and_share_links_like_ads(
+    client: ClientSession, web: PracticeWeb
+) -> None:
+    page = await text_at(client, f"{web.url}/imoti/prodazhbi/")
+
+    host = web.url.removeprefix("http:")
+    assert len(re.findall(f'href="{host}/imoti/obiava-', page)) == 40
+    assert len(re.findall(r'href="viber://[^"]*/obiava-', page)) == 20
+    assert len(re.findall(r'href="/imoti/spodeli\?adres=/imoti/obiava-', page)) == 20
+
+
+async def test_an_ad_is_pinned_to_every_page(client: ClientSession, web: PracticeWeb) -> None:
+    first = web.sites.listings.imoti.truth()["ads"][0]
+
+    assert f"obiava-{first['key']}-" in await text_at(client, f"{web.url}/imoti/prodazhbi/p-2")
+
+
+async def test_past_the_last_page_lists_are_empty_or_404(
+    client: ClientSession, web: PracticeWeb
+) -> None:
+    assert "obiava" not in await text_at(client, f"{web.url}/imoti/prodazhbi/p-99")
+    assert await status_at(client, f"{web.url}/homes/for-sale?page=99") == 404
+    assert await text_at(client, f"{web.url}/wohnen/mehr?seite=99") == '{"html":"","mehr":false}'
+
+
+async def test_only_one_site_has_json_ld(client: ClientSession, web: PracticeWeb) -> None:
+    paths = [one.truth()["ads"][0]["path"] for one in web.sites.listings.sites]
+
+    pages = [await text_at(client, web.url + path, "latin-1") for path in paths]
+
+    assert [page.count("application/ld+json") for page in pages] == [0, 3, 0]
+
+
+async def test_a_request_starts_the_second_round(client: ClientSession, web: PracticeWeb) -> None:
+    board = web.sites.listings.board
+    vanished = board.changes().vanished
+    gone = [
+        ad["path"]
+        for ad in web.sites.listings.truth()["ads"]
+        if (ad["site"], ad["key"]) in vanished
+    ]
+
+    async with client.post(f"{web.url}/listings/round/2") as answer:
+        assert await answer.json() == {"round": 2}
+
+    assert await text_at(client, f"{web.url}/listings/round") == '{"round":2}'
+    assert [await status_at(client, web.url + path) for path in gone] == [404] * 4
+    assert {ad["path"] for ad in web.sites.listings.truth()["ads"]}.isdisjoint(gone)
+
+
+async def test_there_is_no_third_round(client: ClientSession, web: PracticeWeb) -> None:
+    async with client.post(f"{web.url}/listings/round/3") as answer:
+        assert answer.status == 404
+
+    assert web.sites.listings.board.round == 1
+
+
+async def test_the_index_links_to_the_three_sites(client: ClientSession, web: PracticeWeb) -> None:
+    page = await text_at(client, f"{web.url}/listings/")
+
+    links = re.findall(r'href="([^"]+)">(\w+)<', page)
+    assert [name for _, name in links] == list(SITES)
+    assert [await status_at(client, web.url + path) for path, _ in links] == [200, 200, 200]

@@ -1,4 +1,4 @@
-"""Fixtures of this room: httpbin under gunicorn, which nobody here wrote, and our chain to it."""
+"""Fixtures of the httpbin tests: httpbin under gunicorn, and a client of our chain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.judge.client import Client
+from tests.httpbin.client import Client
 
 PATIENCE = 30.0  # seconds for gunicorn to come up on a busy machine
 
